@@ -7,6 +7,7 @@ standard error. Causes are kept by ``raise ... from``.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -37,8 +38,6 @@ class UnknownName(RequestError):
     code = "unknown_name"
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
-        import difflib
-
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f'did you mean "{near[0]}"?' if near else None

@@ -10,13 +10,11 @@ Who only formats pays for no parser: patterns and exact fractions wait for the f
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fractions import Fraction
+from fractions import Fraction
 
 MAX_BYTES = 2**63 - 1
 
@@ -162,8 +160,6 @@ def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
     if isinstance(value, bool) or not isinstance(value, str | float | int):
         raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {_shown(value)}')
     if isinstance(value, str):
-        from fractions import Fraction
-
         if match := re.fullmatch(_PERCENT, value):
             return float(Fraction(match[1]) / 100)
         match = re.fullmatch(_PLAIN, value)
@@ -254,8 +250,6 @@ def _quantities(
     text: str, what: str, units: Collection[str], aliases: Mapping[str, str], *, example: str
 ) -> list[tuple[Fraction, str]]:
     """All (number, unit) pairs of the text; units in any case, aliases resolved."""
-    from fractions import Fraction
-
     if not isinstance(text, str):
         hint = f'write it with its unit, e.g. "{example}"'
         raise UnitError(f"wanted a {what} in quotes, found {_shown(text)}", hint=hint)
@@ -285,8 +279,6 @@ def _nearest(unit: str, what: str, units: Collection[str]) -> str:
     if what == "size" and len(unit) == 1 and unit.upper() in "KMGT":
         binary, decimal = f"{unit.upper()}iB", ("k" if unit.upper() == "K" else unit.upper()) + "B"
         return f'did you mean "{binary}" ({_SIZES[binary]} bytes) or "{decimal}" ({_SIZES[decimal]})?'
-    import difflib
-
     folded = {name.casefold(): name for name in units}
     near = difflib.get_close_matches(unit.casefold(), folded, n=1, cutoff=0.4)
     listing = f"known: {', '.join(units)}"

@@ -9,7 +9,7 @@ import golden_numbers as golden
 import pytest
 from rich.console import Console
 
-from iotrial.lab.knob import Safety
+from iotrial.knobs.declaration import Safety
 from iotrial.report.document import Document
 from iotrial.report.opening import packed_document
 from iotrial.report.render import print_report

@@ -15,7 +15,7 @@ from study_texts import reading
 PROGRAM = """
 import importlib, sys
 folder = sys.argv.pop(1)
-for name in ("workloads", "lab.knobs", "importers", "report.exports", "cli.verbs"):
+for name in ("workloads", "knobs", "importers", "report.exports", "cli.verbs"):
     importlib.import_module(f"iotrial.{name}").__path__.append(f"{folder}/{name}")
 from iotrial.__main__ import run
 run()
@@ -89,13 +89,14 @@ kind = "nap"
 """
 
 KNOB = """
-from iotrial.lab.knob import harmless
-from iotrial.lab.knobs.block_queue import DeviceFile, DeviceFileKnob
+from iotrial.knobs.block import DeviceFile
+from iotrial.knobs.declaration import harmless
 
-ROW = DeviceFile(
-    "toy.merging", "merging, by another name", "queue/nomerges", harmless("as before"), neutral="0", words=("0", "2")
+KNOBS = (
+    DeviceFile(
+        "toy.merging", "merging, by another name", "queue/nomerges", harmless("as before"), neutral="0", words=("0", "2")
+    ),
 )
-KNOBS = (DeviceFileKnob(ROW),)
 """
 TURNING = f"""
 [study]
@@ -156,7 +157,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("more")
     for name, text in (
         ("workloads/nap", KIND),
-        ("lab.knobs/toy", KNOB),
+        ("knobs/toy", KNOB),
         ("importers/toy", IMPORTER),
         ("report.exports/toy", FORMAT),
         ("cli.verbs/greet", VERB),

@@ -15,7 +15,6 @@ from report_fixtures import effect
 
 from iotrial.analysis.eprocess import interval
 from iotrial.analysis.model import Verdict
-from iotrial.cli.console import Console
 from iotrial.errors import RequestError
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.comparing import compare
@@ -31,7 +30,7 @@ from iotrial.report.comparison import (
 from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import summary_of
-from iotrial.report.text import print_blocks
+from iotrial.report.text import Console, print_blocks
 from iotrial.store import Store
 from iotrial.study.model import Better, Scale
 from values import replace

@@ -17,7 +17,7 @@ from iotrial.analysis.spec import Spec
 from iotrial.analysis.verdict import judge
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import CONTROLS_FIRST, Plan
-from iotrial.library.display import forests
+from iotrial.library.effects import forests
 from iotrial.library.trial import Trial
 from iotrial.report.comparing import compare
 from iotrial.report.comparison import Cell, cell_numbers, cell_verdict, gain_of

@@ -17,8 +17,7 @@ from rich.console import Console
 
 import iotrial.cli
 from iotrial.cli.ending import report_path, write_report
-from iotrial.cli.errors import report_error
-from iotrial.cli.output import tell
+from iotrial.cli.output import report_error, tell
 from iotrial.errors import StoreError
 from iotrial.legible import shown, shown_lines
 from iotrial.report.document import Document

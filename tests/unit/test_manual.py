@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from iotrial import errors
 from iotrial.cli import cli, ending
-from iotrial.cli.manual import manual
-from iotrial.cli.statuses import STATUSES
+from iotrial.cli.manual import STATUSES, manual
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "iotrial.data" / "data" / "share" / "man" / "man1" / "iotrial.1"

@@ -1,4 +1,5 @@
-"""What a report needs is loaded when it is needed: the command line answers first. Only ``report.text`` needs rich."""
+"""What a report needs is loaded when it is needed: the command line answers first. Only ``report.text`` and ``report.live``,
+which are for a terminal, need rich."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ def loaded_after(*modules: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_report_loads_no_drawing_or_template_library_and_rich_for_text_alone() -> None:
+def test_importing_the_report_loads_no_drawing_or_template_library_and_rich_for_terminals_alone() -> None:
     report = "iotrial.report"
     assert (
         loaded_after(
@@ -22,7 +23,6 @@ def test_importing_the_report_loads_no_drawing_or_template_library_and_rich_for_
             f"{report}.html",
             f"{report}.markdown",
             f"{report}.jsonreport",
-            f"{report}.live",
             f"{report}.plots.forest",
             f"{report}.plots.small",
             f"{report}.trial_blocks",

@@ -12,11 +12,10 @@ from report_fixtures import CONDITIONS, document, effect, study
 
 import program
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.cli.console import Console
 from iotrial.cli.intent_view import intent_lines
 from iotrial.conduct.resolve import resolve
+from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.lab import registry
-from iotrial.lab.knob import Safety
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.knobs.vm import Sysctl
 from iotrial.report.analysed import analysed
@@ -25,8 +24,9 @@ from iotrial.report.comparison import cell_verdict, details
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report, print_report
-from iotrial.report.safety import consequence_of, every_level
+from iotrial.report.safety import every_level
 from iotrial.report.sentences import Tone
+from iotrial.report.text import Console
 from iotrial.study import catalogue
 from iotrial.study.model import Factor, Level, Role, Setting, Study
 from values import replace

@@ -7,7 +7,6 @@ restore incomplete, 128 + signal.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -17,78 +16,41 @@ import click
 
 from iotrial import __version__
 from iotrial.cli import verbs
-from iotrial.cli.errors import report_error
+from iotrial.cli.groups import COMPLETING, LazyGroup
 from iotrial.cli.leftovers import mention_leftovers
-from iotrial.cli.output import tell
+from iotrial.cli.output import report_error, tell
 from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.legible import shown_lines
 
-#: in the order in which a new user meets them
-ORDER = (
-    "list",
-    "show",
-    "plan",
-    "run",
-    "resume",
-    "continue",
-    "report",
-    "compare",
-    "refine",
-    "audit",
-    "trials",
-    "fleet",
-    "serve",
-    "export",
-    "import",
-    "meter",
-    "knobs",
-    "doctor",
-    "restore",
-    "completion",
-)
-
-#: set where a shell has started this process for its completions (``iotrial.cli.shells``)
-COMPLETING = "_IOTRIAL_COMPLETE"
+#: what the list of verbs says of each, in the order in which a new user meets them
+SHORT_HELPS = {
+    "list": "Studies in the catalogue.",
+    "show": "What a study asks, why, and how it is designed.",
+    "plan": "What a run would do and change, before it does.",
+    "run": "Put a study on trial on this machine.",
+    "resume": "Go on with an interrupted trial.",
+    "continue": "Measure more blocks of a trial that has ended.",
+    "report": "What a stored or packed trial says.",
+    "compare": "Lay trials side by side.",
+    "refine": "Write the study that follows a trial.",
+    "audit": "What somebody else's numbers can show.",
+    "trials": "Stored trials, newest last.",
+    "fleet": "Trials on many hosts: keys, workers, and what all hosts say together.",
+    "serve": "Show stored trials as pages in a browser.",
+    "export": "Write a stored trial into a file.",
+    "import": "Store a packed trial of another machine.",
+    "meter": "Give a trial's runs a power meter's readings.",
+    "knobs": "Knobs that a study can turn.",
+    "doctor": "What this machine can measure, and how finely.",
+    "restore": "Put back what a cut-off trial has left.",
+    "completion": "Print the script that completes command lines.",
+}
 
 
-class Verbs(click.Group):
-    """Finds its commands in the folder ``verbs``; each module there holds one named ``command``."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        import pkgutil
-
-        found = {module.name.rstrip("_") for module in pkgutil.iter_modules(verbs.__path__)}
-        return [*(name for name in ORDER if name in found), *sorted(found - set(ORDER))]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
-            try:
-                module = importlib.import_module(f"iotrial.cli.verbs.{name}")
-            except ModuleNotFoundError as error:
-                if error.name != f"iotrial.cli.verbs.{name}":
-                    raise
-                continue
-            command: click.Command = module.command
-            if COMPLETING in os.environ:
-                from iotrial.cli.suggestions import attach
-
-                attach(command)
-            return command
-        import difflib
-
-        near = difflib.get_close_matches(cmd_name, self.list_commands(ctx), n=1)
-        if near:
-            ctx.fail(f'there is no verb "{cmd_name}"; did you mean "{near[0]}"?')
-        return None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, but a sentence that is too long for its line is wrapped, not cut."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, verb.get_short_help_str(400)) for name, verb in found if verb and not verb.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+class Verbs(LazyGroup):
+    """The verbs: modules of ``iotrial.cli.verbs``."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -97,7 +59,12 @@ class Verbs(click.Group):
             raise Stopped(signal.SIGPIPE) from None
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Verbs,
+    package=verbs,
+    short_helps=SHORT_HELPS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="iotrial")
 def cli() -> None:
     """Puts storage tuning on trial: does this setting make this work faster, on this machine, by how much,
@@ -133,7 +100,7 @@ def _status() -> int:
     """Do what the command line asks; its exit status."""
     as_json = "--json" in sys.argv[1:]
     if COMPLETING in os.environ:
-        from iotrial.cli import shells
+        from iotrial.cli import shells  # which no other command needs
 
         shells.register()
     elif not as_json and "restore" not in sys.argv[1:2]:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
+
+from iotrial.cli.placing import named
+from iotrial.conduct.resolve import resolve
+from iotrial.design.plan import seed_from_user
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.store.model import TrialHeader
+from iotrial.store.packed import open_packed, read_packed
+from iotrial.study.catalogue import find
+from iotrial.study.disks import parse_disk
+from iotrial.study.programs import PROGRAM_KNOB
+from iotrial.study.select import select
+from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
@@ -56,8 +70,6 @@ class Asked:
 
 def asked_of(values: dict[str, Any]) -> Asked:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
-    from iotrial.cli.placing import named
-
     sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
     consent, located = named(
         values["places"],
@@ -94,9 +106,6 @@ def asked_of(values: dict[str, Any]) -> Asked:
 
 def _seed(text: str | None) -> str | None:
     """The seed as 32 hexadecimal digits: those given, or made from a number. Raises RequestError."""
-    from iotrial.design.plan import seed_from_user
-    from iotrial.errors import RequestError
-
     if text is None:
         return None
     if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
@@ -113,8 +122,6 @@ def _seed(text: str | None) -> str | None:
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
-    from iotrial.errors import RequestError
-
     found: dict[str, list[str]] = {}
     for text in texts:
         name, equals, levels = text.partition("=")
@@ -131,11 +138,6 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
 
     Raises RequestError and its kin.
     """
-    from iotrial.errors import RequestError
-    from iotrial.study.catalogue import find
-    from iotrial.study.select import select
-    from iotrial.units import parse_duration, parse_margin, parse_size
-
     if not name and asked.like is None:
         raise RequestError(
             "which study? none is named",
@@ -169,9 +171,6 @@ def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
 
 
 def _on_disk(study: Study, disk: str | None) -> Study:
-    from iotrial.errors import RequestError
-    from iotrial.study.disks import parse_disk
-
     if disk is None:
         return study
     try:
@@ -187,12 +186,6 @@ def _on_disk(study: Study, disk: str | None) -> Study:
 
 def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
-    from iotrial.errors import RequestError
-    from iotrial.legible import shown
-    from iotrial.store.model import TrialHeader
-    from iotrial.store.packed import open_packed, read_packed
-    from iotrial.study.programs import PROGRAM_KNOB
-
     path = Path(file).expanduser()
     with open_packed(path) as packed:
         records = read_packed(packed, shown(path))
@@ -221,9 +214,6 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
 
 def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None:
     """What an option says, with its unit; None where it is not given. Raises RequestError with the option's name."""
-    from iotrial.errors import RequestError
-    from iotrial.units import UnitError
-
     try:
         return parse(text) if text else None
     except UnitError as error:
@@ -232,9 +222,6 @@ def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q |
 
 def sampling_period(text: str | None) -> float | None:
     """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
-    from iotrial.errors import RequestError
-    from iotrial.units import UnitError, parse_duration
-
     if text is None:
         return None
     try:
@@ -250,10 +237,6 @@ def sampling_period(text: str | None) -> float | None:
 
 def resolve_study(study: Study, asked: Asked) -> Resolved:
     """The study as it can be run on this machine."""
-    import os
-
-    from iotrial.conduct.resolve import resolve
-
     return resolve(
         study,
         root=os.geteuid() == 0,

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.intent_view import intent_lines, runs_commands
 from iotrial.cli.output import tell
+from iotrial.conduct.start import look_at_disks
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.ownership import other_writer
+from iotrial.study.catalogue import is_shipped
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
@@ -18,8 +24,6 @@ if TYPE_CHECKING:
 
 def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, object]]) -> None:
     """Every change and every command, on standard error. ``disks``: those that places are made on."""
-    from iotrial.cli.intent_view import intent_lines
-
     for line in intent_lines(resolved, folder, disks):
         tell(line, err=True)
 
@@ -29,9 +33,6 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
 
     RequestError without consent; nothing has been changed by then.
     """
-    from iotrial.conduct.start import look_at_disks
-    from iotrial.study.catalogue import is_shipped
-
     if is_shipped(resolved.study):
         return
     show_intent(resolved, folder, look_at_disks(resolved))
@@ -43,9 +44,6 @@ def ask_consent(study: Study, *, trust: bool) -> None:
 
     None is needed for the user's own, nor where no command is run: knobs have allow-lists.
     """
-    from iotrial.cli.intent_view import runs_commands
-    from iotrial.errors import RequestError
-
     if study.trusted or trust or not runs_commands(study):
         return
     answer = ""
@@ -62,9 +60,6 @@ def ask_consent(study: Study, *, trust: bool) -> None:
 
 def _why_asked(study: Study) -> str:
     """The study, and who else could have written it."""
-    from iotrial.legible import shown
-    from iotrial.ownership import other_writer
-
     path = Path(study.origin)
     other = other_writer(path) if path.suffix == ".toml" and path.exists() else None
     return shown(f"study {study.name} comes from elsewhere" + (f" ({other})" if other else ""))

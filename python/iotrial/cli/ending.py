@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
+from iotrial.conduct.signals import Held
 from iotrial.errors import IotrialError, RequestError, StoreError
+from iotrial.paths import state_folder
+from iotrial.report.jsonreport import report_json
+from iotrial.report.opening import document_of
+from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.text import Console
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -33,8 +39,6 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 def report_path(document: Document) -> Path:
     """Where the HTML report goes unless the user names a file: beside the store."""
-    from iotrial.paths import state_folder
-
     trial = document.trial
     # A stored or imported trial may bear any name; the file stays in its folder whatever it is.
     name = _UNFIT.sub("-", trial.header.study.name)[:LONGEST_NAME].strip(".-")
@@ -112,13 +116,8 @@ def say(
     """The report on standard output: text, one screen unless ``full``, or one JSON document, which lists the ``figures`` that
     were written as well."""
     if as_json:
-        from iotrial.report.jsonreport import report_json
-
         click.echo(json.dumps(report_json(document, figures), indent=1))
     else:
-        from iotrial.cli.console import Console
-        from iotrial.report.render import print_report
-
         path = None if html is None else str(html)
         print_report(document, Console(file=sys.stdout), full=full, html_path=path)
 
@@ -140,16 +139,11 @@ def conclude(
     markdown: str | None = None,
 ) -> int:
     """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
-    from iotrial.conduct.signals import Held
-    from iotrial.report.opening import document_of
-
     with Held() as held:
         document = document_of(store, ref)
         path = None
         try:
             if not os.environ.get(CARRIED):
-                from iotrial.report.render import html_report
-
                 path = write_page(html_report(document), document, Path(html) if html else None)
             if not (markdown and write_markdown(_markdown(document), markdown)):
                 say(document, as_json=as_json, html=path)
@@ -172,6 +166,4 @@ def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
 
 
 def _markdown(document: Document) -> str:
-    from iotrial.report.render import markdown_report
-
     return markdown_report(document)

@@ -11,6 +11,7 @@ from iotrial.cli.output import tell
 from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
 from iotrial.legible import shown
 from iotrial.report.notation import counted
+from iotrial.report.text import Console
 from iotrial.units import format_duration
 
 DRAWN_EVERY_S = 0.25
@@ -89,8 +90,6 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
     if quiet:
         yield Quiet()
         return
-    from iotrial.cli.console import Console
-
     console = Console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         yield Lines()

@@ -11,16 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from iotrial.cli.asking import asked_of, find_study, quantity_of, resolve_study, sampling_period
+from iotrial.cli.consent import ask_consent, show_intent
+from iotrial.cli.ending import EXIT_INVALID
+from iotrial.cli.fleet_view import fleet_view, table
 from iotrial.cli.output import tell
+from iotrial.conduct.refusals import check_trust
+from iotrial.conduct.signals import Held
+from iotrial.conduct.start import default_folder
+from iotrial.design.plan import new_seed
+from iotrial.errors import IotrialError, RequestError
+from iotrial.fleet.batch import Lost
+from iotrial.fleet.collect import Collector
+from iotrial.fleet.conduct import FleetConductor, Pace, Phase
+from iotrial.fleet.hosts import HOSTS, KEYS, SCHEDULER, SSH_CONFIG, DaskHosts, reached_by_scheduler
+from iotrial.fleet.interim import MOST_TAKEN_UP, Interim
+from iotrial.fleet.keys import STDIN, Keys, Part
+from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
+from iotrial.fleet.ssh import SshHosts, reached_by_ssh, ssh_ways
+from iotrial.paths import store_path
+from iotrial.store import Store
+from iotrial.study.catalogue import is_shipped
+from iotrial.study.model import TYPICAL
+from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
     from iotrial.cli.asking import Asked
-    from iotrial.fleet.collect import Collector
     from iotrial.fleet.conduct import Hosts, Standing
-    from iotrial.fleet.interim import Interim
-    from iotrial.fleet.keys import Keys, Part
-    from iotrial.fleet.order import Record
-    from iotrial.store import Store
     from iotrial.study.model import Study
 
 SHORTEST_LOST_S = 20.0
@@ -58,14 +75,6 @@ def fleet_of(
     study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
 ) -> tuple[Record, Study, Asked]:
     """A new fleet, as asked for. RequestError and its kin, with nothing changed, for what no fleet can do."""
-    from iotrial.cli.asking import asked_of, find_study, quantity_of, sampling_period
-    from iotrial.design.plan import new_seed
-    from iotrial.errors import RequestError
-    from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
-    from iotrial.study.catalogue import is_shipped
-    from iotrial.study.model import TYPICAL
-    from iotrial.units import parse_duration
-
     for name, why in _REFUSED.items():
         if values.get(name):
             raise RequestError(f"on a fleet there is no {why}")
@@ -106,10 +115,6 @@ def reached_by(
     fleet: str | None, keys: str | None, hosts: str | None, ssh_config: str | None
 ) -> dict[str, str]:
     """By which words the hosts are reached: those that join a scheduler, or those that are named."""
-    from iotrial.errors import RequestError
-    from iotrial.fleet.hosts import reached_by_scheduler
-    from iotrial.fleet.ssh import reached_by_ssh
-
     if hosts is None:
         assert fleet is not None
         return reached_by_scheduler(fleet, keys)
@@ -122,8 +127,6 @@ def reached_by(
 
 def keys_of(folder: str, part: Part) -> Keys:
     """The keys of ``--keys``: in a folder, or on standard input. Raises RequestError."""
-    from iotrial.fleet.keys import STDIN, Keys
-
     return (
         Keys.from_line(sys.stdin.buffer)
         if folder == STDIN
@@ -134,12 +137,6 @@ def keys_of(folder: str, part: Part) -> Keys:
 def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
     """The hosts of a fleet. If it is ``new``, raises RequestError where one that is named cannot take part as it is: no trial
     has begun then."""
-    from iotrial.errors import RequestError
-    from iotrial.fleet.batch import Lost
-    from iotrial.fleet.hosts import HOSTS, KEYS, SCHEDULER, SSH_CONFIG, DaskHosts
-    from iotrial.fleet.keys import Part
-    from iotrial.fleet.ssh import SshHosts, ssh_ways
-
     reached = record.reached
     if SCHEDULER in reached:
         return DaskHosts(reached[SCHEDULER], keys_of(reached[KEYS], Part.CLIENT))
@@ -158,13 +155,6 @@ def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
 
 def consented(chosen: Study, asked: Asked) -> None:
     """Show a study that does not ship, once for the whole fleet, and ask for consent to somebody else's commands."""
-    from iotrial.cli.asking import resolve_study
-    from iotrial.cli.consent import ask_consent, show_intent
-    from iotrial.conduct.refusals import check_trust
-    from iotrial.conduct.start import default_folder
-    from iotrial.errors import IotrialError
-    from iotrial.study.catalogue import is_shipped
-
     if is_shipped(chosen):
         return
     check_trust(chosen, trust=asked.trust)
@@ -181,14 +171,6 @@ def consented(chosen: Study, asked: Asked) -> None:
 
 def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
     """Conducts a fleet, new or resumed, and says how it ended; the exit status."""
-    from iotrial.cli.fleet_view import fleet_view
-    from iotrial.conduct.signals import Held
-    from iotrial.errors import IotrialError
-    from iotrial.fleet.collect import Collector
-    from iotrial.fleet.conduct import FleetConductor, Pace
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-
     hosts = hosts_of(record, new=new, as_json=as_json)
     try:
         with Store.open(store_path()) as store, Held() as held:
@@ -223,9 +205,6 @@ def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
 
 def _interim(store: Store, collector: Collector) -> Interim | None:
     """What means over hosts are shown from, with what the store has already; None where that is too much to read again."""
-    from iotrial.errors import IotrialError
-    from iotrial.fleet.interim import MOST_TAKEN_UP, Interim
-
     interim = Interim()
     trials = collector.trials()
     if sum(collector.position(host).blocks for host in trials) > MOST_TAKEN_UP:
@@ -241,9 +220,6 @@ def _interim(store: Store, collector: Collector) -> Interim | None:
 def status_of(standing: Standing) -> int:
     """0 where every host came to an end; 1 where one failed, was left out or was stopped; 3 where one is invalid, and no
     worse."""
-    from iotrial.cli.ending import EXIT_INVALID
-    from iotrial.fleet.conduct import Phase
-
     phases = {host.phase for host in standing.hosts}
     if phases & {Phase.FAILED, Phase.LEFT_OUT, Phase.STOPPED} or not phases:
         return 1
@@ -274,9 +250,6 @@ def as_object(standing: Standing) -> dict[str, object]:
 
 
 def _say(standing: Standing, *, as_json: bool) -> None:
-    from iotrial.cli.fleet_view import table
-    from iotrial.fleet.conduct import Phase
-
     if as_json:
         click.echo(json.dumps(as_object(standing), indent=1))
         return

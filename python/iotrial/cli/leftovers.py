@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from iotrial.cli.output import tell
 from iotrial.paths import journal_mark, state_folder
 
 
@@ -21,10 +22,8 @@ def mention_leftovers() -> None:
         what = f"the undo journal {folder} cannot be read: {error.strerror}"
     if not what:
         return
-    from iotrial.lab.lock import is_held_here
+    from iotrial.lab.lock import is_held_here  # every command comes here, hardly any as far as this
 
     if is_held_here():  # the journal of a running trial is full by right
         return
-    from iotrial.cli.output import tell
-
     tell(f"iotrial: {what}; run `iotrial restore`", err=True)

@@ -14,11 +14,26 @@ import click
 
 from iotrial import __version__
 from iotrial.cli import cli
-from iotrial.cli.statuses import STATUSES
 
 DATE = "2026-11-22"  # of its last change in words that are not the commands' own
 SHARED = ("plan", "run")
 _WIDTH = 64  # of a line of source, before its hyphens are escaped
+
+#: exit statuses; the errors themselves know theirs (``iotrial.errors``)
+STATUSES: tuple[tuple[str, str], ...] = (
+    ("0", "Done, whatever the verdict."),
+    ("1", "The work failed: the lab, the probe, the store, a file that cannot be written."),
+    ("2", "The request was wrong, or cannot be met here; nothing was changed."),
+    ("3", "The trial is invalid: one of its controls failed, or no run used the device under test."),
+    ("4", "A --fail-if condition was met."),
+    (
+        "5",
+        "Something could not be put back; its journal entry is kept, and `iotrial restore` tries again. "
+        "Or the undo journal was lost or damaged while the trial ran.",
+    ),
+    ("128 + N", "Ended by signal N (130 by Ctrl-C), after everything was put back."),
+)
+
 
 _ENVIRONMENT = (
     ("IOTRIAL_STORE", "The file of stored trials, instead of trials.db in the state folder."),

@@ -1,10 +1,17 @@
-"""The one way from a verb to the terminal for text: labels and messages from outside cannot steer it."""
+"""The one way from a verb to the terminal for text, warnings and errors: what comes from outside cannot steer it.
+
+An error is words with a hint, or one JSON object, on standard error. A line break in a message is set in: no part of it can
+pass for a line of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+import textwrap
 
-from iotrial.legible import shown_lines
+from iotrial.legible import shown, shown_lines
 
 #: a column narrower than this is worse than none
 _LEAST = 30
@@ -17,8 +24,6 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
     somebody may want to copy, such as a command.
     """
     if fold is not None and (sys.stderr if err else sys.stdout).isatty():
-        import shutil
-
         width = shutil.get_terminal_size().columns
         text = "\n".join(folded(line, width, fold) for line in shown_lines(text).split("\n"))
     print(shown_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
@@ -29,9 +34,26 @@ def folded(line: str, width: int, column: int) -> str:
     where that leaves them room."""
     if len(line) <= width:
         return line
-    import textwrap
-
     indent = " " * (column if width - column >= _LEAST else 4)
     return textwrap.fill(
         line, max(width, _LEAST), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+
+
+def warn(text: str) -> None:
+    """A line on standard error that is no error, with nothing in it that a terminal would obey."""
+    tell(f"iotrial: warning: {shown(text)}", err=True)
+
+
+def report_error(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
+    """Print an error. ``code`` is one of the codes in ``iotrial.errors``."""
+    if as_json:
+        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=sys.stderr)
+        return
+    print(f"iotrial: {_set_in(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {_set_in(hint)}", file=sys.stderr)
+
+
+def _set_in(text: str) -> str:
+    return shown_lines(text).replace("\n", "\n    ")

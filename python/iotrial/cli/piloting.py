@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iotrial.cli.consent import seek_consent
+from iotrial.cli.output import tell
+from iotrial.conduct.pilot import conduct_pilot, predict
+from iotrial.conduct.progress import Silent
+from iotrial.errors import RequestError
+from iotrial.units import UnitError, parse_duration
+
 if TYPE_CHECKING:
     from iotrial.analysis.forecast import Forecast
     from iotrial.cli.asking import Asked
@@ -19,9 +26,6 @@ def pilot_seconds(study: str | None, text: str | None) -> tuple[str | None, floa
 
     Raises RequestError for what is neither.
     """
-    from iotrial.errors import RequestError
-    from iotrial.units import UnitError, parse_duration
-
     if text is None:
         return study, None
     try:
@@ -45,10 +49,6 @@ def piloted(
     quiet: bool,
 ) -> tuple[Pilot, Forecast]:
     """The pilot and what it predicts. Raises what a trial raises; nothing is stored, nothing left."""
-    from iotrial.cli.consent import seek_consent
-    from iotrial.conduct.pilot import conduct_pilot, predict
-    from iotrial.conduct.progress import Silent
-
     seek_consent(resolved, folder, trust=asked.trust)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
     budget = resolved.study.budget
@@ -59,8 +59,6 @@ class _Spoken:
     """Says what a pilot says, and shows nothing of its blocks."""
 
     def say(self, text: str) -> None:
-        from iotrial.cli.output import tell
-
         tell(f"pilot: {text}", err=True)
 
     def update(self, snapshot: object) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from iotrial.conduct.sites import Where
-    from iotrial.lab.guard import Consent
+from iotrial.conduct.sites import Where
+from iotrial.errors import RequestError
+from iotrial.lab.guard import Consent, consent
 
 
 def named(
@@ -27,10 +26,6 @@ def named(
     Raises RequestError where a place is named twice, is nowhere, or is a disk without consent; and for consent that is for no
     place.
     """
-    from iotrial.conduct.sites import Where
-    from iotrial.errors import RequestError
-    from iotrial.lab.guard import Consent, consent
-
     paths = _pairs("--place", places)
     disks = {name: path for name, path in paths.items() if Path(path).expanduser().is_block_device()}
     words = _of_places(erase, disks)
@@ -52,8 +47,6 @@ def named(
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    from iotrial.errors import RequestError
-
     found: dict[str, str] = {}
     for text in texts:
         name, equals, path = (part.strip() for part in text.partition("="))
@@ -71,8 +64,6 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]:
     """Serial numbers by place."""
-    from iotrial.errors import RequestError
-
     found: dict[str, str] = {}
     for text in erase:
         name, equals, serial = text.partition("=")
@@ -100,8 +91,6 @@ def _check_consent(
     waived: set[str],
 ) -> None:
     """Consent is for one disk that is named, or it is a mistake that somebody should know of."""
-    from iotrial.errors import RequestError
-
     for text in rest:
         name = text.partition("=")[0]
         if name in paths:
@@ -125,8 +114,6 @@ def _check_consent(
 
 
 def _folder(name: str, path: str) -> str:
-    from iotrial.errors import RequestError
-
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise RequestError(

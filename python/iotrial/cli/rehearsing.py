@@ -6,6 +6,17 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from iotrial.cli.asking import resolve_study
+from iotrial.cli.consent import seek_consent
+from iotrial.cli.output import tell
+from iotrial.conduct.progress import Silent
+from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down
+from iotrial.conduct.start import default_folder
+from iotrial.design.plan import new_seed
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.units import format_duration
+
 if TYPE_CHECKING:
     from iotrial.cli.asking import Asked
     from iotrial.conduct.rehearsal import Rehearsal, Rehearsed
@@ -14,8 +25,6 @@ if TYPE_CHECKING:
 
 def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
     """Raises RequestError for options that ask for a report, or something in it."""
-    from iotrial.errors import RequestError
-
     for option, value in given.items():
         if value:
             raise RequestError(
@@ -26,14 +35,6 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
 
 def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
     """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
-    from iotrial.cli.asking import resolve_study
-    from iotrial.cli.consent import seek_consent
-    from iotrial.cli.output import tell
-    from iotrial.conduct.progress import Silent
-    from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down
-    from iotrial.conduct.start import default_folder
-    from iotrial.design.plan import new_seed
-
     resolved = resolve_study(cut_down(chosen), asked)
     plan = ShortPlan(resolved.study, asked.seed or new_seed(), controls=False)
     folder = default_folder(resolved, asked.on)
@@ -53,10 +54,6 @@ def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
 
 
 def _print(chosen: Study, done: Rehearsal) -> None:
-    from iotrial.cli.output import tell
-    from iotrial.legible import shown
-    from iotrial.units import format_duration
-
     tell(
         f"rehearsal of {chosen.name}: one block, cut down. Nothing here was measured, and nothing is stored.\n"
     )

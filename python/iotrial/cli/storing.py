@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from iotrial.cli.output import tell
-from iotrial.legible import shown
-
-if TYPE_CHECKING:
-    from iotrial.store import Store
+from iotrial.cli.output import warn
+from iotrial.errors import RequestError
+from iotrial.paths import store_path
+from iotrial.store import Store
 
 
 def store_to_read(*, needed: bool) -> Store | None:
@@ -16,10 +13,6 @@ def store_to_read(*, needed: bool) -> Store | None:
 
     What must be known of the whole file goes to standard error.
     """
-    from iotrial.errors import RequestError
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-
     path = store_path()
     if not path.exists():
         if needed:
@@ -29,8 +22,3 @@ def store_to_read(*, needed: bool) -> Store | None:
     for warning in store.warnings:
         warn(warning)
     return store
-
-
-def warn(text: str) -> None:
-    """A line on standard error that is no error, with nothing in it that a terminal would obey."""
-    tell(f"iotrial: warning: {shown(text)}", err=True)

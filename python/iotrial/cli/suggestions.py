@@ -20,6 +20,9 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
+from iotrial.paths import store_path
+from iotrial.study.disks import MODELS
+
 MOST_TRIALS = 50
 MOST_FILES = 500
 PACKED, TOML = ".iotrial", ".toml"
@@ -109,8 +112,6 @@ def trials(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG0
 
 
 def _stored() -> Iterator[Item]:
-    from iotrial.paths import store_path
-
     path = store_path()
     if not path.is_file():
         return
@@ -153,8 +154,6 @@ def _by_the_shell(kind: str) -> Offer:
 
 
 def _disks(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
-    from iotrial.study.disks import MODELS
-
     return _starting([*MODELS, "none"], incomplete)
 
 

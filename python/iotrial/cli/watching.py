@@ -14,13 +14,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iotrial.cli.output import report_error
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.signals import Stopped
 from iotrial.design.plan import Plan
+from iotrial.report.conditions import Conditions
+from iotrial.report.live import live_view
+from iotrial.report.outlook import outlook_s, upcoming_in_words
+from iotrial.report.progress import (
+    Narrowing,
+    Progress,
+    blocks_in_words,
+    effect_lines,
+    remove_standing,
+    standing_path,
+    write_standing,
+)
+from iotrial.report.text import Console
 
 if TYPE_CHECKING:
     from iotrial.report.live import LiveView
-    from iotrial.report.progress import Progress
 
 DRAWN_EVERY_S = 0.25
 WRITTEN_EVERY_S = 1.0
@@ -33,17 +46,11 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
 
     A trial that is stopped before it has begun has no report, so what became of it is told here.
     """
-    from iotrial.cli.errors import report_error
-    from iotrial.report.progress import remove_standing, standing_path
-
     standing = standing_path(store)
     try:
         if quiet:
             yield _Watching(plan, None, standing)
             return
-        from iotrial.cli.console import Console
-        from iotrial.report.live import live_view
-
         with live_view(Console(stderr=True)) as view:
             yield _Watching(plan, view, standing)
     except Stopped as stopped:
@@ -59,9 +66,6 @@ class _Watching:
     """Turns what the conductor says into what is shown and written, no oftener than either is of use."""
 
     def __init__(self, plan: Plan, view: LiveView | None, standing: Path) -> None:
-        from iotrial.report.conditions import Conditions
-        from iotrial.report.progress import Narrowing
-
         self._plan = plan
         self._view = view
         self._standing = standing
@@ -94,15 +98,10 @@ class _Watching:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
-        from iotrial.report.progress import write_standing
-
         self._written = time.monotonic()
         write_standing(self._standing, progress)
 
     def _progress(self, snapshot: Snapshot) -> Progress:
-        from iotrial.report.outlook import outlook_s, upcoming_in_words
-        from iotrial.report.progress import Progress, blocks_in_words, effect_lines
-
         study = self._plan.study
         return Progress(
             trial=snapshot.trial,

@@ -10,8 +10,8 @@ from iotrial.conduct.session import Session
 from iotrial.conduct.user import command_user
 from iotrial.lab.knob import Subject
 from iotrial.lab.knobs.environment import ProcessUser
-from iotrial.lab.server import NOBODY
 from iotrial.study.model import Workload
+from iotrial.study.server import NOBODY
 from iotrial.study.work import JobContext, Work, is_cpu
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from iotrial.conduct.answers import failure_of
 from iotrial.conduct.resolve import Turn
+from iotrial.knobs.declaration import Stage
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knob import Subject
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.study.work import Work
 from iotrial.workloads.mkfs import MkfsWork

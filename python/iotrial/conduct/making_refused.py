@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from iotrial.errors import RequestError
+from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Stage
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.study.model import Study, Workload

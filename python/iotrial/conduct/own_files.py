@@ -6,9 +6,9 @@ A knob that has no part in the work would be a factor without effect, found equi
 from __future__ import annotations
 
 from iotrial.errors import RequestError
+from iotrial.knobs.declaration import Stage
+from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
 from iotrial.lab import registry
-from iotrial.lab.knob import Stage
-from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
 from iotrial.study.model import Study
 from iotrial.study.places import DISK_LABS
 

@@ -8,7 +8,7 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
 from iotrial.lab.place import Place
-from iotrial.lab.server import NOBODY
+from iotrial.study.server import NOBODY
 
 
 def check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None, place: Place) -> None:

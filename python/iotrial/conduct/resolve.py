@@ -18,6 +18,7 @@ from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
+from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
 from iotrial.lab.guest.array import DEFAULTS, LEVELS, MAKERS
@@ -26,7 +27,7 @@ from iotrial.lab.guest.link import described as described_link
 from iotrial.lab.guest.link import needs_of
 from iotrial.lab.guest.protocols import DEFAULTS as SHARED
 from iotrial.lab.guest.protocols import PROTOCOLS
-from iotrial.lab.knob import Knob, Stage, a_lab
+from iotrial.lab.knob import Knob, a_lab
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.places import DISK_LABS, GUEST, LABS

@@ -25,9 +25,10 @@ from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
 from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
+from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Stage, Subject
+from iotrial.lab.knob import Subject
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.study.model import Role, Workload

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from iotrial.conduct.user import invoking_user
-from iotrial.lab import cache, server
+from iotrial.lab import cache
 from iotrial.lab.knob import Subject
-from iotrial.lab.server import NOBODY, Server
 from iotrial.lab.target import Target
+from iotrial.study import server
+from iotrial.study.server import NOBODY, Server
 from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
 
 #: the name of a study's place for what a database writes ahead

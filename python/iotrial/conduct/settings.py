@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from iotrial.conduct.resolve import Resolved, Turn
+from iotrial.knobs.block import NR_REQUESTS
+from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Stage, Subject
-from iotrial.lab.knobs.block_queue import NR_REQUESTS, BlockScheduler, pinned
+from iotrial.lab.knob import Subject
+from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
 from iotrial.lab.place import Place
 from iotrial.study.model import Setting
 

@@ -13,7 +13,8 @@ from typing import Any
 from iotrial.conduct.accounts import summed
 from iotrial.conduct.resolve import Turn
 from iotrial.errors import RequestError
-from iotrial.lab.knob import Scope, Subject
+from iotrial.knobs.declaration import Scope
+from iotrial.lab.knob import Subject
 from iotrial.study.model import Role
 from iotrial.units import format_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iotrial.lab.server import NOBODY
 from iotrial.ownership import invoking_user
 from iotrial.study.model import Study
+from iotrial.study.server import NOBODY
 
 __all__ = ["command_user", "invoking_user"]
 

@@ -24,6 +24,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -84,8 +86,6 @@ class Stream:
         """below(n), below(n - 1), ... k of them; in one sweep where no word is rejected (almost always)."""
         if k <= _FEW:
             return [self.below(n - i) for i in range(k)]
-        import numpy as np
-
         left = self._words[self._next :]
         missing = max(0, k - len(left))
         fresh = self._draw(-(-missing // _WORDS_PER_DIGEST)).tolist() if missing else []
@@ -102,8 +102,6 @@ class Stream:
         return steps
 
     def _draw(self, digests: int) -> npt.NDArray[np.uint64]:
-        import numpy as np
-
         parts = [self._digest() for _ in range(digests)]
         return np.frombuffer(b"".join(parts), dtype=">u8").astype(np.uint64)
 

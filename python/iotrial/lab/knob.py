@@ -11,11 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
+from iotrial.knobs.declaration import Declaration
 from iotrial.study.model import Setting
 from iotrial.study.places import LABS
 from iotrial.study.work import Work
@@ -31,52 +31,6 @@ if TYPE_CHECKING:
 def a_lab(kind: str) -> str:
     """A kind of lab with its article, for messages."""
     return f"an {kind} lab" if kind == "image" else f"a {kind} lab"
-
-
-class Stage(IntEnum):
-    """When in a run a knob is turned."""
-
-    MACHINE = -1
-    PLACE = 0
-    HOST = 1
-    FORMAT = 2
-    DEVICE = 3
-    FILES = 4
-    MOUNT = 5
-    CACHE = 6
-    WORK = 7
-
-
-class Scope(StrEnum):
-    """What a knob turns, in the words of messages. A work that uses nothing of it cannot show what the knob does."""
-
-    #: any work runs on it
-    MACHINE = "this machine"
-    FILES = "the files of the lab"
-    FILESYSTEM = "the file system of the lab"
-    DEVICE = "the device of the lab"
-
-
-class Safety(StrEnum):
-    """How far a setting endangers data, where somebody keeps it."""
-
-    #: costs speed at most
-    HARMLESS = "harmless"
-    #: costs latency or memory, or makes it more of the data that nobody has synced that a power cut takes
-    TRADE_OFF = "trade-off"
-    #: data that were synced, or that are on the disk already, may be lost or wrong after a power cut, a crash, or the failure
-    #: of a disk
-    DATA_AT_RISK = "data at risk"
-    #: iotrial does not know
-    NOT_JUDGED = "not judged"
-
-
-@dataclass(frozen=True, slots=True)
-class Consequence:
-    """What a setting does to the safety of data, in one sentence without its full stop."""
-
-    safety: Safety
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,34 +117,9 @@ class Requirement:
     modules: frozenset[str] = frozenset()
 
 
-class Knob(ABC):
-    """One setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry, and knobs that a module there lists in
-    ``KNOBS``.
-
-    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it turns), ``option`` (the
-    key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
-    ``open_levels`` (words for a range that cannot be listed), ``rank`` (order within the stage),
-    ``consequence`` (what the setting does to the safety of data).
-    """
-
-    name: str
-    title: str
-    stage: ClassVar[Stage]
-    scope: ClassVar[Scope] = Scope.MACHINE
-    option: ClassVar[str | None] = None
-    #: whether a factor must give that key, or may
-    option_needed: ClassVar[bool] = True
-    open_levels: str | None = None
-    rank: int = 0
-    #: for every value that is not in ``consequences``
-    consequence: Consequence
-    #: by value, where it depends on that; a knob whose values have an address or an argument has its own
-    #: ``consequence_of``, and says here by which words it looks them up
-    consequences: Mapping[str, Consequence] = MappingProxyType({})
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        """What this value does to the safety of data. Never raises: a stored trial may hold any value."""
-        return self.consequences.get(setting.value.strip(), self.consequence)
+class Knob(Declaration, ABC):
+    """The code that turns one setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry; what each is stands in
+    ``iotrial.knobs``."""
 
     @abstractmethod
     def parse(self, setting: Setting) -> str:
@@ -205,7 +134,7 @@ class Knob(ABC):
         """What this setting needs."""
         return Requirement()
 
-    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:  # noqa: B027
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         """Before anything is changed: raises UnsupportedLevel where the files of this work, of that size each, cannot be
         brought to the setting."""
 
@@ -238,14 +167,14 @@ class Knob(ABC):
         self.write(subject, setting, original)
         self.verify(subject, setting, original)
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:  # noqa: B027
+    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
         """Before the first write of a trial: record in the journal what outlives the conductor."""
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:  # noqa: B027
+    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
         """For stage WORK, after all else has settled: put the probe where this value wants it, and prove it. The cache is
         prepared and the work is done there. Raises KnobError."""
 
-    def leave(self, subject: Subject, setting: Setting) -> None:  # noqa: B027
+    def leave(self, subject: Subject, setting: Setting) -> None:
         """Take the probe out again, in every arm alike. Raises KnobError."""
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -284,26 +213,6 @@ class Undone(IntEnum):
 
 class TakenError(LabError):
     """What a journal entry describes is somebody else's by now, and is left alone; the message says what is there."""
-
-
-def harmless(sentence: str) -> Consequence:
-    """Costs speed at most."""
-    return Consequence(Safety.HARMLESS, sentence)
-
-
-def trade_off(sentence: str) -> Consequence:
-    """Costs latency or memory, or data that nobody has synced."""
-    return Consequence(Safety.TRADE_OFF, sentence)
-
-
-def at_risk(sentence: str) -> Consequence:
-    """May cost data."""
-    return Consequence(Safety.DATA_AT_RISK, sentence)
-
-
-def not_judged(sentence: str) -> Consequence:
-    """Not known."""
-    return Consequence(Safety.NOT_JUDGED, sentence)
 
 
 def whole_number(knob: str, value: str, least: int, most: int) -> str:

@@ -7,27 +7,25 @@ paper from the page around it, so that it is readable in light and dark notebook
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from iotrial.legible import shown
+from iotrial.report.markdown import escaped
+from iotrial.report.notation import elided
 from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from iotrial.report.rows import EffectRow
 
-#: rows of a forest plot in a notebook
-MOST_DRAWN = 24
 _WIDEST_CELL, _WIDEST_LAST = 60, 120
 _LINE = 88
-# What stands for a role in the report's figures, as a colour that is there without the report's style sheet.
-_VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +53,8 @@ def markdown(card: Card) -> str:
 
 def html(card: Card) -> str:
     """One ``div`` for a notebook, with its own style, its figures inline."""
-    from markupsafe import Markup
-
     figures = [Markup(figure) for figure in card.figures]
     return _template().render(card=card, figures=figures).strip()
-
-
-def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str, ...]:
-    """Forest plots of these effects, one for ratios and one for differences, fit for a page without the report's style."""
-    from iotrial.report.plots.forest import forest
-    from iotrial.study.model import Scale
-
-    drawn = []
-    for scale in Scale:
-        own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]
-        if own:
-            figure = forest(f"{name}-{scale.value}", own, margin=margin, narrow=False)
-            drawn.append(_VARIABLE.sub(r"var(--iotrial-\1)", figure.inline))
-    return tuple(drawn)
 
 
 def _text(card: Card) -> Iterator[str]:
@@ -93,8 +75,6 @@ def _text(card: Card) -> Iterator[str]:
 
 
 def _markdown(card: Card) -> Iterator[str]:
-    from iotrial.report.markdown import escaped
-
     yield f"**{escaped(card.title)}**"
     for line in (card.lead, *card.lines):
         if line:
@@ -112,8 +92,6 @@ def _markdown(card: Card) -> Iterator[str]:
 
 
 def _cut(cell: str, *, last: bool) -> str:
-    from iotrial.report.notation import elided
-
     return elided(cell, _WIDEST_LAST if last else _WIDEST_CELL)
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from iotrial.analysis.model import Conclusion, Verdict
-from iotrial.library.display import Card, forests, html, markdown, text
+from iotrial.library.display import Card, html, markdown, text
 from iotrial.library.table import Column, Table
 from iotrial.report.phrases import interval, spoken
+from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.study.model import Scale
+
+#: rows of a forest plot in a notebook
+MOST_DRAWN = 24
+# What stands for a role in the report's figures, as a colour that is there without the report's style sheet.
+_VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -265,3 +272,14 @@ class Controls(Table[Control]):
             Column("blocks", "count", lambda one: one.blocks),
         ]
         return self._with_conditions(fixed, at=0)
+
+
+def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str, ...]:
+    """Forest plots of these effects, one for ratios and one for differences, fit for a page without the report's style."""
+    drawn = []
+    for scale in Scale:
+        own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]
+        if own:
+            figure = forest(f"{name}-{scale.value}", own, margin=margin, narrow=False)
+            drawn.append(_VARIABLE.sub(r"var(--iotrial-\1)", figure.inline))
+    return tuple(drawn)

@@ -18,6 +18,7 @@ from iotrial.paths import store_path
 from iotrial.report.opening import document_of, packed_document
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial
+from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -55,8 +56,6 @@ class Trials(Table[Trial]):
         return Card(card.title, lines=lines, heads=card.heads, rows=rows)
 
     def _cells(self, row: Trial) -> tuple[str, ...]:
-        from iotrial.units import format_duration
-
         number = "" if row.number is None else str(row.number)
         when = row._stored.header.started[:16].replace("T", " ")
         name = row.study.name + (" (imported)" if row.imported is not None else "")

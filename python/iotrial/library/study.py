@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from iotrial.library.display import Card, html, markdown, text
 from iotrial.library.table import Column, Table
+from iotrial.report.notation import percent
+from iotrial.study.catalogue import entries, find
 
 if TYPE_CHECKING:
     from iotrial.study.model import Study as Declaration
@@ -114,8 +116,6 @@ class Study:
         return markdown(self._card())
 
     def _card(self) -> Card:
-        from iotrial.report.notation import percent
-
         def levels(one: Factor) -> str:
             marked = (
                 f"{label} (reference)" if one.role == "treatment" and label == one.reference else label
@@ -159,8 +159,6 @@ class Studies(Table[Study]):
 
 def studies() -> Studies:
     """The studies that ship, by name. Only the head of each is read until more is asked of it."""
-    from iotrial.study.catalogue import entries
-
     return Studies(_shipped(one.name, one.title, one.question) for one in entries())
 
 
@@ -170,15 +168,13 @@ def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study
     ``trusted``: the commands of somebody else's file may run, also a shell or as root, as with ``--trust``; your own file
     does not need it. UnknownName where it is neither name nor file, StudyError where the file holds no study.
     """
-    from iotrial.study.catalogue import find
-
     return of_declaration(find(os.fspath(study), trusted=trusted))
 
 
 def read_study(toml: str, *, trusted: bool = False) -> Study:
     """The study in this text. It is the caller's own: its commands run unasked, as the caller. ``trusted``:
     also a shell, or as root. StudyError, with its line, where it holds none."""
-    from iotrial.study.reader import read_study as read
+    from iotrial.study.reader import read_study as read  # which a list of studies does not need
 
     found = read(toml, "text", trusted=trusted)
     return Study(found.name, found.title, found.question, lambda: found, of_text=True)
@@ -190,6 +186,4 @@ def of_declaration(found: Declaration, *, of_trial: bool = False) -> Study:
 
 
 def _shipped(name: str, title: str, question: str) -> Study:
-    from iotrial.study.catalogue import find
-
     return Study(name, title, question, lambda: find(name))

@@ -12,6 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.frames import frame_of
+from iotrial.report.notation import counted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -76,8 +78,6 @@ class Table(Sequence[Row]):
         ``attrs["units"]`` has the unit of each column that has one; ``attrs`` also says of which trial it is. RequestError
         where pandas is missing.
         """
-        from iotrial.library.frames import frame_of
-
         return frame_of(self._columns(), self._rows, self._facts)
 
     def __repr__(self) -> str:
@@ -108,8 +108,6 @@ class Table(Sequence[Row]):
         return type(self)(rows, self._facts, self._orders)
 
     def _card(self) -> Card:
-        from iotrial.report.notation import counted
-
         shown = self._rows[: self.most_shown]
         return Card(
             title=counted(len(self), self.noun),

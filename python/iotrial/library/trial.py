@@ -10,12 +10,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from iotrial.errors import UnknownName
-from iotrial.library.display import Card, forests, html, markdown, text
-from iotrial.library.effects import Controls, Effects, control_of, effect_of
+from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.effects import Controls, Effects, control_of, effect_of, forests
 from iotrial.library.findings import Claims, EvidenceTable, claim_of, evidence_of
 from iotrial.library.runs import Contrasts, Runs, contrasts_of, runs_of
 from iotrial.library.study import Study, of_declaration
+from iotrial.report.jsonreport import report_json
+from iotrial.report.notation import counted, utc
+from iotrial.report.render import html_report, markdown_report
+from iotrial.report.sentences import controls_line
 from iotrial.store.model import StoredTrial
+from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,8 +75,6 @@ class Trial:
     @property
     def started(self) -> datetime:
         """When it began, in UTC. ValueError where what is stored is no time."""
-        from iotrial.report.notation import utc
-
         return datetime.fromisoformat(utc(self._stored.header.started))
 
     @property
@@ -185,20 +188,14 @@ class Trial:
 
     def report(self) -> str:
         """The report as one HTML page that opens offline."""
-        from iotrial.report.render import html_report
-
         return html_report(self.document)
 
     def markdown(self) -> str:
         """The report as Markdown, as for a pull request."""
-        from iotrial.report.render import markdown_report
-
         return markdown_report(self.document)
 
     def json(self) -> dict[str, object]:
         """The report as plain objects: what ``iotrial report --json`` prints (schemas/report.schema.json)."""
-        from iotrial.report.jsonreport import report_json
-
         return report_json(self.document)
 
     @property
@@ -251,9 +248,6 @@ class Trial:
     @property
     def _on_controls(self) -> str:
         """What the controls have shown, as the report says it; empty for facts, which have none that could fail."""
-        from iotrial.report.notation import counted
-        from iotrial.report.sentences import controls_line
-
         if not self.document.with_controls:
             return "There were no controls."
         if failed := sum(not one.passed for one in self.controls):
@@ -262,9 +256,6 @@ class Trial:
         return f"Controls: {line}." if line else ""
 
     def _card(self, figures: tuple[str, ...] = ()) -> Card:
-        from iotrial.report.notation import counted
-        from iotrial.units import format_duration
-
         document = self.document
         which = "Trial" if self.number is None else f"Trial {self.number}"
         header = self._stored.header

@@ -18,7 +18,7 @@ from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
-from iotrial.lab.knob import Safety
+from iotrial.knobs.declaration import Safety
 from iotrial.legible import shown
 from iotrial.report.blocks import Note, View
 from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
@@ -19,11 +18,10 @@ from iotrial.report.findings import QUIET, is_screen, strength, width
 from iotrial.report.interplay import Adjusted, is_interaction, pair_of
 from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
+from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
+from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
-
-if TYPE_CHECKING:
-    from iotrial.report.plots.factorial import Line, Point
 
 COLUMNS = (
     "condition", "comparison", "response", "scale", "unit", "estimate", "low", "high", "p (anytime)", "blocks",
@@ -33,8 +31,6 @@ COLUMNS = (
 
 def effect_figures(document: Document) -> tuple[Figure, ...]:
     """One forest a scale, all conditions beside each other; in a screen one a condition and response, largest first."""
-    from iotrial.report.plots.forest import MOST_ROWS, forest
-
     margin = document.trial.header.margin
     found = []
     for name, title, rows in _groups(document):
@@ -217,8 +213,6 @@ def factorial_figures(document: Document) -> tuple[FactorialFigures, ...]:
 
 
 def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: bool) -> Figure | None:
-    from iotrial.report.plots.factorial import Point, half_normal
-
     known = [row for row in rows if row.effect.value is not None]
     if len(known) < _FEWEST_POINTS:
         return None
@@ -281,8 +275,6 @@ def _with_verdict(point: Point, *, valid: bool) -> str:
 def _main_effects(
     document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
 ) -> Figure | None:
-    from iotrial.report.plots.factorial import MOST_BARS, main_effects
-
     lines = _lines(document, rows, means)
     if len(lines) < 2:
         return None
@@ -318,8 +310,6 @@ def _main_effects(
 
 def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> list[Line]:
     """One a factor, the one with the largest effect first."""
-    from iotrial.report.plots.factorial import Line
-
     study = document.trial.header.study
     mains = [row for row in rows if row.effect.kind == "main"]
     lines = []
@@ -372,8 +362,6 @@ def _interactions(
     document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
 ) -> Iterator[Figure]:
     """Those that are there; or the two largest, so that a reader sees what parallel lines look like."""
-    from iotrial.report.plots.factorial import interaction
-
     study = document.trial.header.study
     crossed = sorted(
         (row for row in rows if row.effect.kind == "interaction"), key=lambda row: -strength(row.effect)

@@ -20,6 +20,7 @@ from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.figures import draw_figures
 from iotrial.report.markdown import escaped
+from iotrial.report.plots.alone import png_of, svg_of
 
 INDEX, LIST = "index.md", "figures.json"
 _LARGEST_LIST = 1 << 20
@@ -64,8 +65,6 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
 
 
 def _contents(document: Document, figures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, bytes]]:
-    from iotrial.report.plots.alone import png_of, svg_of
-
     for name, figure in figures:
         yield f"{name}.svg", svg_of(figure)
         yield f"{name}.png", png_of(figure)

@@ -25,6 +25,8 @@ from importlib import resources
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from iotrial.legible import shown, shown_lines
 from iotrial.report.blocks import (
     Block,
@@ -44,7 +46,6 @@ from iotrial.report.templating import environment
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from markupsafe import Markup
 
     from iotrial.report.series import Arm
 
@@ -146,8 +147,6 @@ def _template() -> Template:
 
 def _swatch(arm: Arm) -> Markup:
     """The arm's line and marker as the figures draw them."""
-    from markupsafe import Markup
-
     colour = "var(--muted)" if arm.is_control else f"var(--arm-{arm.position % 8})"
     pattern = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)][1]
     dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""

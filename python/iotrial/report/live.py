@@ -29,6 +29,9 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
 from iotrial.legible import shown
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
@@ -38,7 +41,6 @@ from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 TERMINAL_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
@@ -211,8 +213,6 @@ class _Columns:
 
 def live_lines(progress: Progress, *, width: int, height: int, plain: bool = False) -> list[Text]:
     """Some ``height`` lines of at most ``width`` cells; ``plain``: nothing but ASCII for what is drawn."""
-    from rich.text import Text
-
     width = max(NARROWEST, min(width, WIDEST))
     marks = PLAIN_MARKS if plain else Marks()
     head = [_head(progress, width), _spent(progress, width, marks)]
@@ -227,9 +227,6 @@ def live_lines(progress: Progress, *, width: int, height: int, plain: bool = Fal
 
 
 def _head(progress: Progress, width: int) -> Text:
-    from rich.cells import cell_len
-    from rich.text import Text
-
     right = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
     left = f"Trial {progress.trial}, {shown(progress.study)}"
     room = width - len(right) - len(_GAP)
@@ -241,8 +238,6 @@ def _head(progress: Progress, width: int) -> Text:
 
 def _spent(progress: Progress, width: int, marks: Marks) -> Text:
     """The budget as a line, the spent part of it thick."""
-    from rich.text import Text
-
     share = min(1.0, progress.elapsed_s / progress.budget_s) if progress.budget_s > 0.0 else 1.0
     full = round(share * width)
     text = Text(marks.now * full, style="blue")
@@ -323,8 +318,6 @@ def losses(progress: Progress) -> list[str]:
 
 def _body(progress: Progress, width: int, most: int, marks: Marks) -> tuple[list[Text], bool]:
     """At most ``most`` lines, and whether there are bars in them."""
-    from rich.text import Text
-
     effects = progress.effects
     if not effects:
         return [], False
@@ -375,8 +368,6 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
 
 
 def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _Columns:
-    from rich.cells import cell_len
-
     numbers = max([len(_numbers_title(lines)), *(len(_numbers(line)) for line in lines)])
     verdict = max(len(line.word) + len(_RISK) * bool(line.risk) for line in lines)
     blocks = max(6, *(len(f"{line.blocks:,}") for line in lines))
@@ -406,8 +397,6 @@ def _numbers_title(lines: Sequence[EffectLine]) -> str:
 
 
 def _title(progress: Progress, columns: _Columns) -> Text:
-    from rich.text import Text
-
     effects = progress.effects
     comparisons = {line.comparison for line in effects}
     factors = {line.factor for line in effects if not line.crossed}
@@ -422,8 +411,6 @@ def _title(progress: Progress, columns: _Columns) -> Text:
 
 
 def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
-    from rich.text import Text
-
     verdict = line.word
     text = Text(f"{_cut(name, columns.name)}{_GAP}{_numbers(line):>{columns.numbers}}{_GAP}")
     style = _STYLES.get(verdict, "")
@@ -438,8 +425,6 @@ def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
 
 def _cut(name: str, width: int) -> str:
     """The name in ``width`` cells, without its middle where it is longer."""
-    from rich.cells import cell_len, set_cell_size
-
     return set_cell_size(name if cell_len(name) <= width else elided(name, width), width)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
-from iotrial.lab.knobs.matrix import FILE_SIZE, RECORD_SIZE
+from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
 from iotrial.legible import shown
 from iotrial.report.notation import counted, plain
 from iotrial.study.model import Study

@@ -11,6 +11,9 @@ from iotrial.report.findings import QUIET, strength
 from iotrial.report.matrices import LEGEND, Matrix, TestGrid, said, said_of, table_of
 from iotrial.report.notation import percent, plain
 from iotrial.report.phrases import interval
+from iotrial.report.plots.heat import heat_maps
+from iotrial.report.plots.scene import can_be_drawn, scenes
+from iotrial.report.plots.surface import surface
 
 MOST_MATRICES = 6
 MOST_SURFACES = 30
@@ -56,8 +59,6 @@ def matrix_figures(document: Document) -> tuple[MatrixFigures, ...]:
 
 
 def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
-    from iotrial.report.plots.heat import heat_maps
-
     margin = document.trial.header.margin
     sentence = _seen(matrix.tests, matrix, said(matrix), valid=document.valid)
     reading = (
@@ -103,9 +104,6 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
 
 
 def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, drawn: bool) -> TestFigure:
-    from iotrial.report.plots.scene import can_be_drawn, scenes
-    from iotrial.report.plots.surface import surface
-
     rows = tuple(_rows(document, matrix, grid))
     if not drawn or not can_be_drawn(matrix):
         return TestFigure(grid.test, None, (), rows)

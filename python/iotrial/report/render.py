@@ -11,7 +11,7 @@ from iotrial.report.text import print_blocks
 from iotrial.report.trial_blocks import trial_report
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from iotrial.report.text import Console
 
 
 def print_report(

@@ -11,6 +11,13 @@ from iotrial.analysis.model import Diagnostic, Effect
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import spoken
+from iotrial.report.plots.small import (
+    distributions,
+    latencies,
+    quantile_curve,
+    runs_in_time,
+    within_run,
+)
 from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
 from iotrial.report.series import Arm, LatencyPanel, Panel
 from iotrial.report.within import WithinPanel
@@ -52,8 +59,6 @@ def panel_figures(
     reading: str,
 ) -> PanelFigures:
     """``effects`` are those on the panel's response whose levels are its arms, ``diagnostic`` that of its condition."""
-    from iotrial.report.plots.small import distributions, runs_in_time
-
     changes_s = tuple(one.at_s for one in diagnostic.changes) if diagnostic is not None else ()
     title = panel.condition.text
     measured = f"{spoken(panel.response)} [{panel.unit}]"
@@ -104,8 +109,6 @@ def _runs(panel: Panel) -> tuple[Row, ...]:
 
 
 def _distribution(panel: Panel) -> tuple[Row, ...]:
-    from iotrial.report.plots.small import quantile_curve
-
     return tuple(
         (series.arm.label, float(share), float(value))
         for series in panel.series
@@ -116,8 +119,6 @@ def _distribution(panel: Panel) -> tuple[Row, ...]:
 
 def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figure:
     """One operation in one condition."""
-    from iotrial.report.plots.small import latencies
-
     return Figure(
         stem=stem("latency", panel.operation, panel.condition.text),
         title=headed(f"Latency of {panel.operation}", panel.condition.text),
@@ -136,8 +137,6 @@ def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figu
 
 def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure:
     """One thing that went on within the runs of one condition."""
-    from iotrial.report.plots.small import within_run
-
     runs = sum(curve.runs for curve in panel.curves)
     names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
     return Figure(

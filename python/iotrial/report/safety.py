@@ -1,7 +1,7 @@
 """What the settings of a study do to the safety of data: for plans, headlines, tables and lists.
 
-Each knob declares it (``iotrial.lab.knob.Consequence``). Nothing of a trial is asked but its study, so that trials that were
-packed or stored before knobs declared it show it as well.
+Each knob declares it (``iotrial.knobs.declaration.Consequence``). Nothing of a trial is asked but its study, so that trials
+that were packed or stored before knobs declared it show it as well.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.lab import registry
-from iotrial.lab.knob import Consequence, Safety, not_judged
+from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.legible import shown
 from iotrial.report.notation import joined
 from iotrial.study.model import Level, Setting, Study
@@ -49,16 +48,6 @@ class LevelSafety:
     def json(self) -> dict[str, str]:
         """Under ``level_safety`` of an effect."""
         return {"class": self.safety.value, "consequence": self.sentence}
-
-
-def consequence_of(setting: Setting) -> Consequence:
-    """What a setting does to the safety of data; not judged, where it is of a knob that this version does not have."""
-    knob = registry.knobs().get(setting.knob)
-    return (
-        not_judged("this version of iotrial has no such knob")
-        if knob is None
-        else knob.consequence_of(setting)
-    )
 
 
 def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 
+import rich.console
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from iotrial.legible import shown_lines
@@ -47,6 +47,14 @@ _STYLES = {
     "dim": "dim",
     "mixed": "yellow",
 }
+
+
+class Console(rich.console.Console):
+    """As rich's, but a broken pipe is the exception that it is: rich would end the process, and with it a trial before it is
+    put back."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def print_blocks(report: Report, console: Console, *, full: bool = False) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from iotrial.analysis.model import Conclusion
 from iotrial.design.model import ArmKind
-from iotrial.lab.knob import Safety
+from iotrial.knobs.declaration import Safety
 from iotrial.legible import shown
 from iotrial.report.blocks import (
     DECISIVE,

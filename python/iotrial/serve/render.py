@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iotrial.errors import RequestError, StoreError
+from iotrial.report.comparing import compare
+from iotrial.report.comparison_blocks import comparison_html, comparison_markdown
+from iotrial.report.comparison_json import comparison_json
+from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of, summary_of
+from iotrial.report.render import html_report, markdown_report
 from iotrial.store import Store
 from iotrial.store.packed import read_packed
 from iotrial.store.states import TrialState
@@ -35,9 +40,6 @@ class Reports:
 def trial_reports(path: Path, which: Which) -> Reports:
     """The reports of a trial that has ended. StoreError where it cannot be read."""
     # not at the top: the server itself draws nothing, and starts in two thirds of the time without
-    from iotrial.report.jsonreport import report_json
-    from iotrial.report.render import html_report, markdown_report
-
     with _opened(path, which) as store:
         document = document_of(store, which[0])
         found = json.dumps(report_json(document), indent=1).encode()
@@ -60,10 +62,6 @@ def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int,
 
 def comparison_reports(path: Path, trials: Sequence[Which]) -> Reports:
     """The comparison of these trials in this order, each at its part of the level. RequestError where they share nothing."""
-    from iotrial.report.comparing import compare
-    from iotrial.report.comparison_blocks import comparison_html, comparison_markdown
-    from iotrial.report.comparison_json import comparison_json
-
     summaries = []
     for which in trials:
         with _opened(path, which) as store:

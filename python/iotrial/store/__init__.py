@@ -5,6 +5,7 @@ What is here is imported when it is first asked for: a list of trials needs litt
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,5 @@ __all__ = ["ProcessIdentity", "Store", "identity", "is_alive"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__} has no attribute {name}")
-    from importlib import import_module
-
     module = import_module("iotrial.store.database" if name == "Store" else "iotrial.store.states")
     return getattr(module, name)

@@ -174,7 +174,7 @@ def _change(row: tuple[Any, ...]) -> StateChange:
 
 
 def _one_by_one(path: Path) -> tuple[Outline, ...]:
-    from iotrial.store.database import Store
+    from iotrial.store.database import Store  # which a store that is as it should be does not need
 
     with Store.open(path, read_only=True) as store:
         sound, damaged = store.listing()

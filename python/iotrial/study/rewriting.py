@@ -13,7 +13,9 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
+import tomlkit
 from msgspec import structs
+from tomlkit.exceptions import TOMLKitError
 
 from iotrial.errors import StudyError
 from iotrial.legible import shown
@@ -28,9 +30,6 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
 
     Raises StudyError where ``text`` is no study, or cannot be made to say what is wanted.
     """
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
     before = read_study(text, origin, trusted=False)
     try:
         document = tomlkit.parse(_comments_inside(text))
@@ -124,8 +123,6 @@ def _change(document: Any, before: Study, wanted: Study) -> None:
 
 
 def _budget(document: Any, before: Budget, wanted: Budget) -> None:
-    import tomlkit
-
     if before == wanted:
         return
     if "budget" not in document:
@@ -137,8 +134,6 @@ def _budget(document: Any, before: Budget, wanted: Budget) -> None:
 
 
 def _design(document: Any, before: Design, wanted: Design) -> None:
-    import tomlkit
-
     if before == wanted:
         return
     document.pop("design", None)
@@ -180,8 +175,6 @@ def _same_levels(before: Study, factor: Factor) -> bool:
 
 def _factor_table(factor: Factor) -> Any:
     """A factor whose levels are bundles."""
-    import tomlkit
-
     table = tomlkit.table()
     table["name"] = factor.name
     levels = tomlkit.array()
@@ -207,8 +200,6 @@ def _setting(setting: Setting) -> dict[str, str]:
 
 
 def _fixed(document: Any, before: Study, wanted: Study) -> None:
-    import tomlkit
-
     for setting in wanted.fixed[len(before.fixed) :]:
         table = tomlkit.table()
         table.update(_setting(setting))
@@ -217,8 +208,6 @@ def _fixed(document: Any, before: Study, wanted: Study) -> None:
 
 def _insert(document: Any, name: str, table: Any, *, first: bool = False) -> None:
     """One more ``[[name]]``, before or behind those that are there."""
-    import tomlkit
-
     tables = document.get(name)
     if not tables:
         document.pop(name, None)

@@ -36,9 +36,9 @@ from iotrial.study.schema import (
 )
 
 if TYPE_CHECKING:
-    from iotrial.lab.server import Server
     from iotrial.lab.target import Target
     from iotrial.study.model import Setting
+    from iotrial.study.server import Server
 
 W = TypeVar("W", bound="Work")
 #: the package whose modules are the kinds

@@ -35,7 +35,7 @@ from iotrial.units import format_bytes
 from iotrial.workloads.databases import Engine, engine, rows
 
 if TYPE_CHECKING:
-    from iotrial.lab.server import Server
+    from iotrial.study.server import Server
 
 #: of what a client prints, at most what the probe keeps
 MOST_OUTPUT_BYTES = 16 << 20

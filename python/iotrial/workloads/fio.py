@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta, Struct
 
 from iotrial.errors import RequestError
-from iotrial.lab.server import Server
 from iotrial.study.model import Setting
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Form, Line, Problem, Size, formed, keyed, prose, shown
+from iotrial.study.server import Server
 from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,

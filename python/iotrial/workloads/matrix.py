@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta
 
 from iotrial.errors import RequestError
-from iotrial.lab.knobs.matrix import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
+from iotrial.knobs.work import FILE_SIZE, LARGEST_FILE, LARGEST_RECORD, RECORD_SIZE, SMALLEST_RECORD
 from iotrial.study.schema import Line, Problem, Size
 from iotrial.study.work import (
     CPU_RESPONSES,

@@ -9,8 +9,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.errors import LabError
-from iotrial.lab.server import Server
 from iotrial.study.schema import Arguments, Line, LongText, Problem, Variables
+from iotrial.study.server import Server
 from iotrial.study.work import FileSet, HasServer, LabContext, Step, filled, minimal_environment
 
 LOOPBACK = "127.0.0.1"

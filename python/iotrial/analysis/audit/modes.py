@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iotrial.analysis.audit.intervals import mean
 from iotrial.analysis.audit.model import Cell, Modes, Observation
 
@@ -117,8 +119,6 @@ def split_p(n: int, ratio: float) -> float:
 
 @lru_cache(maxsize=32)
 def _null(n: int) -> tuple[float, ...]:
-    import numpy as np
-
     least = _least(n)
     draws: Floats = np.sort(np.random.default_rng(20240229).standard_normal((SAMPLES, n)), axis=1)
     draws -= draws.mean(axis=1, keepdims=True)

@@ -141,7 +141,7 @@ def opened(path: str, flags: int) -> None:
 
 # calls that need more than a line
 
-# Direct reads go to a whole page, which is there: for one that is not yet, btrfs reads through the cache instead, and notes it.
+# Direct reads go to a whole page that is there: for one that is not yet, btrfs reads through the cache instead, and notes it.
 READ = mmap.mmap(-1, PAGE)
 READ[:] = bytes(PAGE)
 ROOM = ctypes.addressof(ctypes.c_char.from_buffer(READ))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+from iotrial.errors import IotrialError
+from iotrial.fleet.ssh import clean_hosts, ssh_ways
 
 
 @click.command("clean", short_help="Remove what earlier builds carried to hosts by SSH.")
@@ -21,12 +26,6 @@ def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
 
     Nothing is carried any more: hosts have iotrial installed. What they have measured stays, in their state folders.
     """
-    import json
-
-    from iotrial.cli.output import tell
-    from iotrial.errors import IotrialError
-    from iotrial.fleet.ssh import clean_hosts, ssh_ways
-
     found = clean_hosts(ssh_ways(hosts, ssh_config))
     failed = {name: one for name, one in found.items() if isinstance(one, IotrialError)}
     if as_json:

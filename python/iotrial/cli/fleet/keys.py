@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.fleet.keys import VALID_DAYS, Part, make_keys
 
 
 @click.command("keys", short_help="Make the keys of a fleet.")
@@ -16,11 +20,6 @@ def command(folder: str, as_json: bool) -> None:
 
     Nothing is overwritten. Whoever holds one of the keys is part of the fleet: keep them as you keep keys of SSH.
     """
-    import json
-    from pathlib import Path
-
-    from iotrial.fleet.keys import VALID_DAYS, Part, make_keys
-
     path = Path(folder).expanduser()
     made = make_keys(path)
     if as_json:

@@ -7,18 +7,16 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.output import tell
+from iotrial.cli.output import tell, warn
+from iotrial.fleet.verdict import fleets_of
 from iotrial.legible import shown
+from iotrial.paths import store_path
 
 
 @click.command("list")
 @json_option
 def command(as_json: bool) -> None:
     """Fleets of the store, newest last."""
-    from iotrial.cli.storing import warn
-    from iotrial.fleet.verdict import fleets_of
-    from iotrial.paths import store_path
-
     found, warnings = fleets_of(store_path())
     for warning in warnings:
         warn(warning)

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
+from iotrial.cli.ending import refuse_twice_on_standard_output, write_markdown, write_report
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.output import warn
+from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
+from iotrial.fleet.report.json_report import fleet_json
+from iotrial.fleet.verdict import report_of
+from iotrial.paths import store_path
+from iotrial.report.text import Console
 
 
 @click.command("report")
@@ -24,32 +31,18 @@ def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_j
     The mean of their effects and the spread between them, hosts that do not fit, properties that go with the effect. A host
     that failed its controls is named with its reason and not averaged. Each host's trial has its own report: iotrial report.
     """
-    from iotrial.cli.ending import refuse_twice_on_standard_output, write_markdown, write_report
-    from iotrial.cli.storing import warn
-    from iotrial.fleet.verdict import report_of
-    from iotrial.paths import store_path
-
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     report, warnings = report_of(store_path(), fleet, told=_told if sys.stderr.isatty() else None)
     for warning in warnings:
         warn(warning)
     on_standard_output = False
     if markdown:
-        from iotrial.fleet.report.blocks import fleet_markdown
-
         on_standard_output = write_markdown(fleet_markdown(report), markdown)
     if html:
-        from iotrial.fleet.report.blocks import fleet_html
-
         write_report(fleet_html(report), Path(html))
     if as_json:
-        from iotrial.fleet.report.json_report import fleet_json
-
         click.echo(json.dumps(fleet_json(report), indent=1, allow_nan=False))
     elif not on_standard_output:
-        from iotrial.cli.console import Console
-        from iotrial.fleet.report.blocks import print_fleet
-
         print_fleet(report, Console(file=sys.stdout), full=full, html_path=html)
     return 0
 

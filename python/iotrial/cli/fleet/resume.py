@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import click
 
+from iotrial.cli.fleeting import conducted
 from iotrial.cli.options import as_json as json_option
+from iotrial.fleet.hosts import KEYS
+from iotrial.fleet.order import find_record
 
 
 @click.command("resume", short_help="Go on with a fleet that was stopped.")
@@ -16,13 +22,6 @@ def command(fleet: str, keys: str | None, as_json: bool) -> int:
 
     Hosts that measured on meanwhile are asked for what is new; those that were stopped go on with their own trials.
     """
-    from dataclasses import replace
-    from pathlib import Path
-
-    from iotrial.cli.fleeting import conducted
-    from iotrial.fleet.hosts import KEYS
-    from iotrial.fleet.order import find_record
-
     record = find_record(fleet)
     if keys is not None and KEYS in record.reached:
         record = replace(record, reached={**record.reached, KEYS: str(Path(keys).expanduser().absolute())})

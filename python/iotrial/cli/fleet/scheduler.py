@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from iotrial.cli.fleeting import keys_of
 from iotrial.cli.output import tell
+from iotrial.fleet.engine import address_of, serve_scheduler
+from iotrial.fleet.keys import STDIN, Part
 
 
 @click.command("scheduler", short_help="Run the scheduler that hosts join.")
@@ -19,9 +22,6 @@ from iotrial.cli.output import tell
 )
 def command(bind: str, keys: str) -> None:
     """Run the scheduler of a fleet until interrupted. Only who has a key of the same set is answered."""
-    from iotrial.cli.fleeting import keys_of
-    from iotrial.fleet.engine import address_of, serve_scheduler
-    from iotrial.fleet.keys import STDIN, Part
 
     def ready(address: str) -> None:
         tell(address)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import click
 
+from iotrial.cli.fleeting import keys_of
 from iotrial.cli.output import tell
+from iotrial.fleet.agent import Agent
+from iotrial.fleet.engine import Place, address_of, greet_standard_output, host_name, serve_worker
+from iotrial.fleet.keys import STDIN, Part
 
 
 @click.command("worker", short_help="Have this machine measure for a fleet.")
@@ -31,10 +35,6 @@ def command(address: str, keys: str, name: str | None, bind: str | None, contact
 
     Whoever holds a key of the fleet can have programs run here, as you: start it as the user who may measure.
     """
-    from iotrial.cli.fleeting import keys_of
-    from iotrial.fleet.agent import Agent
-    from iotrial.fleet.engine import Place, address_of, greet_standard_output, host_name, serve_worker
-    from iotrial.fleet.keys import STDIN, Part
 
     def said(text: str) -> None:
         if text:

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from iotrial.analysis.audit.audit import audit
+from iotrial.cli.ending import refuse_missing_folder, write_report
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.errors import RequestError
+from iotrial.importers import read
+from iotrial.importers.contract import MAX_BYTES, Asked, open_source, source_of
+from iotrial.report.audit.blocks import audit_markdown, audit_text
+from iotrial.report.audit.jsonaudit import audit_json
+from iotrial.report.audit.studies import answering
+from iotrial.units import UnitError, parse_alpha, parse_margin
 
 if TYPE_CHECKING:
     from iotrial.importers.contract import Source
@@ -62,13 +71,6 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
 
     LABEL=FILE names the treatment of a file that holds one run. "-" is standard input.
     """
-    from iotrial.analysis.audit.audit import audit
-    from iotrial.errors import RequestError
-    from iotrial.importers import read
-    from iotrial.importers.contract import Asked
-    from iotrial.report.audit.studies import answering
-    from iotrial.units import UnitError, parse_alpha, parse_margin
-
     if len(files) > MOST_FILES:
         raise RequestError(f"more than {MOST_FILES} files", hint="audit fewer at a time")
     try:
@@ -89,31 +91,20 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         decimal=values["decimal"],
     )
     if values["markdown"]:
-        from iotrial.cli.ending import refuse_missing_folder
-
         refuse_missing_folder(values["markdown"])
     dataset = read([_source(file, alone=len(files) == 1) for file in files], asked, form=values["form"])
     found = audit(dataset, alpha=alpha, margin=margin)
     answer = answering(found)
     if values["markdown"]:
-        from iotrial.cli.ending import write_report
-        from iotrial.report.audit.blocks import audit_markdown
-
         write_report(audit_markdown(found, answer), Path(values["markdown"]))
     if as_json:
-        from iotrial.report.audit.jsonaudit import audit_json
-
         click.echo(json.dumps(audit_json(found, answer), indent=1))
         return
-    from iotrial.report.audit.blocks import audit_text
-
     tell(audit_text(found, answer))
 
 
 def _source(word: str, *, alone: bool) -> Source:
     """A file, with its label where the word is no file's name as it stands."""
-    from iotrial.importers.contract import MAX_BYTES, open_source, source_of
-
     given, equals, rest = word.partition("=")
     name, label = (rest, given) if equals and given and rest and not os.path.lexists(word) else (word, None)
     if name == "-":

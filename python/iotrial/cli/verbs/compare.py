@@ -11,9 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.ending import (
+    EXIT_FAIL_IF,
+    refuse_missing_folder,
+    refuse_twice_on_standard_output,
+    write_markdown,
+    write_report,
+)
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
 from iotrial.cli.output import tell
+from iotrial.cli.storing import store_to_read
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.report.comparing import compare
+from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
+from iotrial.report.comparison_json import comparison_json
+from iotrial.report.opening import packed_summary, summary_of
+from iotrial.report.text import Console, print_blocks
 
 if TYPE_CHECKING:
     from iotrial.report.analysed import Analysed
@@ -46,27 +61,14 @@ def command(
     The same study on several machines, disks, kernels or dates: where does its effect differ? Every trial is analysed at
     a part of its alpha, so that all intervals hold together.
     """
-    from iotrial.cli.ending import (
-        EXIT_FAIL_IF,
-        refuse_missing_folder,
-        refuse_twice_on_standard_output,
-        write_markdown,
-        write_report,
-    )
-    from iotrial.report.comparing import compare
-
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
     found, names = gathered(trials)
     comparison = compare(found, names=names)
     on_standard_output = False
     if markdown:
-        from iotrial.report.comparison_blocks import comparison_markdown
-
         on_standard_output = write_markdown(comparison_markdown(comparison), markdown)
     if html:
-        from iotrial.report.comparison_blocks import comparison_html
-
         write_report(comparison_html(comparison), Path(html))
     if not on_standard_output:
         _say(comparison, as_json=as_json, html=html, full=full)
@@ -78,11 +80,6 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
 
     Raises RequestError where too few are named, or one twice, before any is analysed; StoreError and PackedError.
     """
-    from iotrial.cli.storing import store_to_read
-    from iotrial.errors import RequestError
-    from iotrial.legible import shown
-    from iotrial.report.opening import packed_summary, summary_of
-
     if len(refs) < 2:
         raise RequestError(
             f"a comparison is of two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
@@ -113,9 +110,6 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
 
 def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> None:
     """The plain cases before minutes of analysis; that two files hold the same trial shows later."""
-    from iotrial.errors import RequestError
-    from iotrial.legible import shown
-
     seen: dict[str, str] = {}
     for ref in refs:
         one = (
@@ -141,12 +135,6 @@ def _is_packed(ref: str) -> bool:
 
 def _say(comparison: Comparison, *, as_json: bool, html: str | None, full: bool) -> None:
     if as_json:
-        from iotrial.report.comparison_json import comparison_json
-
         click.echo(json.dumps(comparison_json(comparison), indent=1, allow_nan=False))
         return
-    from iotrial.cli.console import Console
-    from iotrial.report.comparison_blocks import comparison_report
-    from iotrial.report.text import print_blocks
-
     print_blocks(comparison_report(comparison, html_path=html), Console(file=sys.stdout), full=full)

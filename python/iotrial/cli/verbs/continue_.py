@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.analysis.analyse import Spec
 from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.resuming import go_on, limits_so_far
+from iotrial.conduct.trial import Limits, is_decided
+from iotrial.errors import RequestError
+from iotrial.legible import shown
+from iotrial.store.checksums import now
+from iotrial.store.continued import MOST_BLOCKS
+from iotrial.store.model import Continuation
+from iotrial.store.states import TrialState
+from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.conduct.trial import Limits
     from iotrial.design.plan import Plan
-    from iotrial.store.model import Continuation, StoredTrial, TrialData
+    from iotrial.store.model import StoredTrial, TrialData
 
 
 @click.command("continue", short_help="Measure more blocks of a trial that has ended.")
@@ -40,11 +49,6 @@ def command(
     any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
     budget is that of the trial once more; --time alone sets no limit to blocks.
     """
-    from iotrial.cli.resuming import go_on
-    from iotrial.errors import RequestError
-    from iotrial.legible import shown
-    from iotrial.units import parse_duration
-
     if trial.endswith(".iotrial"):
         raise RequestError(
             f'"{shown(trial)}" is a packed trial: only a trial in the store of the machine that measured it can be continued',
@@ -67,9 +71,6 @@ def command(
 
 
 def _refuse_not_done(trial: StoredTrial) -> None:
-    from iotrial.errors import RequestError
-    from iotrial.store.states import TrialState
-
     number = trial.number
     hints = {
         TrialState.RUNNING: "wait for its end, or interrupt it and `iotrial resume` it",
@@ -89,14 +90,6 @@ def _further(
     data: TrialData, plan: Plan, wanted_s: float | None, wanted_blocks: int | None, *, no_stop: bool
 ) -> tuple[Limits, Continuation]:
     """The limits of the whole trial from here on. RequestError where nothing is left to measure."""
-    from iotrial.analysis.analyse import Spec
-    from iotrial.cli.resuming import limits_so_far
-    from iotrial.conduct.trial import Limits, is_decided
-    from iotrial.errors import RequestError
-    from iotrial.store.checksums import now
-    from iotrial.store.continued import MOST_BLOCKS
-    from iotrial.store.model import Continuation
-
     number, options = data.trial.number, data.trial.header.options
     stop = limits_so_far(data).stop_when_decided and not no_stop
     if stop and is_decided(plan, Spec.from_plan(plan, options), data):

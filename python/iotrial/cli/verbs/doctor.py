@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.doctor_view import doctor_json, doctor_lines
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.conduct.doctor import Finding, Grade, examine, noise_findings
+from iotrial.conduct.doctor.noise import measure_noise
+from iotrial.conduct.progress import Silent
+from iotrial.errors import IotrialError, RequestError, RestoreError
+from iotrial.lab.target import Target
+from iotrial.probe.client import Probe
+from iotrial.units import UnitError, format_duration, parse_duration
 
 if TYPE_CHECKING:
     from iotrial.conduct.doctor import Examination
@@ -27,11 +35,6 @@ QUICK_S = 15.0
 @json_option
 def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json: bool) -> int:
     """What this machine can measure, and how finely: nothing is changed, two identical arms are measured."""
-    from iotrial.cli.doctor_view import doctor_json, doctor_lines
-    from iotrial.conduct.doctor import examine
-    from iotrial.lab.target import Target
-    from iotrial.probe.client import Probe
-
     seconds = _seconds(time, quick=quick, no_aa=no_aa)
     with Probe(isolate=False) as probe:
         found = examine(Target(probe))
@@ -50,9 +53,6 @@ def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json:
 
 def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
     """How long the A/A measures; None for none. Raises RequestError."""
-    from iotrial.errors import RequestError
-    from iotrial.units import UnitError, parse_duration
-
     if (time is not None) + quick + no_aa > 1:
         raise RequestError("--time, --quick and --no-aa exclude each other", hint="give one of them")
     if no_aa:
@@ -70,12 +70,6 @@ def _with_noise(
     found: Examination, seconds: float, on: str | None, *, quiet: bool
 ) -> tuple[Examination, int | None]:
     """The examination with the A/A; where that cannot be had, with the reason as a finding."""
-    from iotrial.conduct.doctor import Finding, Grade, noise_findings
-    from iotrial.conduct.doctor.noise import measure_noise
-    from iotrial.conduct.progress import Silent
-    from iotrial.errors import IotrialError, RequestError, RestoreError
-    from iotrial.units import format_duration
-
     if not quiet and sys.stderr.isatty():
         tell(f"two identical arms for {format_duration(seconds)} ...", err=True)
     try:

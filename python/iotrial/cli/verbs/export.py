@@ -16,7 +16,13 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.cli.storing import store_to_read
+from iotrial.cli.verbs.report import document_at
+from iotrial.errors import RequestError, StoreError
+from iotrial.legible import shown
 from iotrial.report import exports
+from iotrial.store.packed import read_packed
+from iotrial.store.packed.file import refuse_present, written_whole
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -45,10 +51,6 @@ _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may 
 def command(trial: str, file: str | None, kind: str, to: str | None, force: bool, as_json: bool) -> None:
     """Write a stored trial into FILE ("-": standard output): packed, to be imported, reported or run again elsewhere; or in
     a format of other programs, of a packed trial too."""
-    from iotrial.cli.storing import store_to_read
-    from iotrial.cli.verbs.report import document_at
-    from iotrial.errors import RequestError
-
     if file is not None and to is not None:
         raise RequestError("one file is written at a time: FILE or --to FILE")
     file = to if file is None else file
@@ -77,9 +79,6 @@ def _export(
     as_json: bool,
 ) -> None:
     """Write the whole file or none, and say which. RequestError where it is there already."""
-    from iotrial.legible import shown
-    from iotrial.store.packed.file import refuse_present, written_whole
-
     if file == "-":
         with tempfile.TemporaryFile() as whole:
             write(whole)
@@ -130,9 +129,6 @@ def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:
     """Packs, and reads back what was packed: a file that could not be imported is never handed out."""
-    from iotrial.errors import RequestError, StoreError
-    from iotrial.store.packed import read_packed
-
     digest = store.pack(number, file)
     file.flush()
     file.seek(0)

@@ -9,6 +9,10 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.legible import shown
+from iotrial.paths import store_path
+from iotrial.store import Store
+from iotrial.store.packed import open_packed, read_packed
 
 
 @click.command("import", short_help="Store a packed trial of another machine.")
@@ -16,11 +20,6 @@ from iotrial.cli.output import tell
 @json_option
 def command(file: str, as_json: bool) -> None:
     """Store the packed trial in FILE, marked as imported: all of it, or nothing."""
-    from iotrial.legible import shown
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-    from iotrial.store.packed import open_packed, read_packed
-
     path = Path(file).expanduser()
     with open_packed(path) as packed, Store.open(store_path()) as store:
         trial = store.unpack(read_packed(packed, shown(path)), source=shown(path.name))

@@ -9,19 +9,25 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.errors import TargetError
+from iotrial.knobs.declaration import Stage
+from iotrial.lab import registry
+from iotrial.lab.image import ImagePlace
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.target import Target
+from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
+from iotrial.study.model import Setting
 
 if TYPE_CHECKING:
-    from iotrial.lab.knob import Knob, Subject
+    from iotrial.lab.knob import Knob
 
 
 @click.command("knobs")
 @json_option
 def command(as_json: bool) -> None:
     """Knobs that a study can turn."""
-    from iotrial.lab import registry
-    from iotrial.lab.target import Target
-    from iotrial.probe.client import Probe
-
     with Probe(isolate=False) as probe:
         subject = _subject(Target(probe))
         rows = [_row(knob, subject) for knob in registry.knobs().values()]
@@ -48,10 +54,6 @@ def _safety_lines(row: dict[str, Any]) -> list[str]:
 
 
 def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
-    from iotrial.errors import TargetError
-    from iotrial.lab.knob import Stage
-    from iotrial.study.model import Setting
-
     try:
         levels = knob.levels(subject, Setting(knob.name, ""))
     except TargetError:  # no such device or file on this machine
@@ -75,11 +77,6 @@ def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
 
 def _subject(target: Any) -> Subject:
     """An image lab that is not made: enough to ask the kernel what there is."""
-    from iotrial.lab.image import ImagePlace
-    from iotrial.lab.journal import Journal
-    from iotrial.lab.knob import Subject, WorkDraft
-    from iotrial.paths import state_folder
-
     journal = Journal(state_folder() / "journal")
     place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"

@@ -8,16 +8,15 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.knobs.declaration import Safety
+from iotrial.report.safety import worst
+from iotrial.study.catalogue import find, names
 
 
 @click.command("list")
 @json_option
 def command(as_json: bool) -> None:
     """Studies in the catalogue."""
-    from iotrial.lab.knob import Safety
-    from iotrial.report.safety import worst
-    from iotrial.study.catalogue import find, names
-
     studies = [(name, find(name)) for name in names()]
     if as_json:
         rows = [

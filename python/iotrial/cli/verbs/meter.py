@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import click
+import numpy as np
 
+from iotrial.analysis.energy import Readings, energies_j
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.errors import RequestError
+from iotrial.importers.contract import open_source
+from iotrial.importers.meter import read_meter
+from iotrial.legible import shown
+from iotrial.paths import store_path
+from iotrial.store import Store
+from iotrial.store.metered import KIND, notes
+from iotrial.store.model import TrialState
+from iotrial.units import format_duration
 
 
 @click.command("meter", short_help="Give a trial's runs a power meter's readings.")
@@ -40,19 +51,6 @@ def command(
 
     Times are Unix seconds or ISO 8601, on a clock that goes with the one of the machine that ran the trial.
     """
-    import numpy as np
-
-    from iotrial.analysis.energy import Readings, energies_j
-    from iotrial.errors import RequestError
-    from iotrial.importers.contract import open_source
-    from iotrial.importers.meter import read_meter
-    from iotrial.legible import shown
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-    from iotrial.store.metered import KIND, notes
-    from iotrial.store.model import TrialState
-    from iotrial.units import format_duration
-
     path = Path(file).expanduser()
     source = open_source(path, name=shown(path), given=None, alone=True)
     zone = None if utc_offset is None else _zone(utc_offset)
@@ -105,8 +103,6 @@ def command(
 
 
 def _zone(text: str) -> timezone:
-    from iotrial.errors import RequestError
-
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
     if found is None or int(found[2]) > 14 or int(found[3]) > 59:
         raise RequestError(
@@ -127,10 +123,6 @@ def _span(clock: object) -> tuple[float, float] | None:
 
 
 def _where(at_s: object, spans: list[tuple[float, float]]) -> str:
-    from datetime import UTC, datetime
-
-    import numpy as np
-
     def text(moment: float) -> str:
         return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")
 

@@ -7,11 +7,21 @@ from typing import Any
 
 import click
 
+from iotrial.analysis.run_statistics import fewest_blocks
+from iotrial.analysis.spec import Spec
 from iotrial.cli.asking import asked_of, find_study, resolve_study
+from iotrial.cli.forecast_view import forecast_json, forecast_lines
+from iotrial.cli.intent_view import intent_lines, places_json
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
+from iotrial.conduct.sharing import sharing
+from iotrial.conduct.start import default_folder, look_at_disks, make_plan
+from iotrial.report.designs import design_json, design_of, plan_lines
+from iotrial.report.safety import safety_json
+from iotrial.study.model import TYPICAL
+from iotrial.units import format_duration, format_percent
 
 #: where the second column begins
 _COLUMN = 11
@@ -38,9 +48,6 @@ _COLUMN = 11
 @json_option
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
-    from iotrial.cli.forecast_view import forecast_json, forecast_lines
-    from iotrial.conduct.start import default_folder, look_at_disks, make_plan
-
     study, pilot_s = pilot_seconds(study, pilot)
     asked = asked_of(values)
     chosen, asked = find_study(study, asked)
@@ -72,11 +79,6 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
         for block in [plan.block(condition, number)]
     ]
     if as_json:
-        from iotrial.cli.intent_view import places_json
-        from iotrial.conduct.sharing import sharing
-        from iotrial.report.designs import design_json, design_of
-        from iotrial.report.safety import safety_json
-
         document = {
             "schema": 1,
             "study": resolved.study.name,
@@ -114,10 +116,6 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
 
 def _statistics(plan: Any) -> list[dict[str, Any]]:
     """What equivalence of a mean or a quantile takes at least, of each response that asks for one."""
-    from iotrial.analysis.run_statistics import fewest_blocks
-    from iotrial.analysis.spec import Spec
-    from iotrial.study.model import TYPICAL
-
     spec = Spec.from_plan(plan)
     return [
         {
@@ -134,10 +132,6 @@ def _statistics(plan: Any) -> list[dict[str, Any]]:
 def _print(
     resolved: Any, plan: Any, folder: str, disks: tuple[dict[str, Any], ...], listed: list[dict[str, Any]]
 ) -> None:
-    from iotrial.cli.intent_view import intent_lines
-    from iotrial.report.designs import plan_lines
-    from iotrial.units import format_duration, format_percent
-
     study = resolved.study
     tell(f"{study.name}: {study.question}\n", fold=2)
     for line in intent_lines(resolved, folder, disks):

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.asking import quantity_of
+from iotrial.cli.consent import ask_consent
+from iotrial.cli.intent_view import command_lines
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.cli.verbs.report import document_at
+from iotrial.errors import RequestError, StoreError
+from iotrial.report.refinement import Way, choice_json, choice_lines, propose
+from iotrial.study.trust import demands
+from iotrial.units import parse_margin
 
 if TYPE_CHECKING:
     from iotrial.study.model import Study
@@ -42,11 +49,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
-    from iotrial.cli.verbs.report import document_at
-    from iotrial.errors import RequestError
-    from iotrial.report.refinement import Way, choice_json, choice_lines, propose
-    from iotrial.study.trust import demands
-
     if ablate and fold_over:
         raise RequestError("--ablate and --fold-over are two different studies", hint="name one of them")
     if fold_over and factors:
@@ -92,9 +94,6 @@ def command(
 
 def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
     """The file will be the user's own and run without a question, so consent to somebody else's commands is asked for now."""
-    from iotrial.cli.consent import ask_consent
-    from iotrial.cli.intent_view import command_lines
-
     if before.trusted or trust:
         return
     for line in command_lines(proposed):
@@ -103,8 +102,6 @@ def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
 
 
 def _margin(text: str | None) -> float | None:
-    from iotrial.units import parse_margin
-
     return quantity_of("--margin", text, parse_margin)
 
 
@@ -115,8 +112,6 @@ def _default(name: str) -> Path:
 
 def _write(text: str, path: Path) -> None:
     """A new file: one that is there is never written over, a link is not followed."""
-    from iotrial.errors import RequestError, StoreError
-
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:

@@ -10,8 +10,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from iotrial.cli.ending import (
+    refuse_missing_folder,
+    refuse_twice_on_standard_output,
+    say,
+    status_of,
+    write_markdown,
+    write_report,
+)
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.output import tell
+from iotrial.cli.storing import store_to_read
+from iotrial.errors import UnknownName
+from iotrial.report.figure_files import write_figures
+from iotrial.report.notation import counted
+from iotrial.report.opening import document_of, packed_document
+from iotrial.report.render import html_report, markdown_report
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -45,49 +60,27 @@ def command(
     as_json: bool,
 ) -> int:
     """Report a stored trial (its number, its id, or "last"), or a packed one (its file)."""
-    from iotrial.cli.ending import (
-        refuse_missing_folder,
-        refuse_twice_on_standard_output,
-        say,
-        status_of,
-        write_markdown,
-        write_report,
-    )
-
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
     document = document_at(trial)
     drawn = None
     if figures:
-        from iotrial.report.figure_files import write_figures
-
         drawn = write_figures(document, Path(figures).expanduser())
     written = None
     if html:
-        from iotrial.report.render import html_report
-
         written = write_report(html_report(document), Path(html))
     on_standard_output = False
     if markdown:
-        from iotrial.report.render import markdown_report
-
         on_standard_output = write_markdown(markdown_report(document), markdown)
     if not on_standard_output:
         say(document, as_json=as_json, html=written, figures=drawn, full=full)
         if drawn is not None and not as_json:
-            from iotrial.cli.output import tell
-            from iotrial.report.notation import counted
-
             tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
     return status_of(document, fail_if)
 
 
 def document_at(ref: str) -> Document:
     """A stored trial; else the packed trial in the file of this name."""
-    from iotrial.cli.storing import store_to_read
-    from iotrial.errors import UnknownName
-    from iotrial.report.opening import document_of, packed_document
-
     path = Path(ref).expanduser()
     named = ref.endswith(".iotrial") or "/" in ref
     is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
@@ -108,7 +101,5 @@ def document_at(ref: str) -> Document:
 
 def _announce(blocks: int) -> None:
     """Say before a long trial is analysed that this takes a while."""
-    from iotrial.cli.output import tell
-
     if blocks >= LONG:
         tell(f"analysing {blocks:,} blocks", err=True)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.errors import RequestError, RestoreError
+from iotrial.lab.journal import Damage, Entry, Journal
+from iotrial.lab.knob import Undone
+from iotrial.lab.lock import MachineLock
+from iotrial.lab.restore import restore
+from iotrial.lab.target import Target
+from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
 
 if TYPE_CHECKING:
-    from iotrial.lab.journal import Damage, Entry, Journal
     from iotrial.lab.restore import Restored
 
 #: how much of a file that is no entry is shown
@@ -31,10 +39,6 @@ _SHOWN_BYTES = 4096
 @json_option
 def command(accepted: tuple[int, ...], as_json: bool) -> None:
     """Put back what a cut-off trial has left."""
-    from iotrial.lab.journal import Journal
-    from iotrial.lab.lock import MachineLock
-    from iotrial.paths import state_folder
-
     journal = Journal(state_folder() / "journal")
     if not accepted and not any(journal.read()):
         _restore(journal, as_json=as_json)  # says so; whoever is at work is not in the way
@@ -47,11 +51,6 @@ def command(accepted: tuple[int, ...], as_json: bool) -> None:
 
 
 def _restore(journal: Journal, *, as_json: bool) -> None:
-    from iotrial.errors import RestoreError
-    from iotrial.lab.restore import restore
-    from iotrial.lab.target import Target
-    from iotrial.probe.client import Probe
-
     entries, damaged = journal.read()
     results: tuple[Restored, ...] = ()
     if entries:
@@ -81,8 +80,6 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
 
 
 def _row(result: Restored) -> dict[str, Any]:
-    from iotrial.lab.knob import Undone
-
     words = {
         Undone.RESTORED: "restored",
         Undone.ALREADY: "already as before",
@@ -115,9 +112,6 @@ def _damaged_row(damage: Damage) -> dict[str, Any]:
 
 
 def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> None:
-    from iotrial.errors import RequestError
-    from iotrial.lab.journal import Damage
-
     entries, damaged = journal.read()
     known: dict[int, Entry | Damage] = {one.number: one for one in damaged if one.number is not None}
     known |= {entry.number: entry for entry in entries}
@@ -144,10 +138,6 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
 
 def _in_full(one: Entry | Damage) -> dict[str, Any]:
     """All that is known of an entry; of one that cannot be read, its file."""
-    from dataclasses import asdict
-
-    from iotrial.lab.journal import Entry
-
     if isinstance(one, Entry):
         return {**asdict(one), "target": one.target, "problem": None, "text": None}
     text = None
@@ -176,8 +166,6 @@ def _ask(count: int) -> None:
     """On a terminal, ask once; elsewhere the option itself is the consent. Raises RequestError."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    from iotrial.errors import RequestError
-
     what = "It" if count == 1 else f"These {count}"
     tell(f"{what} will not be put back, now or later.", err=True)
     click.echo("Dismiss? Type yes: ", err=True, nl=False)

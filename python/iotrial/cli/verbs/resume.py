@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
+from iotrial.cli.resuming import go_on, limits_so_far
+from iotrial.errors import RequestError
+from iotrial.store.states import TrialState
+from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
     from iotrial.conduct.trial import Limits
@@ -23,11 +28,6 @@ if TYPE_CHECKING:
 @json_option
 def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
     """Go on with an interrupted trial."""
-    from dataclasses import replace
-
-    from iotrial.cli.resuming import go_on, limits_so_far
-    from iotrial.units import parse_duration
-
     wanted_s = quantity_of("--time", time, parse_duration)
 
     def chosen(data: TrialData, plan: Plan) -> tuple[Limits, None]:  # noqa: ARG001
@@ -46,9 +46,6 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
 
 
 def _refuse_ended(trial: StoredTrial) -> None:
-    from iotrial.errors import RequestError
-    from iotrial.store.states import TrialState
-
     if trial.state in (TrialState.INTERRUPTED, TrialState.FAILED):
         return
     hint = f"`iotrial report {trial.number}` shows it"

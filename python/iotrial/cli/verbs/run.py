@@ -8,8 +8,18 @@ from typing import Any
 import click
 
 from iotrial.cli.asking import asked_of, find_study, resolve_study, sampling_period
+from iotrial.cli.consent import seek_consent
+from iotrial.cli.ending import conclude, refuse_missing_folder, refuse_twice_on_standard_output
+from iotrial.cli.fleeting import conducted, consented, fleet_of, reached_by
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import markdown_option, study_options
+from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
+from iotrial.cli.watching import watcher_for
+from iotrial.conduct.start import begin, default_folder, make_plan
+from iotrial.conduct.trial import Limits
+from iotrial.errors import RequestError
+from iotrial.paths import store_path
+from iotrial.store import Store
 
 
 @click.command("run", short_help="Put a study on trial on this machine.")
@@ -72,17 +82,7 @@ def command(
     **values: Any,
 ) -> int:
     """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
-    from iotrial.cli.consent import seek_consent
-    from iotrial.cli.ending import conclude, refuse_missing_folder, refuse_twice_on_standard_output
-    from iotrial.cli.watching import watcher_for
-    from iotrial.conduct.start import begin, default_folder, make_plan
-    from iotrial.conduct.trial import Limits
-    from iotrial.paths import store_path
-    from iotrial.store import Store
-
     if fleet is not None or hosts is not None:
-        from iotrial.cli.fleeting import conducted, consented, fleet_of, reached_by
-
         whole = {
             **values,
             "html": html,
@@ -103,8 +103,6 @@ def command(
     sample_s = sampling_period(sample)
     chosen, asked = find_study(study, asked)
     if rehearse:
-        from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
-
         refuse_what_needs_numbers(
             {"--html": html, "--markdown": markdown, "--fail-if": fail_if, "--sample": sample}
         )
@@ -149,8 +147,6 @@ def command(
 
 
 def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:
-    from iotrial.errors import RequestError
-
     for option, value in (("--keys", keys), ("--grace", grace)):
         if value is not None:
             raise RequestError(

@@ -10,7 +10,9 @@ import click
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.paths import store_path
+from iotrial.serve.app import application
 from iotrial.serve.cpu_priority import give_way
+from iotrial.serve.server import bracketed, listen, loopback, serve_forever
 
 
 @click.command("serve", short_help="Show stored trials as pages in a browser.")
@@ -42,12 +44,8 @@ def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bo
     A running trial is followed live; nothing is analysed while one runs. The address holds a token: who has it can read
     the store.
     """
-    from iotrial.serve.server import bracketed, listen, loopback, serve_forever
-
     host = loopback(host)
     listener = listen(host, port)
-    from iotrial.serve.app import application
-
     path = store_path().absolute()
     token = None if all_users else secrets.token_urlsafe(16)
     port = listener.getsockname()[1]

@@ -9,6 +9,12 @@ import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.errors import RequestError
+from iotrial.report.drawing import WIDTH, drawn
+from iotrial.report.safety import safety_json, study_safety_lines
+from iotrial.study.catalogue import find
+from iotrial.study.codec import study_to_json
+from iotrial.study.reference import describe
 
 
 @click.command("show", short_help="What a study asks, why, and how it is designed.")
@@ -17,11 +23,7 @@ from iotrial.cli.output import tell
 @json_option
 def command(study: str | None, workload: str | None, as_json: bool) -> None:
     """A study's question, claims and design; or a kind of workload."""
-    from iotrial.errors import RequestError
-
     if workload is not None:
-        from iotrial.study.reference import describe
-
         described = describe(workload)
         if as_json:
             click.echo(json.dumps({"schema": 1, "workload": described}, indent=1))
@@ -34,11 +36,6 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
 
 
 def _show(name: str, as_json: bool) -> None:
-    from iotrial.report.drawing import WIDTH, drawn
-    from iotrial.report.safety import safety_json, study_safety_lines
-    from iotrial.study.catalogue import find
-    from iotrial.study.codec import study_to_json
-
     study = find(name)
     shape, lines = drawn(study)
     if as_json:

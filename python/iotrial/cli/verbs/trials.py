@@ -7,19 +7,17 @@ import json
 import click
 
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.output import tell
+from iotrial.cli.output import tell, warn
 from iotrial.legible import shown
+from iotrial.paths import store_path
+from iotrial.store.outline import outlines
+from iotrial.units import format_duration
 
 
 @click.command("trials")
 @json_option
 def command(as_json: bool) -> None:
     """Stored trials, newest last."""
-    from iotrial.cli.storing import warn
-    from iotrial.paths import store_path
-    from iotrial.store.outline import outlines
-    from iotrial.units import format_duration
-
     trials, warnings = outlines(store_path())
     for warning in warnings:
         warn(warning)

@@ -55,7 +55,7 @@ from iotrial.report.text import print_blocks
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from iotrial.report.text import Console
 
 #: comparisons that have a figure and a table of hosts; of others, only the mean is shown
 MOST_DRAWN, _MOST_FULL, _MOST_SHORT = 12, 6, 3

@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from iotrial.errors import LabError, TargetError
-from iotrial.lab import server
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.guest.link import CLIENT, SERVER
-from iotrial.lab.server import Server
 from iotrial.lab.target import Target
+from iotrial.study import server
+from iotrial.study.server import Server
 from iotrial.units import parse_size
 
 #: how it is served unless a knob wishes otherwise. ``transfer``: the most that one request carries, "default": as both agree

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
-from iotrial.lab.knob import (
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-    trade_off,
-)
+from iotrial.knobs import files as declared
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -25,22 +16,7 @@ from iotrial.study.places import DISK_LABS
 BATCH = 1000
 
 
-class FileAttribute(Knob):
-    """No update of access times, synchronous writing, or data through the journal, of each file by itself."""
-
-    name = "file.attribute"
-    title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
-    consequence = harmless("the files are kept as any other")
-    consequences: Mapping[str, Consequence] = {
-        "sync": trade_off("every write waits for the disk"),
-        "journal-data": trade_off("data are written twice, to the journal and then to their place"),
-        "no-atime": harmless("access times are not kept"),
-    }
-    stage = Stage.FILES
-    scope = Scope.FILES
-    rank = 2
-
-    LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")
+class FileAttribute(Knob, declared.FileAttribute):
     LETTERS: ClassVar[dict[str, str]] = {"none": "", "no-atime": "A", "sync": "S", "journal-data": "j"}
 
     def parse(self, setting: Setting) -> str:

@@ -6,22 +6,11 @@ They change nothing on the target; they are part of the job, which the probe ech
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.knobs import work as declared
 from iotrial.lab import cache
-from iotrial.lab.knob import (
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    at_risk,
-    harmless,
-    not_judged,
-    one_of,
-)
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of
 from iotrial.study.model import Setting
 
 MAXIMUM_TEXT = 4096
@@ -36,18 +25,7 @@ def _text(knob: str, value: str) -> str:
     return value
 
 
-class CommandArgument(Knob):
-    """A text put in place of a placeholder in a command's argument list."""
-
-    name = "command.argument"
-    title = "text in place of a placeholder in the command's arguments"
-    consequence = not_judged(
-        "iotrial does not know what this argument means to the program, nor what it does to data after a power cut"
-    )
-    stage = Stage.WORK
-    option = "placeholder"
-    open_levels = "any text"
-
+class CommandArgument(Knob, declared.CommandArgument):
     def parse(self, setting: Setting) -> str:
         placeholder = self.value_option(setting)
         if not PLACEHOLDER.fullmatch(placeholder):
@@ -68,18 +46,7 @@ class CommandArgument(Knob):
         subject.work.arguments[self.value_option(setting)] = value
 
 
-class EnvironmentVariable(Knob):
-    """A variable in the environment of the command."""
-
-    name = "environment.variable"
-    title = "an environment variable of the command"
-    consequence = not_judged(
-        "iotrial does not know what this variable means to the program, nor what it does to data after a power cut"
-    )
-    stage = Stage.WORK
-    option = "variable"
-    open_levels = "any text"
-
+class EnvironmentVariable(Knob, declared.EnvironmentVariable):
     def parse(self, setting: Setting) -> str:
         variable = self.value_option(setting)
         if not VARIABLE.fullmatch(variable):
@@ -100,38 +67,7 @@ class EnvironmentVariable(Knob):
         subject.work.environment[self.value_option(setting)] = value
 
 
-class WorkOption(Knob):
-    """A key of the workload itself, such as the block size of a stream. Which keys a kind lets be varied, and which values
-    can work, is the kind's to say."""
-
-    name = "work.option"
-    title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
-    consequence = not_judged("iotrial does not know what this key of the work does to data after a power cut")
-    stage = Stage.WORK
-    option = "option"
-    open_levels = "what a study file may write for that key"
-
-    consequences: Mapping[str, Consequence] = {
-        **dict.fromkeys(
-            (
-                "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",
-                "order", "position", "rows", "truncate", "volume",
-            ),
-            harmless("how much the work does and how, no setting that somebody keeps"),
-        ),
-        "durable=true": harmless("a transaction that was committed is on the disk"),
-        # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
-        "durable=false": at_risk(
-            "transactions that were committed may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
-            "whole database"
-        ),
-    }  # fmt: skip
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        key = dict(setting.options).get("option", "")
-        by_value = self.consequences.get(f"{key}={setting.value.strip()}")
-        return by_value or self.consequences.get(key, self.consequence)
-
+class WorkOption(Knob, declared.WorkOption):
     def parse(self, setting: Setting) -> str:
         self.value_option(setting)
         if not _PLAIN.fullmatch(setting.value):
@@ -151,16 +87,7 @@ class WorkOption(Knob):
         subject.work.options[self.value_option(setting)] = value
 
 
-class ProcessUser(Knob):
-    """Who does the work: root, or a user without privilege (``nobody``)."""
-
-    name = "process.user"
-    title = "who does the work: self, root, or unprivileged (the user nobody)"
-    consequence = harmless("the same work by another user")
-    stage = Stage.WORK
-
-    LEVELS = ("self", "root", "unprivileged")
-
+class ProcessUser(Knob, declared.ProcessUser):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
@@ -177,15 +104,7 @@ class ProcessUser(Knob):
         subject.work.reader = value
 
 
-class CacheState(Knob):
-    """What is cached when the timed part begins."""
-
-    name = "cache.state"
-    title = "what is cached before the timed part"
-    consequence = harmless("only how warm a run begins")
-    stage = Stage.CACHE
-    scope = Scope.FILES
-
+class CacheState(Knob, declared.CacheState):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, cache.ALL)
 

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import (
-    Consequence,
-    FileSelection,
-    Knob,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-    size_within,
-    trade_off,
-)
+from iotrial.knobs import files as declared
+from iotrial.lab.knob import FileSelection, Knob, Subject, one_of, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 
@@ -41,24 +30,7 @@ def _only(knob: str, counts: dict[str, int]) -> str:
     return ", ".join(f"{value} ({count} files)" for value, count in sorted(counts.items())) or f"no {knob}"
 
 
-class FileMode(Knob):
-    """Permission bits by chmod(2)."""
-
-    name = "file.mode"
-    rank = 2
-    title = "permission bits of the files, as octal text"
-    consequence = harmless("nobody else may change the files")
-    stage = Stage.FILES
-    scope = Scope.FILES
-    open_levels = "0000 to 1777"
-    consequences: Mapping[str, Consequence] = {
-        "writable by others": trade_off("every user of the machine may change the files"),
-    }
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        open_to_all = setting.value.strip()[-1:] in ("2", "3", "6", "7")
-        return self.consequences["writable by others"] if open_to_all else self.consequence
-
+class FileMode(Knob, declared.FileMode):
     def parse(self, setting: Setting) -> str:
         if not OCTAL.fullmatch(setting.value):
             raise UnsupportedLevel(
@@ -88,18 +60,7 @@ class FileMode(Knob):
         subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
 
-class FileSize(Knob):
-    """Size of each file. As a condition every size has a file set of its own; as a treatment files
-    are rewritten."""
-
-    name = "file.size"
-    rank = -3
-    title = "size of each file"
-    consequence = harmless("a property of the files, no setting")
-    stage = Stage.FILES
-    scope = Scope.FILES
-    open_levels = "1 B to 4 GiB"
-
+class FileSize(Knob, declared.FileSize):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
 
@@ -125,16 +86,7 @@ class FileSize(Knob):
         subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
 
-class FileLink(Knob):
-    """The names through which the work reaches the files; made anew from the plain files in every run."""
-
-    name = "file.link"
-    rank = 1
-    title = "kind of name that the work goes through"
-    consequence = harmless("another name for the same files")
-    stage = Stage.FILES
-    scope = Scope.FILES
-
+class FileLink(Knob, declared.FileLink):
     KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
 
@@ -165,16 +117,7 @@ class FileLink(Knob):
             subject.work.view = VIEW
 
 
-class FileAtimeState(Knob):
-    """Where the access time stands before a run, which decides whether relatime updates it."""
-
-    name = "file.atime_state"
-    rank = 3  # last: links and modes change ctime, which relatime compares with
-    title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
-    consequence = harmless("only timestamps differ")
-    stage = Stage.FILES
-    scope = Scope.FILES
-
+class FileAtimeState(Knob, declared.FileAtimeState):
     STATES = ("stale", "fresh", "day-old")
 
     def parse(self, setting: Setting) -> str:
@@ -198,18 +141,7 @@ class FileAtimeState(Knob):
         )
 
 
-class FileRewritten(Knob):
-    """How many of the files were written again since they were last read: their mtime is newer than their atime. For the
-    others it is as after an earlier read. Relatime asks for nothing else, so that the times alone are set."""
-
-    name = "file.rewritten"
-    rank = 3
-    title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
-    consequence = harmless("only timestamps differ")
-    stage = Stage.FILES
-    scope = Scope.FILES
-    open_levels = "0 % to 100 %"
-
+class FileRewritten(Knob, declared.FileRewritten):
     def parse(self, setting: Setting) -> str:
         found = PERCENT.fullmatch(setting.value)
         if found is None or int(found[1]) > 100:

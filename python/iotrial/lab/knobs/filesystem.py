@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.knobs import filesystem as declared
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import (
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    at_risk,
-    harmless,
-    not_judged,
-    one_of,
-    trade_off,
-)
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of
 from iotrial.lab.log import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
-from iotrial.study.places import DISK_LABS, LOG_KNOB
+from iotrial.study.places import DISK_LABS
 
 ABOUT = re.compile(r"-[A-Za-z](?: [a-z0-9_]+)?(?: -O [a-z0-9_]+)*")
 
 
-class FilesystemType(Knob):
-    """ext4, xfs or btrfs."""
-
-    name = "filesystem.type"
-    title = "file system of the lab"
-    consequence = trade_off(
-        "all of them keep what was synced; of what was not, each loses another part in a power cut"
-    )
-    stage = Stage.FORMAT
-    scope = Scope.FILESYSTEM
-
+class FilesystemType(Knob, declared.FilesystemType):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
 
@@ -61,78 +38,7 @@ class FilesystemType(Knob):
         disk_place(self.name, subject.place).want_filesystem(value)
 
 
-class MkfsOption(Knob):
-    """One option of mkfs from an allow-list; ``default`` leaves it out. Several factors with different options are made
-    together, and ext4 is asked what came of it."""
-
-    name = "mkfs.option"
-    title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
-    consequence = not_judged("iotrial does not know what this option does to data after a power cut")
-    stage = Stage.FORMAT
-    scope = Scope.FILESYSTEM
-    option = "option"
-    option_needed = False
-
-    #: by option, feature, or option and argument. mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
-    consequences: Mapping[str, Consequence] = {
-        "default": harmless("as the file system is made by default"),
-        "-O ^has_journal": at_risk("without a journal a power cut may damage the file system as a whole"),
-        "-O ^metadata_csum": at_risk(
-            "metadata and journal have no checksums: what a power cut or the disk has damaged is not recognised"
-        ),
-        "-O": harmless("how metadata are kept; the journal and its checksums are as by default"),
-        "-E num_backup_sb=0": at_risk("there is no second copy of the superblock to recover from"),
-        "-E num_backup_sb=1": trade_off("there is but one copy of the superblock to recover from"),
-        "-E lazy_itable_init=1": trade_off(
-            "tables of inodes are written in the background after the first mount"
-        ),
-        "-E": harmless("where metadata lie"),
-        "-J": trade_off("a small journal makes writers wait for it, a large one takes longer to replay"),
-        "-m crc=0": at_risk(
-            "metadata have no checksums: what a power cut or the disk has damaged is not recognised"
-        ),
-        "-m single": at_risk("metadata are kept once: a damaged block cannot be repaired from a copy"),
-        "-m": trade_off(
-            "how much of the disk is kept for root: without any, a full disk stops services of the system"
-        ),
-        "-m dup": harmless("metadata are kept twice"),
-        "-m crc=1": harmless("metadata have checksums"),
-        **dict.fromkeys(
-            [f"-m {name}={value}" for name in ("finobt", "rmapbt", "reflink") for value in (0, 1)],
-            harmless("which trees of metadata there are"),
-        ),
-        **dict.fromkeys(
-            ("-b", "-I", "-i", "-G", "-l", "-d", "-n", "-M"),
-            harmless("sizes and places, no promise about data"),
-        ),
-        "--csum": harmless("all of these checksums find damaged data"),
-    }
-    #: features of ext4 that change nothing about what is kept after a power cut
-    _FEATURES: ClassVar[frozenset[str]] = frozenset(
-        {
-            "64bit", "bigalloc", "casefold", "dir_index", "dir_nlink", "ea_inode", "ext_attr", "extent", "extents",
-            "extra_isize", "fast_commit", "filetype", "flex_bg", "huge_file", "inline_data", "large_dir", "large_file",
-            "meta_bg", "orphan_file", "project", "quota", "resize_inode", "sparse_super", "sparse_super2", "stable_inodes",
-            "uninit_bg",
-        }
-    )  # fmt: skip
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        flag, _, argument = " ".join(setting.value.split()).partition(" ")
-        if flag == "-O":
-            return self._of_features(argument.split(","))
-        exact = self.consequences.get(f"{flag} {argument}".strip())
-        return exact or self.consequences.get(flag, self.consequence)
-
-    def _of_features(self, words: Sequence[str]) -> Consequence:
-        """The worst of a list such as ``^extent,^64bit``."""
-        for word in ("^has_journal", "^metadata_csum"):
-            if word in words:
-                return self.consequences[f"-O {word}"]
-        kept = self._FEATURES | {"has_journal", "metadata_csum"}
-        known = all(word.removeprefix("^") in kept for word in words)
-        return self.consequences["-O"] if known else self.consequence
-
+class MkfsOption(Knob, declared.MkfsOption):
     def parse(self, setting: Setting) -> str:
         value = " ".join(setting.value.split())
         about = dict(setting.options).get("option")
@@ -179,19 +85,7 @@ class MkfsOption(Knob):
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
 
 
-class FilesystemLog(Knob):
-    """The log of XFS or the journal of ext4: in the file system, or on a second device, which all arms hold."""
-
-    name = LOG_KNOB
-    title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
-    consequence = harmless("the log lies where the files lie")
-    consequences: Mapping[str, Consequence] = {
-        "external": trade_off(
-            "the file system cannot be mounted without its log: the failure of either device takes it down"
-        ),
-    }
-    stage = Stage.FORMAT
-    scope = Scope.FILESYSTEM
+class FilesystemLog(Knob, declared.FilesystemLog):
     LEVELS = (INTERNAL, EXTERNAL)
 
     def parse(self, setting: Setting) -> str:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.knobs import files as declared
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import FileSelection, Knob, Requirement, Scope, Stage, Subject, harmless, one_of
+from iotrial.lab.knob import FileSelection, Knob, Requirement, Subject, one_of
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work
@@ -38,17 +39,7 @@ def _count(subject: Subject, files: FileSelection) -> tuple[int, int]:
     return int(found["extents"]), int(found["files"])
 
 
-class FileFragmentation(Knob):
-    """Files laid out anew in so many pieces, their content unchanged; counted by FIEMAP."""
-
-    name = "file.fragmentation"
-    rank = -2  # after the size, before names: a name of its own is no new layout
-    title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
-    consequence = harmless("where the pieces of a file lie, not what is in them")
-    stage = Stage.FILES
-    scope = Scope.FILES
-    open_levels = "0 % to 99.99 %"
-
+class FileFragmentation(Knob, declared.FileFragmentation):
     def parse(self, setting: Setting) -> str:
         found = SHARE.fullmatch(setting.value)
         if found is None:
@@ -110,21 +101,7 @@ class FileFragmentation(Knob):
             )
 
 
-class FileDefragment(Knob):
-    """What was done to the layout of the files before the run: nothing, the file system's own defragmenter, or a copy of each
-    put in its place. In every arm the files are then copied once more, and these copies are thrown away."""
-
-    name = "file.defragment"
-    rank = -1
-    title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
-    consequence = harmless(
-        "the tools move or copy whole files and leave the old one until the new one is there"
-    )
-    stage = Stage.FILES
-    scope = Scope.FILES
-
-    LEVELS = ("untouched", "defragmented", "rewritten")
-
+class FileDefragment(Knob, declared.FileDefragment):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 

@@ -7,18 +7,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
+from iotrial.knobs import network as declared
 from iotrial.lab.guest.link import WIRE, Link
-from iotrial.lab.knob import (
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-    trade_off,
-    whole_number,
-)
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
@@ -30,8 +21,6 @@ _LEAST_RATE, _MOST_RATE = 1e6, 100e9
 class LinkKnob(Knob):
     """A setting of both cards, or of the link between them. Gone with the guests, so nothing is put back."""
 
-    stage = Stage.DEVICE
-    scope = Scope.FILESYSTEM
     plain: ClassVar[str | None] = None
 
     def requires(self, setting: Setting) -> Requirement:
@@ -62,14 +51,7 @@ class LinkKnob(Knob):
         raise NotImplementedError
 
 
-class LinkRate(LinkKnob):
-    """Bits a second each way."""
-
-    name = "link.rate"
-    title = "rate of the network between the two guests"
-    consequence = harmless("the speed of the network")
-    open_levels = "1 Mbit/s to 100 Gbit/s"
-
+class LinkRate(LinkKnob, declared.LinkRate):
     def parse(self, setting: Setting) -> str:
         try:
             rate = parse_bit_rate(setting.value)
@@ -90,13 +72,7 @@ class LinkRate(LinkKnob):
         link.set_rate(parse_bit_rate(value))
 
 
-class LinkMtu(LinkKnob):
-    """The longest packet."""
-
-    name = "link.mtu"
-    title = "the longest packet of the network (MTU)"
-    consequence = harmless("the size of packets")
-    open_levels = "576 to 9000"
+class LinkMtu(LinkKnob, declared.LinkMtu):
     plain = "1500"
 
     def parse(self, setting: Setting) -> str:
@@ -109,13 +85,7 @@ class LinkMtu(LinkKnob):
         link.both(["ip", "link", "set", WIRE, "mtu", value])
 
 
-class LinkRing(LinkKnob):
-    """Buffers in each direction."""
-
-    name = "link.ring"
-    title = "receive and send buffers of each card"
-    consequence = trade_off("longer queues in the cards make packets wait longer")
-    open_levels = "48 to 4096, as the card allows"
+class LinkRing(LinkKnob, declared.LinkRing):
     plain = "256"
 
     def parse(self, setting: Setting) -> str:
@@ -130,15 +100,7 @@ class LinkRing(LinkKnob):
         link.both(["ethtool", "-G", WIRE, "rx", value, "tx", value])
 
 
-class LinkCoalescing(LinkKnob):
-    """How long a card waits with an interrupt for more to tell."""
-
-    name = "link.coalescing"
-    title = (
-        "microseconds for which a card collects what it has to tell in one interrupt (e1000e: 3 is by load)"
-    )
-    consequence = trade_off("every packet waits for the interrupt that is shared")
-    open_levels = "0 to 10000, as the card allows"
+class LinkCoalescing(LinkKnob, declared.LinkCoalescing):
     plain = "3"
 
     def parse(self, setting: Setting) -> str:
@@ -152,17 +114,7 @@ class LinkCoalescing(LinkKnob):
         link.both(["ethtool", "-C", WIRE, "rx-usecs", value])
 
 
-class LinkOffload(LinkKnob):
-    """What is left to the card, or done for many packets at once: checksums, cutting (TSO, GSO), joining (GRO)."""
-
-    name = "link.offload"
-    title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"
-    consequence = harmless("who computes and checks checksums: the card or the processor")
-    LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
-        "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
-        "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
-    }
+class LinkOffload(LinkKnob, declared.LinkOffload):
     _SHOWN: ClassVar[Mapping[str, str]] = {
         "tx": "tx-checksumming",
         "tso": "tcp-segmentation-offload",

@@ -6,16 +6,8 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import UnsupportedLevel
-from iotrial.lab.knob import (
-    Knob,
-    Requirement,
-    Stage,
-    Subject,
-    harmless,
-    not_judged,
-    size_within,
-    whole_number,
-)
+from iotrial.knobs import machine as declared
+from iotrial.lab.knob import Knob, Requirement, Subject, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size, parse_size
 
@@ -28,8 +20,6 @@ _COUNTED = 0.65
 class MachineKnob(Knob):
     """Something that a guest has from its boot on. The conductor boots it; here it is checked and read back."""
 
-    stage = Stage.MACHINE
-
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
 
@@ -40,14 +30,7 @@ class MachineKnob(Knob):
         """The conductor has booted the guest with it."""
 
 
-class KernelVersion(MachineKnob):
-    """The newest of a series, as the distribution packages it."""
-
-    name = "kernel.version"
-    title = "kernel of the guest"
-    consequence = not_judged("iotrial does not know what another kernel does to data after a power cut")
-    open_levels = "a series or version that the package sources have, such as 6.1 or 6.12"
-
+class KernelVersion(MachineKnob, declared.KernelVersion):
     def parse(self, setting: Setting) -> str:
         if not re.fullmatch(r"[1-9]\d?\.\d{1,3}(\.\d{1,3})?", setting.value):
             raise UnsupportedLevel(
@@ -61,14 +44,7 @@ class KernelVersion(MachineKnob):
         return ".".join(numbers[: setting.value.count(".") + 1])
 
 
-class GuestMemory(MachineKnob):
-    """Besides that in which modelled disks lie."""
-
-    name = "guest.memory"
-    title = "memory of the guest, besides that of modelled disks"
-    consequence = harmless("the size of a machine, no promise about data")
-    open_levels = "128 MiB to 64 GiB, whole MiB"
-
+class GuestMemory(MachineKnob, declared.GuestMemory):
     def parse(self, setting: Setting) -> str:
         return format_size(
             size_within(
@@ -85,14 +61,7 @@ class GuestMemory(MachineKnob):
         return self.parse(setting) if _COUNTED * wanted <= counted <= wanted else format_size(counted)
 
 
-class GuestProcessors(MachineKnob):
-    """As many threads of QEMU's, emulated or not."""
-
-    name = "guest.processors"
-    title = "processors of the guest"
-    consequence = harmless("the size of a machine, no promise about data")
-    open_levels = "1 to 64"
-
+class GuestProcessors(MachineKnob, declared.GuestProcessors):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 1, 64)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from iotrial.lab.knob import Knob, Stage, Subject, harmless, size_within
+from iotrial.knobs import work as declared
+from iotrial.knobs.work import LARGEST_FILE, LARGEST_RECORD, SMALLEST_RECORD
+from iotrial.lab.knob import Knob, Subject, size_within
 from iotrial.study.model import Setting
-
-FILE_SIZE, RECORD_SIZE = "matrix.file_size", "matrix.record_size"
-SMALLEST_RECORD, LARGEST_RECORD = 8, 1 << 30
-LARGEST_FILE = 1 << 40
 
 
 class _Size(Knob):
     """A size of the job's own file."""
 
-    stage = Stage.WORK
     of: ClassVar[str]
     largest: ClassVar[int]
 
@@ -32,23 +29,11 @@ class _Size(Knob):
         subject.work.sizes[self.of] = int(value)
 
 
-class MatrixFileSize(_Size):
-    """Size of the file that the tests work on."""
-
-    name = FILE_SIZE
-    title = "size of the file of a matrix workload, a multiple of its record size"
-    consequence = harmless("a size of the work")
-    open_levels = "8 B to 1 TiB"
+class MatrixFileSize(_Size, declared.MatrixFileSize):
     of = "file_size"
     largest = LARGEST_FILE
 
 
-class MatrixRecordSize(_Size):
-    """How much each call of a test reads or writes."""
-
-    name = RECORD_SIZE
-    title = "record size of a matrix workload: what each call reads or writes"
-    consequence = harmless("a size of the work")
-    open_levels = "8 B to 1 GiB"
+class MatrixRecordSize(_Size, declared.MatrixRecordSize):
     of = "record_size"
     largest = LARGEST_RECORD

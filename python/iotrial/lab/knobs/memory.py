@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from iotrial.errors import KnobError, TargetError
+from iotrial.knobs import machine as declared
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, Undone, one_of, size_within, trade_off
+from iotrial.lab.knob import Knob, Requirement, Subject, Undone, one_of, size_within
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
@@ -19,16 +18,7 @@ LEAST_LIMIT, MOST_LIMIT = 16 << 20, 1 << 50
 PAGES = 65536  # the largest page size of any architecture: the kernel rounds a limit to pages
 
 
-class MemoryHugePages(KernelFileKnob):
-    """Transparent huge pages. Switching them off wholly lowers vm.min_free_kbytes, which is put back too."""
-
-    name = "memory.huge_pages"
-    title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
-    consequence = trade_off("huge pages take more memory, and compaction for them takes time")
-    stage = Stage.HOST
-
-    LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
-
+class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
@@ -72,15 +62,7 @@ class MemoryHugePages(KernelFileKnob):
         )
 
 
-class MemoryLimit(Knob):
-    """A control group for each level; the work goes into its own for the last of its preparation and the timed part."""
-
-    name = "memory.limit"
-    title = "how much memory the work may use, page cache of its files included"
-    consequence = trade_off("less memory for the work: more is read and written again")
-    stage = Stage.WORK
-    open_levels = "none, or 16 MiB and more"
-
+class MemoryLimit(Knob, declared.MemoryLimit):
     def parse(self, setting: Setting) -> str:
         if setting.value == "none":
             return "none"

@@ -5,24 +5,15 @@ from __future__ import annotations
 import re
 
 from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.knobs import machine as declared
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Knob, Scope, Stage, Subject, not_judged
+from iotrial.lab.knob import Knob, Subject
 from iotrial.study.model import Setting
-from iotrial.study.places import LAB_DEVICE
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
-class LabDevice(Knob):
-    """Where a run happens. All places are there in all arms; which is a run's is decided before anything is turned in it."""
-
-    name = LAB_DEVICE
-    title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
-    consequence = not_judged("iotrial does not know how safe data are on the disk of this place")
-    stage = Stage.PLACE
-    scope = Scope.DEVICE
-    open_levels = "names of the study's [[place]] tables"
-
+class LabDevice(Knob, declared.LabDevice):
     def parse(self, setting: Setting) -> str:
         if not NAME.fullmatch(setting.value):
             raise UnsupportedLevel(

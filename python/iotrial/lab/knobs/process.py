@@ -11,7 +11,8 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
-from iotrial.lab.knob import Knob, Requirement, Stage, Subject, one_of, trade_off, whole_number
+from iotrial.knobs import work as declared
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of, whole_number
 from iotrial.study.model import Setting
 
 NICE_FIELD = 16  # the 19th of proc_pid_stat(5), from behind the name
@@ -20,7 +21,6 @@ NICE_FIELD = 16  # the 19th of proc_pid_stat(5), from behind the name
 class ProcessKnob(Knob):
     """Drafted with the work, done when it begins, undone when it has ended."""
 
-    stage = Stage.WORK
     #: the value of a process that nobody has touched
     plain: ClassVar[str]
 
@@ -66,15 +66,9 @@ class ProcessKnob(Knob):
         return value
 
 
-class ProcessNice(ProcessKnob):
-    """setpriority(2)."""
-
-    name = "process.nice"
-    title = "niceness of the work: -20 (first) to 19 (last)"
-    consequence = trade_off("others get more or less of the processor")
+class ProcessNice(ProcessKnob, declared.ProcessNice):
     tool = "renice"
     plain = "0"
-    open_levels = "-20 to 19"
 
     def parse(self, setting: Setting) -> str:
         negative = setting.value.startswith("-")
@@ -92,12 +86,7 @@ class ProcessNice(ProcessKnob):
         return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
 
-class ProcessIoPriority(ProcessKnob):
-    """ioprio_set(2). Only bfq and mq-deadline look at it."""
-
-    name = "process.io_priority"
-    title = "I/O priority of the work (mq-deadline and bfq look at it)"
-    consequence = trade_off("others wait longer or shorter for the disk")
+class ProcessIoPriority(ProcessKnob, declared.ProcessIoPriority):
     tool = "ionice"
     plain = "none"
 
@@ -122,15 +111,9 @@ class ProcessIoPriority(ProcessKnob):
         return f"best-effort-{known[2]}" if known[1] == "best-effort" else known[1]
 
 
-class ProcessCpu(ProcessKnob):
-    """sched_setaffinity(2)."""
-
-    name = "process.cpu"
-    title = "the processor that the work is held on: its number, or any"
-    consequence = trade_off("the work cannot move to a processor that is free")
+class ProcessCpu(ProcessKnob, declared.ProcessCpu):
     tool = "taskset"
     plain = "any"
-    open_levels = "any, or the number of a processor"
 
     def parse(self, setting: Setting) -> str:
         return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)

@@ -9,22 +9,13 @@ from __future__ import annotations
 import posixpath
 
 from iotrial.errors import KnobError, TargetError, UnsupportedLevel
-from iotrial.lab.knob import Knob, Stage, Subject, not_judged
+from iotrial.knobs import work as declared
+from iotrial.lab.knob import Knob, Subject
 from iotrial.study.model import Setting
-from iotrial.study.programs import PROGRAM, PROGRAM_KNOB
+from iotrial.study.programs import PROGRAM
 
 
-class ProgramPath(Knob):
-    """The programs of a work that takes them from where the user says: those of a database, of a web server."""
-
-    name = PROGRAM_KNOB
-    title = "the folder of the work's programs, by path: another version (on the command line alone)"
-    consequence = not_judged(
-        "iotrial does not know what another version of the program does to data after a power cut"
-    )
-    stage = Stage.WORK
-    open_levels = "absolute paths, by --set program=PATH,PATH"
-
+class ProgramPath(Knob, declared.ProgramPath):
     def parse(self, setting: Setting) -> str:
         path = setting.value
         if (

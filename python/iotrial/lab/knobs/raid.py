@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
+from iotrial.knobs import array as declared
 from iotrial.lab.guest import array
 from iotrial.lab.guest.array import ArrayPlace
-from iotrial.lab.knob import (
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    at_risk,
-    harmless,
-    one_of,
-    size_within,
-    trade_off,
-    whole_number,
-)
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -33,8 +20,6 @@ _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 class ArrayKnob(Knob):
     """Something with which the array is made: a wish until the next making of the file system, and read back from md."""
 
-    stage = Stage.FORMAT
-    scope = Scope.DEVICE
     about: str
 
     def requires(self, setting: Setting) -> Requirement:
@@ -47,12 +32,7 @@ class ArrayKnob(Knob):
         array_of(self.name, subject).want_array(self.about, value)
 
 
-class RaidMaker(ArrayKnob):
-    """Who joins the disks: md, btrfs (for its own file system), or the device mapper with stripes as LVM has it make them."""
-
-    name = "raid.maker"
-    title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
-    consequence = harmless("what is kept when a disk fails is decided by the level")
+class RaidMaker(ArrayKnob, declared.RaidMaker):
     about = "maker"
     LEVELS = tuple(array.MAKERS)
 
@@ -67,19 +47,7 @@ class RaidMaker(ArrayKnob):
         return Requirement(root=True, labs=_GUEST, tools=maker.tools, modules=frozenset(maker.modules))
 
 
-class RaidLevel(ArrayKnob):
-    """raid0, raid1, raid4, raid5, raid6 or raid10."""
-
-    name = "raid.level"
-    title = "level of the array that the guest's disks are joined to"
-    consequence = trade_off(
-        "a disk may fail; a power cut and a missing disk together may corrupt data that nobody was writing (write hole)"
-    )
-    consequences: Mapping[str, Consequence] = {
-        "raid0": at_risk("nothing is kept twice: the failure of any disk loses all data"),
-        "raid1": harmless("every disk holds all data"),
-        "raid10": harmless("everything is on two disks"),
-    }
+class RaidLevel(ArrayKnob, declared.RaidLevel):
     about = "level"
     LEVELS = tuple(array.LEVELS)
 
@@ -94,14 +62,8 @@ class RaidLevel(ArrayKnob):
         return Requirement(root=True, labs=_GUEST, tools=_MD, modules=frozenset({module}))
 
 
-class RaidChunk(ArrayKnob):
-    """How many bytes lie side by side on one disk."""
-
-    name = "raid.chunk"
-    title = "chunk of the array: so much lies together on one disk"
-    consequence = harmless("how data are spread over the disks")
+class RaidChunk(ArrayKnob, declared.RaidChunk):
     about = "chunk"
-    open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
 
     def parse(self, setting: Setting) -> str:
         return format_size(
@@ -112,17 +74,7 @@ class RaidChunk(ArrayKnob):
         return ()
 
 
-class RaidBitmap(ArrayKnob):
-    """Whether writes are noted beforehand, so that after a crash not all has to be compared."""
-
-    name = "raid.bitmap"
-    title = "write-intent bitmap of the array"
-    consequence = harmless("after a crash only what was being written is resynchronised")
-    consequences: Mapping[str, Consequence] = {
-        "none": trade_off(
-            "after a crash the whole array is resynchronised, and until then its copies or parity may disagree"
-        ),
-    }
+class RaidBitmap(ArrayKnob, declared.RaidBitmap):
     about = "bitmap"
     LEVELS = array.BITMAPS
 
@@ -133,15 +85,7 @@ class RaidBitmap(ArrayKnob):
         return self.LEVELS
 
 
-class RaidState(ArrayKnob):
-    """Whole, or without its last disk."""
-
-    name = "raid.state"
-    title = "whether the array has all of its disks, or lacks one"
-    consequence = harmless("the array has all its disks")
-    consequences: Mapping[str, Consequence] = {
-        "degraded": at_risk("a disk is missing: the next one that fails may take all data with it"),
-    }
+class RaidState(ArrayKnob, declared.RaidState):
     about = "state"
     LEVELS = array.STATES
 
@@ -152,16 +96,7 @@ class RaidState(ArrayKnob):
         return self.LEVELS
 
 
-class RaidStripeCache(Knob):
-    """Pages for each disk in which raid4, 5 and 6 collect what belongs together."""
-
-    name = "raid.stripe_cache"
-    title = "entries of the stripe cache of raid4, raid5 and raid6"
-    consequence = trade_off("takes a page of memory for each entry and disk")
-    stage = Stage.DEVICE
-    scope = Scope.DEVICE
-    open_levels = "17 to 32768"
-
+class RaidStripeCache(Knob, declared.RaidStripeCache):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 17, 32768)
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 from iotrial.errors import KnobError, LabError, TargetError, UnsupportedLevel
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Stage, Subject, TakenError, Undone
+from iotrial.lab.knob import Knob, Subject, TakenError, Undone
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -15,8 +15,6 @@ from iotrial.study.model import Setting
 class KernelFileKnob(Knob):
     """A knob whose value is the text of one file in /sys or /proc/sys, or the same text of several. It outlives the
     conductor, so it is journaled."""
-
-    stage = Stage.DEVICE
 
     @abstractmethod
     def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:

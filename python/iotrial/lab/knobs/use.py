@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import (
-    Consequence,
-    Knob,
-    Requirement,
-    Scope,
-    Stage,
-    Subject,
-    harmless,
-    one_of,
-    trade_off,
-)
+from iotrial.lab.knob import Knob, Requirement, Subject, one_of
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -31,18 +21,7 @@ LONGEST_S = 60.0
 FRESH, NONE, TRIMMED = "fresh", "none", "fstrim"
 
 
-class FilesystemAge(Knob):
-    """How long the file system has been in use: files of many sizes made and removed in rounds, up to a fill level. The same
-    ones each time, so that all arms have the same past."""
-
-    name = "filesystem.age"
-    title = "use before the run: fresh, or filled to a share with files that came and went"
-    consequence = harmless("what use leaves behind, no setting")
-    stage = Stage.FORMAT
-    scope = Scope.FILESYSTEM
-    rank = 1
-    open_levels = "fresh, 1 % to 95 %"
-
+class FilesystemAge(Knob, declared.FilesystemAge):
     def parse(self, setting: Setting) -> str:
         if setting.value == FRESH:
             return FRESH
@@ -79,20 +58,7 @@ class FilesystemAge(Knob):
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=f"{full:.1f} % full")
 
 
-class FilesystemTrim(Knob):
-    """Whether the disk is told before the run which blocks are free. In every arm all free blocks are written over first, so
-    that what an earlier run has discarded is in use again: for a disk, and for an image whose holes a discard has punched."""
-
-    name = "filesystem.trim"
-    title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
-    consequence = harmless("nothing is discarded")
-    consequences: Mapping[str, Consequence] = {
-        "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
-    }
-    stage = Stage.FILES
-    scope = Scope.FILESYSTEM
-    rank = 9  # after all that makes and removes files
-
+class FilesystemTrim(Knob, declared.FilesystemTrim):
     LEVELS = (NONE, TRIMMED)
 
     def parse(self, setting: Setting) -> str:

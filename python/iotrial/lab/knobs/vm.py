@@ -8,92 +8,23 @@ the other: what stood in force before is what is written back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, UnknownName
+from iotrial.knobs import machine as declared
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import (
-    Consequence,
-    Requirement,
-    Stage,
-    Subject,
-    TakenError,
-    Undone,
-    harmless,
-    trade_off,
-    whole_number,
-)
+from iotrial.lab.knob import Requirement, Subject, TakenError, Undone, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 
-class Sysctl(KernelFileKnob):
-    """One key of the allow-list. The option ``key`` names it."""
-
-    name = "sysctl"
-    title = "a kernel setting of the host, from a short harmless list"
-    consequence = trade_off("memory and latency of everything on the machine change")
-    stage = Stage.HOST
-    option = "key"
-    open_levels = "whole numbers in the range of the key"
-
-    #: key: least and most value, and the keys that must be 0 because writing this one would clear them
-    ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
-        "vm.compaction_proactiveness": (0, 100, ()),
-        "vm.dirty_background_bytes": (1 << 20, 1 << 40, ()),
-        "vm.dirty_background_ratio": (0, 100, ("vm.dirty_background_bytes",)),
-        "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
-        "vm.dirty_expire_centisecs": (100, 360_000, ()),
-        "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
-        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would leave everybody's data unwritten
-        "vm.dirtytime_expire_seconds": (1, 864_000, ()),
-        "vm.extfrag_threshold": (0, 1000, ()),
-        "vm.laptop_mode": (0, 300, ()),
-        "vm.page-cluster": (0, 8, ()),
-        "vm.page_lock_unfairness": (0, 100, ()),
-        "vm.stat_interval": (1, 3600, ()),
-        "vm.swappiness": (0, 200, ()),
-        "vm.vfs_cache_pressure": (1, 1000, ()),
-        "vm.watermark_boost_factor": (0, 30_000, ()),
-        "vm.watermark_scale_factor": (1, 1000, ()),
-        "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
-    }
-
+class Sysctl(KernelFileKnob, declared.Sysctl):
     #: limits in bytes, which clear the share of the same limit while they are in force; and that share
     SHARES: ClassVar[dict[str, str]] = {
         "vm.dirty_background_bytes": "vm.dirty_background_ratio",
         "vm.dirty_bytes": "vm.dirty_ratio",
     }
-
-    #: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
-    consequences: Mapping[str, Consequence] = {
-        **dict.fromkeys(
-            (
-                "vm.dirty_background_bytes",
-                "vm.dirty_background_ratio",
-                "vm.dirty_bytes",
-                "vm.dirty_expire_centisecs",
-                "vm.dirty_ratio",
-                "vm.dirty_writeback_centisecs",
-                "vm.laptop_mode",
-            ),
-            trade_off(
-                "the larger the value, the more data that nobody has synced are in memory alone and lost in a power cut"
-            ),
-        ),
-        "vm.dirtytime_expire_seconds": trade_off(
-            "timestamps of a lazytime mount are in memory alone for that long, and lost in a power cut"
-        ),
-        "vm.stat_interval": harmless("the machine counts its memory less or more often"),
-        "fs.xfs.xfssyncd_centisecs": trade_off(
-            "the larger the value, the more changes to metadata that nobody has synced are lost in a power cut"
-        ),
-    }
-
-    def consequence_of(self, setting: Setting) -> Consequence:
-        return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)

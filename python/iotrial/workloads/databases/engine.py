@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.errors import LabError, MissingTool
-from iotrial.lab import server
-from iotrial.lab.server import Server
+from iotrial.study import server
+from iotrial.study.server import Server
 from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
 

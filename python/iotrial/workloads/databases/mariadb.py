@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from iotrial.errors import LabError
-from iotrial.lab.server import Server
+from iotrial.study.server import Server
 from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
 from iotrial.workloads.databases.engine import Engine

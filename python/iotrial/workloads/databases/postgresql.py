@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from iotrial.lab.server import Server
+from iotrial.study.server import Server
 from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
 from iotrial.workloads.databases.engine import Engine

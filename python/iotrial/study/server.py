@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from iotrial.errors import LabError, ProbeError, TargetError
-from iotrial.lab.target import Target
+
+if TYPE_CHECKING:
+    from iotrial.lab.target import Target
 
 #: sun_path of unix(7), less the byte at its end
 LONGEST_SOCKET = 107

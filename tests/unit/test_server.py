@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from iotrial.errors import LabError, NotSupported, ProbeError, TargetError
-from iotrial.lab import server
-from iotrial.lab.server import Server
 from iotrial.lab.target import Target
+from iotrial.study import server
+from iotrial.study.server import Server
 
 WEB = Server("web", ("/bin/web", "-f"), {"socket": "/run/x/s"}, {"A": "b"}, stop_signal="QUIT")
 

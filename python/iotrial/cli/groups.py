@@ -1,0 +1,84 @@
+"""Groups of commands that are modules of a folder, and are imported when one runs: the list of them needs none."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+#: set where a shell has started this process for its completions (``iotrial.cli.shells``)
+COMPLETING = "_IOTRIAL_COMPLETE"
+
+
+class LazyGroup(click.Group):
+    """Finds its commands in the modules of ``package``, each of which holds one named ``command``.
+
+    ``short_helps``: by name, in the order in which a new user meets them, what the list of commands says of each. A command
+    that is not there is imported for its own. ``what`` is the noun of messages.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        package: ModuleType,
+        short_helps: Mapping[str, str],
+        what: str = "verb",
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self._package, self._short_helps, self._what = package, short_helps, what
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        found = {module.name.rstrip("_") for module in pkgutil.iter_modules(self._package.__path__)}
+        return [
+            *(name for name in self._short_helps if name in found),
+            *sorted(found - set(self._short_helps)),
+        ]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name in (cmd_name, cmd_name + "_") if cmd_name.isidentifier() else ():
+            module_name = f"{self._package.__name__}.{name}"
+            try:
+                module = importlib.import_module(module_name)
+            except ModuleNotFoundError as error:
+                if error.name != module_name:
+                    raise
+                continue
+            command: click.Command = module.command
+            if COMPLETING in os.environ:
+                from iotrial.cli.suggestions import attach
+
+                attach(command)
+            return command
+        near = difflib.get_close_matches(cmd_name, self.list_commands(ctx), n=1)
+        if near:
+            ctx.fail(f'there is no {self._what} "{cmd_name}"; did you mean "{near[0]}"?')
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, but imports none of them; a sentence that is too long for its line is wrapped, not cut."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._described(ctx)))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """As click does, but imports none of the commands."""
+        commands = [
+            CompletionItem(name, help=short_help)
+            for name, short_help in self._described(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def _described(self, ctx: click.Context) -> Iterator[tuple[str, str]]:
+        for name in self.list_commands(ctx):
+            if name in self._short_helps:
+                yield name, self._short_helps[name]
+            elif (command := self.get_command(ctx, name)) is not None and not command.hidden:
+                yield name, command.get_short_help_str(400)

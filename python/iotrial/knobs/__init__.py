@@ -1,0 +1,1 @@
+"""Every knob, declared: values, scope, neutral value and safety. Needs no lab."""

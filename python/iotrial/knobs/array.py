@@ -1,0 +1,92 @@
+"""Knobs of an array of a guest's disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    at_risk,
+    harmless,
+    trade_off,
+)
+
+
+class RaidMaker(Declaration):
+    """Who joins the disks: md, btrfs (for its own file system), or the device mapper with stripes as LVM has it make them."""
+
+    name = "raid.maker"
+    title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
+    stage = Stage.FORMAT
+    scope = Scope.DEVICE
+    consequence = harmless("what is kept when a disk fails is decided by the level")
+
+
+class RaidLevel(Declaration):
+    """raid0, raid1, raid4, raid5, raid6 or raid10."""
+
+    name = "raid.level"
+    title = "level of the array that the guest's disks are joined to"
+    stage = Stage.FORMAT
+    scope = Scope.DEVICE
+    consequence = trade_off(
+        "a disk may fail; a power cut and a missing disk together may corrupt data that nobody was writing (write hole)"
+    )
+    consequences: Mapping[str, Consequence] = {
+        "raid0": at_risk("nothing is kept twice: the failure of any disk loses all data"),
+        "raid1": harmless("every disk holds all data"),
+        "raid10": harmless("everything is on two disks"),
+    }
+
+
+class RaidChunk(Declaration):
+    """How many bytes lie side by side on one disk."""
+
+    name = "raid.chunk"
+    title = "chunk of the array: so much lies together on one disk"
+    stage = Stage.FORMAT
+    scope = Scope.DEVICE
+    open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
+    consequence = harmless("how data are spread over the disks")
+
+
+class RaidBitmap(Declaration):
+    """Whether writes are noted beforehand, so that after a crash not all has to be compared."""
+
+    name = "raid.bitmap"
+    title = "write-intent bitmap of the array"
+    stage = Stage.FORMAT
+    scope = Scope.DEVICE
+    consequence = harmless("after a crash only what was being written is resynchronised")
+    consequences: Mapping[str, Consequence] = {
+        "none": trade_off(
+            "after a crash the whole array is resynchronised, and until then its copies or parity may disagree"
+        ),
+    }
+
+
+class RaidState(Declaration):
+    """Whole, or without its last disk."""
+
+    name = "raid.state"
+    title = "whether the array has all of its disks, or lacks one"
+    stage = Stage.FORMAT
+    scope = Scope.DEVICE
+    consequence = harmless("the array has all its disks")
+    consequences: Mapping[str, Consequence] = {
+        "degraded": at_risk("a disk is missing: the next one that fails may take all data with it"),
+    }
+
+
+class RaidStripeCache(Declaration):
+    """Pages for each disk in which raid4, 5 and 6 collect what belongs together."""
+
+    name = "raid.stripe_cache"
+    title = "entries of the stripe cache of raid4, raid5 and raid6"
+    stage = Stage.DEVICE
+    scope = Scope.DEVICE
+    open_levels = "17 to 32768"
+    consequence = trade_off("takes a page of memory for each entry and disk")

@@ -1,0 +1,127 @@
+"""Knobs of files: permission bits, size, kind of link, access times, attributes, layout on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    harmless,
+    trade_off,
+)
+from iotrial.study.model import Setting
+
+
+class FileMode(Declaration):
+    """Permission bits by chmod(2)."""
+
+    name = "file.mode"
+    title = "permission bits of the files, as octal text"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = 2
+    open_levels = "0000 to 1777"
+    consequence = harmless("nobody else may change the files")
+    consequences: Mapping[str, Consequence] = {
+        "writable by others": trade_off("every user of the machine may change the files"),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        open_to_all = setting.value.strip()[-1:] in ("2", "3", "6", "7")
+        return self.consequences["writable by others"] if open_to_all else self.consequence
+
+
+class FileSize(Declaration):
+    """Size of each file. As a condition every size has a file set of its own; as a treatment files
+    are rewritten."""
+
+    name = "file.size"
+    title = "size of each file"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = -3
+    open_levels = "1 B to 4 GiB"
+    consequence = harmless("a property of the files, no setting")
+
+
+class FileLink(Declaration):
+    """The names through which the work reaches the files; made anew from the plain files in every run."""
+
+    name = "file.link"
+    title = "kind of name that the work goes through"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = 1
+    consequence = harmless("another name for the same files")
+
+
+class FileAtimeState(Declaration):
+    """Where the access time stands before a run, which decides whether relatime updates it."""
+
+    name = "file.atime_state"
+    title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = 3  # last: links and modes change ctime, which relatime compares with
+    consequence = harmless("only timestamps differ")
+
+
+class FileRewritten(Declaration):
+    """How many of the files were written again since they were last read: their mtime is newer than their atime. For the
+    others it is as after an earlier read. Relatime asks for nothing else, so that the times alone are set."""
+
+    name = "file.rewritten"
+    title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = 3
+    open_levels = "0 % to 100 %"
+    consequence = harmless("only timestamps differ")
+
+
+class FileAttribute(Declaration):
+    """No update of access times, synchronous writing, or data through the journal, of each file by itself."""
+
+    name = "file.attribute"
+    title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = 2
+    LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")
+    consequence = harmless("the files are kept as any other")
+    consequences: Mapping[str, Consequence] = {
+        "sync": trade_off("every write waits for the disk"),
+        "journal-data": trade_off("data are written twice, to the journal and then to their place"),
+        "no-atime": harmless("access times are not kept"),
+    }
+
+
+class FileFragmentation(Declaration):
+    """Files laid out anew in so many pieces, their content unchanged; counted by FIEMAP."""
+
+    name = "file.fragmentation"
+    title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = -2  # after the size, before names: a name of its own is no new layout
+    open_levels = "0 % to 99.99 %"
+    consequence = harmless("where the pieces of a file lie, not what is in them")
+
+
+class FileDefragment(Declaration):
+    """What was done to the layout of the files before the run: nothing, the file system's own defragmenter, or a copy of each
+    put in its place. In every arm the files are then copied once more, and these copies are thrown away."""
+
+    name = "file.defragment"
+    title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
+    stage = Stage.FILES
+    scope = Scope.FILES
+    rank = -1
+    LEVELS = ("untouched", "defragmented", "rewritten")
+    consequence = harmless(
+        "the tools move or copy whole files and leave the old one until the new one is there"
+    )

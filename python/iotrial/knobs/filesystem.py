@@ -1,0 +1,313 @@
+"""Knobs of the file system: its type, how it is made, mounted and aged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    at_risk,
+    harmless,
+    not_judged,
+    trade_off,
+)
+from iotrial.study.model import Setting
+from iotrial.study.places import LOG_KNOB
+
+_NO_BARRIER = (
+    "the cache of the disk is not flushed at commits, so that a power cut may cost synced data and the file system itself, "
+    "unless that cache survives it"
+)
+
+
+class FilesystemType(Declaration):
+    """ext4, xfs or btrfs."""
+
+    name = "filesystem.type"
+    title = "file system of the lab"
+    stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
+    consequence = trade_off(
+        "all of them keep what was synced; of what was not, each loses another part in a power cut"
+    )
+
+
+class MkfsOption(Declaration):
+    """One option of mkfs from an allow-list; ``default`` leaves it out. Several factors with different options are made
+    together, and ext4 is asked what came of it."""
+
+    name = "mkfs.option"
+    title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
+    stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
+    option = "option"
+    option_needed = False
+    consequence = not_judged("iotrial does not know what this option does to data after a power cut")
+
+    #: by option, feature, or option and argument. mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
+    consequences: Mapping[str, Consequence] = {
+        "default": harmless("as the file system is made by default"),
+        "-O ^has_journal": at_risk("without a journal a power cut may damage the file system as a whole"),
+        "-O ^metadata_csum": at_risk(
+            "metadata and journal have no checksums: what a power cut or the disk has damaged is not recognised"
+        ),
+        "-O": harmless("how metadata are kept; the journal and its checksums are as by default"),
+        "-E num_backup_sb=0": at_risk("there is no second copy of the superblock to recover from"),
+        "-E num_backup_sb=1": trade_off("there is but one copy of the superblock to recover from"),
+        "-E lazy_itable_init=1": trade_off(
+            "tables of inodes are written in the background after the first mount"
+        ),
+        "-E": harmless("where metadata lie"),
+        "-J": trade_off("a small journal makes writers wait for it, a large one takes longer to replay"),
+        "-m crc=0": at_risk(
+            "metadata have no checksums: what a power cut or the disk has damaged is not recognised"
+        ),
+        "-m single": at_risk("metadata are kept once: a damaged block cannot be repaired from a copy"),
+        "-m": trade_off(
+            "how much of the disk is kept for root: without any, a full disk stops services of the system"
+        ),
+        "-m dup": harmless("metadata are kept twice"),
+        "-m crc=1": harmless("metadata have checksums"),
+        **dict.fromkeys(
+            [f"-m {name}={value}" for name in ("finobt", "rmapbt", "reflink") for value in (0, 1)],
+            harmless("which trees of metadata there are"),
+        ),
+        **dict.fromkeys(
+            ("-b", "-I", "-i", "-G", "-l", "-d", "-n", "-M"),
+            harmless("sizes and places, no promise about data"),
+        ),
+        "--csum": harmless("all of these checksums find damaged data"),
+    }
+
+    #: features of ext4 that change nothing about what is kept after a power cut
+    _FEATURES: ClassVar[frozenset[str]] = frozenset(
+        {
+            "64bit", "bigalloc", "casefold", "dir_index", "dir_nlink", "ea_inode", "ext_attr", "extent", "extents",
+            "extra_isize", "fast_commit", "filetype", "flex_bg", "huge_file", "inline_data", "large_dir", "large_file",
+            "meta_bg", "orphan_file", "project", "quota", "resize_inode", "sparse_super", "sparse_super2", "stable_inodes",
+            "uninit_bg",
+        }
+    )  # fmt: skip
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        flag, _, argument = " ".join(setting.value.split()).partition(" ")
+        if flag == "-O":
+            return self._of_features(argument.split(","))
+        exact = self.consequences.get(f"{flag} {argument}".strip())
+        return exact or self.consequences.get(flag, self.consequence)
+
+    def _of_features(self, words: Sequence[str]) -> Consequence:
+        """The worst of a list such as ``^extent,^64bit``."""
+        for word in ("^has_journal", "^metadata_csum"):
+            if word in words:
+                return self.consequences[f"-O {word}"]
+        kept = self._FEATURES | {"has_journal", "metadata_csum"}
+        known = all(word.removeprefix("^") in kept for word in words)
+        return self.consequences["-O"] if known else self.consequence
+
+
+class FilesystemLog(Declaration):
+    """The log of XFS or the journal of ext4: in the file system, or on a second device, which all arms hold."""
+
+    name = LOG_KNOB
+    title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
+    stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
+    consequence = harmless("the log lies where the files lie")
+    consequences: Mapping[str, Consequence] = {
+        "external": trade_off(
+            "the file system cannot be mounted without its log: the failure of either device takes it down"
+        ),
+    }
+
+
+class MountAtime(Declaration):
+    """When reading updates access times."""
+
+    name = "mount.atime"
+    title = "when reading updates a file's access time"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    LEVELS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
+    consequence = harmless("how far access times can be trusted by programs that look at them")
+    consequences: Mapping[str, Consequence] = {
+        "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
+    }
+
+
+class MountReadonly(Declaration):
+    """A mount that can be written, or not."""
+
+    name = "mount.readonly"
+    title = "whether the file system is mounted read-only"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    consequence = harmless("nothing is written to a read-only file system")
+
+
+class MountOption(Declaration):
+    """One mount option from an allow-list; the level ``default`` leaves it out. Several factors with different options are
+    mounted together."""
+
+    name = "mount.option"
+    title = "one mount option of the file system, from an allow-list (several factors may each have one)"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    option = "option"
+    option_needed = False
+    consequence = not_judged("iotrial does not know what this option does to data after a power cut")
+
+    #: option without its value: file systems that know it. None names a path or a device.
+    ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
+        "auto_da_alloc": ("ext4",),
+        "noauto_da_alloc": ("ext4",),
+        "barrier": ("ext4",),
+        "nobarrier": ("ext4",),
+        "block_validity": ("ext4",),
+        "noblock_validity": ("ext4",),
+        "commit": ("ext4", "btrfs"),
+        "data": ("ext4",),
+        "delalloc": ("ext4",),
+        "nodelalloc": ("ext4",),
+        "discard": ("ext4", "xfs", "btrfs"),
+        "nodiscard": ("ext4", "xfs", "btrfs"),
+        "dioread_nolock": ("ext4",),
+        "dioread_lock": ("ext4",),
+        "init_itable": ("ext4",),
+        "noinit_itable": ("ext4",),
+        "inode_readahead_blks": ("ext4",),
+        "journal_async_commit": ("ext4",),
+        "journal_checksum": ("ext4",),
+        "nojournal_checksum": ("ext4",),
+        "journal_ioprio": ("ext4",),
+        "lazytime": ("ext4", "xfs", "btrfs"),
+        "max_batch_time": ("ext4",),
+        "mb_optimize_scan": ("ext4",),
+        "min_batch_time": ("ext4",),
+        "stripe": ("ext4",),
+        "allocsize": ("xfs",),
+        "inode64": ("xfs",),
+        "inode32": ("xfs",),
+        "largeio": ("xfs",),
+        "logbsize": ("xfs",),
+        "logbufs": ("xfs",),
+        "noalign": ("xfs",),
+        "swalloc": ("xfs",),
+        "autodefrag": ("btrfs",),
+        "compress": ("btrfs",),
+        "compress-force": ("btrfs",),
+        "datacow": ("btrfs",),
+        "nodatacow": ("btrfs",),
+        "nodatasum": ("btrfs",),
+        "ssd": ("btrfs",),
+        "nossd": ("btrfs",),
+        "sync": ("ext4", "xfs", "btrfs"),
+        "async": ("ext4", "xfs", "btrfs"),
+    }
+
+    #: by option, or option and argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
+    consequences: Mapping[str, Consequence] = {
+        "default": harmless("as the file system is mounted by default"),
+        "auto_da_alloc": harmless(
+            "a file that was replaced without a sync is whole after a crash: the old or the new one"
+        ),
+        "noauto_da_alloc": at_risk(
+            "a file that was replaced by rename or truncation without fsync may be empty after a power cut"
+        ),
+        "barrier": harmless("the cache of the disk is flushed at every commit of the journal"),
+        "barrier=0": at_risk(_NO_BARRIER),
+        "nobarrier": at_risk(_NO_BARRIER),
+        "block_validity": harmless("damaged bitmaps are noticed before metadata are overwritten"),
+        "noblock_validity": trade_off("less is computed, but damaged bitmaps are noticed later"),
+        "commit": trade_off(
+            "a power cut may cost the changes of that many seconds that nobody has synced; the file system stays sound"
+        ),
+        "data=journal": trade_off("all data are written twice, to the journal and then to their place"),
+        "data=ordered": harmless("data are on the disk before the metadata that refer to them"),
+        "data=writeback": at_risk(
+            "after a power cut files that were written shortly before may hold old data, those of deleted files among them"
+        ),
+        "delalloc": harmless("blocks are chosen when data are written back"),
+        "nodelalloc": harmless("blocks are chosen when data are written to the cache"),
+        "discard": trade_off(
+            "every deletion is followed by discards, and what was deleted cannot be recovered"
+        ),
+        "nodiscard": harmless("the disk is not told which blocks are free"),
+        "dioread_nolock": harmless("extents are converted when their data are on the disk"),
+        "dioread_lock": harmless("reads past the cache wait for writers"),
+        "init_itable": trade_off("tables of inodes are written in the background after the mount"),
+        "noinit_itable": harmless(
+            "tables of inodes are initialised when they are needed, or at a later mount"
+        ),
+        "inode_readahead_blks": trade_off("what is read ahead takes memory and may never be used"),
+        "journal_async_commit": at_risk(
+            "a commit does not wait for the data that belong to it: after a power cut files may hold old data"
+        ),
+        "journal_checksum": harmless("a damaged journal is recognised when it is replayed"),
+        "nojournal_checksum": at_risk(
+            "a journal that a power cut or the disk has damaged is not recognised, and is replayed into the file system"
+        ),
+        "journal_ioprio": trade_off("commits of the journal wait for others, or others for them"),
+        "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
+        "max_batch_time": trade_off("a sync may wait for others to join it"),
+        "mb_optimize_scan": harmless("another search for free blocks"),
+        "min_batch_time": trade_off("a sync waits for others to join it"),
+        "stripe": harmless("a hint for placing"),
+        "allocsize": trade_off("files that grow hold more space than they need until they are closed"),
+        "inode64": harmless("where inodes lie"),
+        "inode32": harmless("where inodes lie"),
+        "largeio": harmless("what size of request programs are advised to make"),
+        "logbsize": trade_off("buffers of the log take more memory"),
+        "logbufs": trade_off("buffers of the log take more memory"),
+        "noalign": harmless("where data are placed"),
+        "swalloc": harmless("where data are placed"),
+        "autodefrag": trade_off("small writes are followed by larger ones, and shared extents are copied"),
+        "compress": trade_off("the processor compresses what is written"),
+        "compress-force": trade_off("the processor compresses what is written"),
+        "datacow": harmless("new data never overwrite old ones in place"),
+        "nodatacow": at_risk(
+            "data are overwritten in place and without checksums: a power cut may leave a block half written, unnoticed"
+        ),
+        "nodatasum": at_risk("data have no checksums: damage is not noticed, nor repaired from another copy"),
+        "ssd": harmless("where data are placed"),
+        "nossd": harmless("where data are placed"),
+        "sync": trade_off("every write waits for the disk"),
+        "async": harmless("writes wait for the disk only where they are synced, as by default"),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        value = setting.value.strip()
+        exact = self.consequences.get(value)
+        return exact or self.consequences.get(value.partition("=")[0], self.consequence)
+
+
+class FilesystemAge(Declaration):
+    """How long the file system has been in use: files of many sizes made and removed in rounds, up to a fill level. The same
+    ones each time, so that all arms have the same past."""
+
+    name = "filesystem.age"
+    title = "use before the run: fresh, or filled to a share with files that came and went"
+    stage = Stage.FORMAT
+    scope = Scope.FILESYSTEM
+    rank = 1
+    open_levels = "fresh, 1 % to 95 %"
+    consequence = harmless("what use leaves behind, no setting")
+
+
+class FilesystemTrim(Declaration):
+    """Whether the disk is told before the run which blocks are free. In every arm all free blocks are written over first, so
+    that what an earlier run has discarded is in use again: for a disk, and for an image whose holes a discard has punched."""
+
+    name = "filesystem.trim"
+    title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
+    stage = Stage.FILES
+    scope = Scope.FILESYSTEM
+    rank = 9  # after all that makes and removes files
+    consequence = harmless("nothing is discarded")
+    consequences: Mapping[str, Consequence] = {
+        "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
+    }

@@ -1,0 +1,173 @@
+"""Knobs of the machine or guest: kernel, memory, processors, sysctls, and the place of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    harmless,
+    not_judged,
+    trade_off,
+)
+from iotrial.study.model import Setting
+from iotrial.study.places import LAB_DEVICE
+
+
+class KernelVersion(Declaration):
+    """The newest of a series, as the distribution packages it."""
+
+    name = "kernel.version"
+    title = "kernel of the guest"
+    stage = Stage.MACHINE
+    open_levels = "a series or version that the package sources have, such as 6.1 or 6.12"
+    consequence = not_judged("iotrial does not know what another kernel does to data after a power cut")
+
+
+class GuestMemory(Declaration):
+    """Besides that in which modelled disks lie."""
+
+    name = "guest.memory"
+    title = "memory of the guest, besides that of modelled disks"
+    stage = Stage.MACHINE
+    open_levels = "128 MiB to 64 GiB, whole MiB"
+    consequence = harmless("the size of a machine, no promise about data")
+
+
+class GuestProcessors(Declaration):
+    """As many threads of QEMU's, emulated or not."""
+
+    name = "guest.processors"
+    title = "processors of the guest"
+    stage = Stage.MACHINE
+    open_levels = "1 to 64"
+    consequence = harmless("the size of a machine, no promise about data")
+
+
+class Sysctl(Declaration):
+    """One key of the allow-list. The option ``key`` names it."""
+
+    name = "sysctl"
+    title = "a kernel setting of the host, from a short harmless list"
+    stage = Stage.HOST
+    option = "key"
+    open_levels = "whole numbers in the range of the key"
+    consequence = trade_off("memory and latency of everything on the machine change")
+
+    #: key: least and most value, and the keys that must be 0 because writing this one would clear them
+    ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
+        "vm.compaction_proactiveness": (0, 100, ()),
+        "vm.dirty_background_bytes": (1 << 20, 1 << 40, ()),
+        "vm.dirty_background_ratio": (0, 100, ("vm.dirty_background_bytes",)),
+        "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
+        "vm.dirty_expire_centisecs": (100, 360_000, ()),
+        "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
+        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would leave everybody's data unwritten
+        "vm.dirtytime_expire_seconds": (1, 864_000, ()),
+        "vm.extfrag_threshold": (0, 1000, ()),
+        "vm.laptop_mode": (0, 300, ()),
+        "vm.page-cluster": (0, 8, ()),
+        "vm.page_lock_unfairness": (0, 100, ()),
+        "vm.stat_interval": (1, 3600, ()),
+        "vm.swappiness": (0, 200, ()),
+        "vm.vfs_cache_pressure": (1, 1000, ()),
+        "vm.watermark_boost_factor": (0, 30_000, ()),
+        "vm.watermark_scale_factor": (1, 1000, ()),
+        "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
+    }
+
+    #: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
+    consequences: Mapping[str, Consequence] = {
+        **dict.fromkeys(
+            (
+                "vm.dirty_background_bytes",
+                "vm.dirty_background_ratio",
+                "vm.dirty_bytes",
+                "vm.dirty_expire_centisecs",
+                "vm.dirty_ratio",
+                "vm.dirty_writeback_centisecs",
+                "vm.laptop_mode",
+            ),
+            trade_off(
+                "the larger the value, the more data that nobody has synced are in memory alone and lost in a power cut"
+            ),
+        ),
+        "vm.dirtytime_expire_seconds": trade_off(
+            "timestamps of a lazytime mount are in memory alone for that long, and lost in a power cut"
+        ),
+        "vm.stat_interval": harmless("the machine counts its memory less or more often"),
+        "fs.xfs.xfssyncd_centisecs": trade_off(
+            "the larger the value, the more changes to metadata that nobody has synced are lost in a power cut"
+        ),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
+
+
+class GuestSysctl(Declaration):
+    """One key of the allow-list, in the guest that has the disks. The option ``key`` names it."""
+
+    name = "guest.sysctl"
+    title = "a kernel setting of the guest that has the disks: memory kept free, network buffers"
+    stage = Stage.HOST
+    option = "key"
+    open_levels = "whole numbers in the range of the key; three of them for net.ipv4.tcp_rmem and tcp_wmem"
+    consequence = harmless("buffers and options of the network, no promise about data")
+
+    #: key: how many numbers, the least and the most that each may be
+    ALLOWED: ClassVar[dict[str, tuple[int, int, int]]] = {
+        "net.core.netdev_budget": (1, 16, 4096),
+        "net.core.netdev_max_backlog": (1, 16, 1 << 20),
+        "net.core.rmem_default": (1, 2304, 1 << 28),
+        "net.core.rmem_max": (1, 2304, 1 << 28),
+        "net.core.wmem_default": (1, 4608, 1 << 28),
+        "net.core.wmem_max": (1, 4608, 1 << 28),
+        "net.ipv4.tcp_rmem": (3, 4096, 1 << 28),
+        "net.ipv4.tcp_sack": (1, 0, 1),
+        "net.ipv4.tcp_timestamps": (1, 0, 2),
+        "net.ipv4.tcp_window_scaling": (1, 0, 1),
+        "net.ipv4.tcp_wmem": (3, 4096, 1 << 28),
+        "vm.min_free_kbytes": (1, 128, 1 << 20),
+    }
+    consequences: Mapping[str, Consequence] = {
+        "vm.min_free_kbytes": trade_off("memory that is kept free serves no cache"),
+    }
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        return self.consequences.get(dict(setting.options).get("key", ""), self.consequence)
+
+
+class MemoryHugePages(Declaration):
+    """Transparent huge pages. Switching them off wholly lowers vm.min_free_kbytes, which is put back too."""
+
+    name = "memory.huge_pages"
+    title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
+    stage = Stage.HOST
+    LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
+    consequence = trade_off("huge pages take more memory, and compaction for them takes time")
+
+
+class MemoryLimit(Declaration):
+    """A control group for each level; the work goes into its own for the last of its preparation and the timed part."""
+
+    name = "memory.limit"
+    title = "how much memory the work may use, page cache of its files included"
+    stage = Stage.WORK
+    open_levels = "none, or 16 MiB and more"
+    consequence = trade_off("less memory for the work: more is read and written again")
+
+
+class LabDevice(Declaration):
+    """Where a run happens. All places are there in all arms; which is a run's is decided before anything is turned in it."""
+
+    name = LAB_DEVICE
+    title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
+    stage = Stage.PLACE
+    scope = Scope.DEVICE
+    open_levels = "names of the study's [[place]] tables"
+    consequence = not_judged("iotrial does not know how safe data are on the disk of this place")

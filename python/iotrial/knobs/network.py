@@ -1,0 +1,133 @@
+"""Knobs of files that are served from one guest to another, and of the network between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    at_risk,
+    harmless,
+    trade_off,
+)
+
+
+class NasProtocol(Declaration):
+    """NFS 3 or 4.2, SMB 3.1.1, or iSCSI."""
+
+    name = "nas.protocol"
+    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    consequence = harmless("a file that was closed is on the disk of the server")
+    consequences: Mapping[str, Consequence] = {
+        "smb": trade_off(
+            "what was closed and not synced may be in the memory of the server alone, and lost with its power"
+        ),
+        "iscsi": trade_off(
+            "what was closed and not synced may be in the memory of the client alone, and lost with its power"
+        ),
+    }
+
+
+class NasExport(Declaration):
+    """sync: NFS answers once it is on the disk; async: before."""
+
+    name = "nas.export"
+    title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    consequence = harmless("the server answers when data are on its disk")
+    consequences: Mapping[str, Consequence] = {
+        "async": at_risk(
+            "the server answers before data are on its disk: when it crashes or loses power, data that clients hold for "
+            "synced are lost or corrupted"
+        ),
+    }
+
+
+class NasTransfer(Declaration):
+    """rsize and wsize."""
+
+    name = "nas.transfer"
+    title = "the most that one request of NFS or SMB carries (rsize and wsize)"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    open_levels = "default, or 4 KiB to 1 MiB, powers of two"
+    consequence = harmless("the size of requests")
+
+
+class NasThreads(Declaration):
+    """Threads of nfsd."""
+
+    name = "nas.threads"
+    title = "threads of the NFS server"
+    stage = Stage.MOUNT
+    scope = Scope.FILESYSTEM
+    open_levels = "1 to 256"
+    consequence = harmless("how many requests are served at once")
+
+
+class LinkRate(Declaration):
+    """Bits a second each way."""
+
+    name = "link.rate"
+    title = "rate of the network between the two guests"
+    stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
+    open_levels = "1 Mbit/s to 100 Gbit/s"
+    consequence = harmless("the speed of the network")
+
+
+class LinkMtu(Declaration):
+    """The longest packet."""
+
+    name = "link.mtu"
+    title = "the longest packet of the network (MTU)"
+    stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
+    open_levels = "576 to 9000"
+    consequence = harmless("the size of packets")
+
+
+class LinkRing(Declaration):
+    """Buffers in each direction."""
+
+    name = "link.ring"
+    title = "receive and send buffers of each card"
+    stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
+    open_levels = "48 to 4096, as the card allows"
+    consequence = trade_off("longer queues in the cards make packets wait longer")
+
+
+class LinkCoalescing(Declaration):
+    """How long a card waits with an interrupt for more to tell."""
+
+    name = "link.coalescing"
+    title = (
+        "microseconds for which a card collects what it has to tell in one interrupt (e1000e: 3 is by load)"
+    )
+    stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
+    open_levels = "0 to 10000, as the card allows"
+    consequence = trade_off("every packet waits for the interrupt that is shared")
+
+
+class LinkOffload(Declaration):
+    """What is left to the card, or done for many packets at once: checksums, cutting (TSO, GSO), joining (GRO)."""
+
+    name = "link.offload"
+    title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"
+    stage = Stage.DEVICE
+    scope = Scope.FILESYSTEM
+    LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
+        "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
+        "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
+    }
+    consequence = harmless("who computes and checks checksums: the card or the processor")

@@ -1,0 +1,161 @@
+"""Knobs of the work itself: arguments, environment, keys of the workload, sizes, who does it and on what processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iotrial.knobs.declaration import (
+    Consequence,
+    Declaration,
+    Scope,
+    Stage,
+    at_risk,
+    harmless,
+    not_judged,
+    trade_off,
+)
+from iotrial.study.model import Setting
+from iotrial.study.programs import PROGRAM_KNOB
+
+FILE_SIZE, RECORD_SIZE = "matrix.file_size", "matrix.record_size"
+SMALLEST_RECORD, LARGEST_RECORD = 8, 1 << 30
+LARGEST_FILE = 1 << 40
+
+
+class CommandArgument(Declaration):
+    """A text put in place of a placeholder in a command's argument list."""
+
+    name = "command.argument"
+    title = "text in place of a placeholder in the command's arguments"
+    stage = Stage.WORK
+    option = "placeholder"
+    open_levels = "any text"
+    consequence = not_judged(
+        "iotrial does not know what this argument means to the program, nor what it does to data after a power cut"
+    )
+
+
+class EnvironmentVariable(Declaration):
+    """A variable in the environment of the command."""
+
+    name = "environment.variable"
+    title = "an environment variable of the command"
+    stage = Stage.WORK
+    option = "variable"
+    open_levels = "any text"
+    consequence = not_judged(
+        "iotrial does not know what this variable means to the program, nor what it does to data after a power cut"
+    )
+
+
+class WorkOption(Declaration):
+    """A key of the workload itself, such as the block size of a stream. Which keys a kind lets be varied, and which values
+    can work, is the kind's to say."""
+
+    name = "work.option"
+    title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
+    stage = Stage.WORK
+    option = "option"
+    open_levels = "what a study file may write for that key"
+    consequence = not_judged("iotrial does not know what this key of the work does to data after a power cut")
+    consequences: Mapping[str, Consequence] = {
+        **dict.fromkeys(
+            (
+                "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",
+                "order", "position", "rows", "truncate", "volume",
+            ),
+            harmless("how much the work does and how, no setting that somebody keeps"),
+        ),
+        "durable=true": harmless("a transaction that was committed is on the disk"),
+        # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
+        "durable=false": at_risk(
+            "transactions that were committed may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
+            "whole database"
+        ),
+    }  # fmt: skip
+
+    def consequence_of(self, setting: Setting) -> Consequence:
+        key = dict(setting.options).get("option", "")
+        by_value = self.consequences.get(f"{key}={setting.value.strip()}")
+        return by_value or self.consequences.get(key, self.consequence)
+
+
+class ProcessUser(Declaration):
+    """Who does the work: root, or a user without privilege (``nobody``)."""
+
+    name = "process.user"
+    title = "who does the work: self, root, or unprivileged (the user nobody)"
+    stage = Stage.WORK
+    LEVELS = ("self", "root", "unprivileged")
+    consequence = harmless("the same work by another user")
+
+
+class CacheState(Declaration):
+    """What is cached when the timed part begins."""
+
+    name = "cache.state"
+    title = "what is cached before the timed part"
+    stage = Stage.CACHE
+    scope = Scope.FILES
+    consequence = harmless("only how warm a run begins")
+
+
+class ProcessNice(Declaration):
+    """setpriority(2)."""
+
+    name = "process.nice"
+    title = "niceness of the work: -20 (first) to 19 (last)"
+    stage = Stage.WORK
+    open_levels = "-20 to 19"
+    consequence = trade_off("others get more or less of the processor")
+
+
+class ProcessIoPriority(Declaration):
+    """ioprio_set(2). Only bfq and mq-deadline look at it."""
+
+    name = "process.io_priority"
+    title = "I/O priority of the work (mq-deadline and bfq look at it)"
+    stage = Stage.WORK
+    consequence = trade_off("others wait longer or shorter for the disk")
+
+
+class ProcessCpu(Declaration):
+    """sched_setaffinity(2)."""
+
+    name = "process.cpu"
+    title = "the processor that the work is held on: its number, or any"
+    stage = Stage.WORK
+    open_levels = "any, or the number of a processor"
+    consequence = trade_off("the work cannot move to a processor that is free")
+
+
+class ProgramPath(Declaration):
+    """The programs of a work that takes them from where the user says: those of a database, of a web server."""
+
+    name = PROGRAM_KNOB
+    title = "the folder of the work's programs, by path: another version (on the command line alone)"
+    stage = Stage.WORK
+    open_levels = "absolute paths, by --set program=PATH,PATH"
+    consequence = not_judged(
+        "iotrial does not know what another version of the program does to data after a power cut"
+    )
+
+
+class MatrixFileSize(Declaration):
+    """Size of the file that the tests work on."""
+
+    name = FILE_SIZE
+    title = "size of the file of a matrix workload, a multiple of its record size"
+    stage = Stage.WORK
+    open_levels = "8 B to 1 TiB"
+    consequence = harmless("a size of the work")
+
+
+class MatrixRecordSize(Declaration):
+    """How much each call of a test reads or writes."""
+
+    name = RECORD_SIZE
+    title = "record size of a matrix workload: what each call reads or writes"
+    stage = Stage.WORK
+    open_levels = "8 B to 1 GiB"
+    consequence = harmless("a size of the work")
