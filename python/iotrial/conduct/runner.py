@@ -24,7 +24,7 @@ from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
 from iotrial.design.model import Arm, Condition, PlannedRun
-from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
@@ -33,6 +33,10 @@ from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.study.model import Role, Workload
 from iotrial.study.work import varied
+
+
+class NothingPrinted(ProbeError):
+    """A program ran well and did not print what the study reads from it."""
 
 
 class Runner:
@@ -99,11 +103,11 @@ class Runner:
         return Touched.of(answer, subject.files.bytes), subject, state
 
     def _check_told(self, condition: Condition, answer: dict[str, Any], subject: Subject) -> None:
-        """RequestError where a program that ran well does not print what the study reads from it: so would every run."""
+        """NothingPrinted where a program that ran well does not print what the study reads from it."""
         workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
         missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
         if missing is not None:
-            raise RequestError(f"workload {workload.name}: {missing}")
+            raise NothingPrinted(f"workload {workload.name}: {missing}")
 
     def saw(self, workload: str, touched: Touched) -> None:
         """Hold cold runs of a workload to what it was seen to read."""

@@ -17,7 +17,7 @@ from iotrial.conduct.accounting import Accounting
 from iotrial.conduct.outcome import READ_BACK_FAILED, UNUSED, Outcome
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.resolve import Turn
-from iotrial.conduct.runner import Runner
+from iotrial.conduct.runner import NothingPrinted, Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
 from iotrial.conduct.touched import (
@@ -33,7 +33,7 @@ from iotrial.conduct.touched import (
 from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
-from iotrial.errors import KnobError, LabError, ProbeError, TargetError
+from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
 from iotrial.lab import health
 from iotrial.lab.knob import Subject
 from iotrial.store import Store
@@ -239,16 +239,21 @@ class Conductor:
 
     def _look_at(self, condition: Condition) -> bool:
         """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the
-        lab more than a little, and what is turned is there. A run that fails shows nothing; the first timed one says why."""
+        lab more than a little, and what is turned is there, and where no arm prints what the study reads. A run that fails
+        otherwise shows nothing; the first timed one says why."""
         first: tuple[Touched, Subject, str] | None = None
         turns: list[Turn] = []
         done: set[str] = set()
+        silent: NothingPrinted | None = None
         for planned in self._plan.block(condition, 0).runs:
             if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.name in done:
                 continue
             done.add(planned.arm.name)
             try:
                 touched, subject, state = self._runner.look(condition, planned)
+            except NothingPrinted as error:
+                silent = error
+                continue
             except (KnobError, TargetError, ProbeError) as error:
                 if not self._runner.alive:
                     if not isinstance(error, ProbeError):
@@ -271,7 +276,11 @@ class Conductor:
                     if not enough:
                         self._note_outside(unseen_note(condition.workload))
                 return True
-        assert first is not None
+        if first is None:
+            assert silent is not None
+            raise RequestError(silent.message)
+        if silent is not None:
+            return True
         raise refusal(condition.workload, first[0], turns, first[1], first[2])
 
     def _note_outside(self, text: str) -> None:

@@ -273,6 +273,9 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         for folder in folders:
             if not lab.target.exists(folder):
                 lab.target.call("mkdir", path=folder, mode="0700", owner=owner)
+        for number in range(1, self.clients + 1):
+            if lab.target.exists(_socket(lab, number)):  # that of the run before
+                lab.target.call("remove", path=_socket(lab, number))
 
     def started_servers(self, lab: LabContext) -> tuple[Server, ...]:
         return tuple(

@@ -42,7 +42,7 @@ def _percentile(share: float) -> Callable[[Sequence[float]], float]:
     return lambda values: sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-#: what becomes of several values; "only" wants one
+#: what becomes of several values; "only" wants one, and "count" needs no numbers
 _TAKEN: Mapping[str, Callable[[Sequence[float]], float]] = {
     "only": lambda values: values[0],
     "first": lambda values: values[0],
@@ -54,7 +54,6 @@ _TAKEN: Mapping[str, Callable[[Sequence[float]], float]] = {
     "p99": _percentile(0.99),
     "min": min,
     "max": max,
-    "count": lambda values: float(len(values)),
 }
 
 
@@ -210,7 +209,7 @@ def _text(output: Output, answer: Mapping[str, Any]) -> str:
 def _values(output: Output, text: str) -> list[Any]:
     if output.regex:
         found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
-        if not found:
+        if not found and output.take != "count":
             said = shown(text.strip()[:80])
             raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {said}")
     else:
@@ -228,6 +227,8 @@ def _values(output: Output, text: str) -> list[Any]:
 
 
 def _number(output: Output, values: Sequence[Any]) -> float:
+    if output.take == "count":
+        return _fitting(output, float(len(values)))
     numbers = []
     for value in values:
         try:
@@ -238,7 +239,10 @@ def _number(output: Output, values: Sequence[Any]) -> float:
             raise _NotThere(f"wanted a number, found {shown(repr(value)[:60])}")
         numbers.append(number)
     _, factor = _UNITS.get(output.unit, ("", 1.0))
-    found = _TAKEN[output.take](numbers) * (1.0 if output.take == "count" else factor)
+    return _fitting(output, _TAKEN[output.take](numbers) * factor)
+
+
+def _fitting(output: Output, found: float) -> float:
     if output.scale is Scale.LOG and found <= 0:
         raise _NotThere(f"found {found:g}, and a ratio is of numbers above 0", 'say scale = "difference"')
     return found

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from probe_client import NOBODY, Probe, ProbeError, make_set, processes_with
@@ -165,12 +166,42 @@ def test_usage_is_that_of_the_command_and_the_descendants_it_waited_for(probe: P
 
 def test_standard_output_comes_back_only_where_it_is_asked_for(probe: Probe) -> None:
     steps = [{"name": name, "argv": ["printf", text]} for name, text in (("a", "first"), ("b", "second"))]
-    assert probe("command", steps=steps)["output"] is None
-    assert probe("command", steps=steps, keep_output=100)["output"] == "second"
-    assert probe("command", steps=steps, keep_output=3, replicates=2)["output"] == "sec"
+    assert [step["printed"] for step in probe("command", steps=steps)["steps"]] == [None, None]
+
+    def printed(**fields: Any) -> list[dict[str, Any]]:
+        return [step["printed"] for step in probe("command", steps=steps, **fields)["steps"]]
+
+    assert printed(keep_output=100) == [
+        {"stdout": text, "stderr": "", "whole": True} for text in ("first", "second")
+    ]
+    # all processes of a step, one after the other, up to the limit
+    assert [one["stdout"] for one in printed(keep_output=100, replicates=2)] == ["firstfirst", "secondsecond"]
+    assert printed(keep_output=5) == [
+        {"stdout": "first", "stderr": "", "whole": True},
+        {"stdout": "secon", "stderr": "", "whole": False},
+    ]
+    loud = [{"name": "x", "argv": ["sh", "-c", "echo out; echo err >&2"]}]
+    [step] = probe("command", steps=loud, keep_output=100)["steps"]
+    assert step["printed"] == {"stdout": "out\n", "stderr": "err\n", "whole": True}
     with pytest.raises(ProbeError, match="keep_output") as caught:
         probe("command", steps=steps, keep_output=1 << 40)
     assert caught.value.code == "bad_request"
+
+
+def test_a_file_that_was_written_comes_back_and_nothing_else_is_read(probe: Probe, folder: Path) -> None:
+    out = folder / "kept"
+    probe("mkdir", path=str(out), exclusive=True)
+    script = "mkdir d; echo 12345 > d/a; ln -s /etc/passwd link; ln -s d way; mkfifo pipe; mkdir empty"
+    steps = [{"name": "x", "argv": ["sh", "-c", script]}]
+    names = ["d/a", "link", "way/a", "pipe", "empty", "none", "../kept/d/a"]
+    done = probe("command", steps=steps, out=str(out), cwd="{out}", keep_output=4, keep_files=names)
+    assert done["kept_files"] == {
+        **dict.fromkeys(names),
+        "d/a": {"text": "1234", "whole": False},
+        "../kept/d/a": None,
+    }
+    with pytest.raises(ProbeError, match="keep_files"):
+        probe("command", steps=[{"name": "x", "argv": ["true"]}], keep_output=4, keep_files=["a"])
 
 
 def test_a_folder_to_write_to_is_filled_in_and_counted(probe: Probe, folder: Path) -> None:
@@ -198,20 +229,3 @@ def test_a_folder_is_made_for_somebody_else_and_one_that_is_there_stays_whose_it
     assert (out.stat().st_uid, out.stat().st_gid, out.stat().st_mode & 0o7777) == (NOBODY, NOBODY, 0o755)
     isolated("mkdir", path=str(out), owner={"uid": 0, "gid": 0})
     assert out.stat().st_uid == NOBODY
-
-
-def test_a_common_beginning_is_waited_for_and_one_that_has_passed_is_told(probe: Probe) -> None:
-    steps = [{"name": "x", "argv": ["true"]}]
-    moment = probe("time")["monotonic_ns"] + 50_000_000
-    done = probe("command", steps=steps, begin_ns=moment)
-    assert moment <= done["started_ns"] <= done["ended_ns"]
-    assert done["ended_ns"] - done["started_ns"] >= done["wall_ns"] - done["wall_ns"] // 100
-    passed = probe("time")["monotonic_ns"]
-    assert probe("command", steps=steps, begin_ns=passed - 1_000_000)["started_ns"] >= passed
-
-
-def test_a_beginning_that_is_far_off_is_refused_before_anything_is_done(probe: Probe, folder: Path) -> None:
-    moment = probe("time")["monotonic_ns"] + 3_600_000_000_000
-    with pytest.raises(ProbeError, match="at most 60 s ahead"):
-        probe("command", steps=[{"name": "x", "argv": ["touch", f"{folder}/done"]}], begin_ns=moment)
-    assert not (folder / "done").exists()
