@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iotrial.workloads.atime import AtimeWork
 
 from iotrial.errors import UnknownName
 from iotrial.study.model import Better, Scale
@@ -219,14 +218,3 @@ def test_the_reference_calls_a_number_a_number_whole_or_not() -> None:
 def test_every_key_of_a_kind_says_what_it_is_for(name: str) -> None:
     assert all(key.text for key in keys_of(kind(name)).values())
     assert all(metas_of(wanted)[-1].description for wanted in kind(name).file_keys.values())
-
-
-def test_calls_of_access_times_are_known_stand_there_once_and_come_in_one_order() -> None:
-    work = work_of(AtimeWork, {"calls": ["stat", "read", "mmap"], "each": ["mmap"]})
-    assert (work.calls, work.each) == (("read", "mmap", "stat"), ("mmap",))
-    names = [spec.name for spec in work.responses()]
-    assert names == ["changed", "changed_again", "changed_lazily", "changes.mmap"]
-    assert len(work_of(AtimeWork, {}).calls) >= 60
-    for keys in ({"calls": ["reed"]}, {"calls": ["read", "read"]}, {"calls": ["read"], "each": ["stat"]}):
-        with pytest.raises(Problem):
-            work_of(AtimeWork, keys)

@@ -18,6 +18,8 @@ from iotrial.study.work import ACTIVITY_RESPONSES, FileSet, Work, kind, kinds
 _WIDTH = 100
 #: a table lists so many words; a number is told with its limits up to here
 _MOST_WORDS, _WIDE = 20, 10_000
+#: more than these stand beside the text and not before it
+_FEW_WORDS = 6
 _TABLE = "| key | written | left out | |\n"
 
 
@@ -61,12 +63,20 @@ def _tables_of(work: type[Work]) -> Iterator[tuple[str, type[Struct]]]:
 
 
 def _keys(keys: Iterable[Key]) -> str:
-    return _rows((key.name, _written(key), key.text) for key in keys)
+    return _rows((key.name, _written(key), _text(key)) for key in keys)
+
+
+def _text(key: Key) -> str:
+    choices = _choices(plain_of(key.wanted))
+    listed = f": {', '.join(map(str, choices))}" if len(choices) > _FEW_WORDS else ""
+    return f"{key.text}{listed}"
 
 
 def _written(key: Key) -> str:
     """Type and default of a key: ``size, 4 KiB``, ``number, required``."""
-    what = " | ".join(map(str, _choices(plain_of(key.wanted)))) or _what(key)
+    choices = _choices(plain_of(key.wanted))
+    what = " | ".join(map(str, choices)) if len(choices) <= _FEW_WORDS else "word"
+    what = what or _what(key)
     default = "required" if key.default is NODEFAULT else _default(key)
     return f"{what}, {default}" if default else what
 

@@ -102,7 +102,7 @@ class Output(Struct, frozen=True, kw_only=True):
     ] = ""
     take: Annotated[
         Literal["only", "first", "last", "sum", "mean", "median", "p90", "p99", "min", "max", "count"],
-        Meta(description="what counts where there are several values; `only`: there must be one"),
+        Meta(description="`only` wants a single value; the others say what becomes of several"),
     ] = "only"
     unit: Annotated[
         str,
