@@ -189,13 +189,13 @@ def test_a_file_is_no_folder_and_a_folder_may_refuse(tmp_path: Path) -> None:
 def test_a_kill_while_writing_leaves_nothing_that_a_next_time_would_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from iotrial.report.plots import alone
+    from iotrial.report import figure_files
 
     def fails(figure: object) -> bytes:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(alone, "png_of", fails)
+        patched.setattr(figure_files, "png_of", fails)
         with pytest.raises(KeyboardInterrupt):
             write_figures(small(), tmp_path)
     assert not list(tmp_path.glob(".*"))

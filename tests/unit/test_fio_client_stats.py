@@ -64,8 +64,11 @@ job = "[a]\\nrw=read\\nsize=1m\\nbs={bs}"
     ("keys", "message"),
     [
         ('clients = 2\npick = ["jobs.a.read.iops"]\n', "is not of all clients"),
-        ('folder = "/mnt"\npick = ["read.iops"]\n', "there are none"),
-        ('clients = 2\nfolder = "mnt"\npick = ["all.read.iops"]\n', "path from the root"),
+        ('folder = "/mnt"\npick = ["read.iops"]\n', "go together"),
+        ('hosts = ["10.0.0.1"]\nfolder = "mnt"\npick = ["all.read.iops"]\n', "path from the root"),
+        ('hosts = ["10.0.0.1"]\npick = ["all.read.iops"]\n', "go together"),
+        ('hosts = ["nas"]\nfolder = "/mnt"\npick = ["all.read.iops"]\n', "wanted an IP address"),
+        ('hosts = ["10.0.0.1"]\nfolder = "/mnt"\nclients = 2\npick = ["all.read.iops"]\n', "not both"),
         ('clients = 2\nrun_as = "root"\npick = ["all.read.iops"]\n', "never root"),
         ("clients = 300\npick = ['all.read.iops']\n", "clients"),
     ],
@@ -77,6 +80,8 @@ def test_what_cannot_be_asked_of_clients_is_refused(keys: str, message: str) -> 
 
 def test_a_folder_of_other_hosts_needs_trust() -> None:
     study = read_study(
-        STUDY + 'clients = 2\nfolder = "/mnt/nas"\npick = ["all.read.iops"]\n', "mine.toml", trusted=False
+        STUDY + 'hosts = ["10.0.0.1"]\nfolder = "/mnt/nas"\npick = ["all.read.iops"]\n',
+        "mine.toml",
+        trusted=False,
     )
     assert any("work in /mnt/nas" in text for text in demands(study))

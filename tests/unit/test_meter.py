@@ -193,7 +193,7 @@ def test_an_import_that_is_cut_off_leaves_the_one_before_it_as_it_is(
         yield next(notes(joules))
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("iotrial.store.metered.notes", cut_off)
+    monkeypatch.setattr("iotrial.cli.verbs.meter.notes", cut_off)
     status, _, _ = meter(at, power(watts=30.0))
     assert status != 0
     with Store.open(at / "store") as store:

@@ -353,7 +353,7 @@ def test_what_was_found_takes_the_mean_over_conditions_and_knows_no_better_where
 
 
 def run(monkeypatch: pytest.MonkeyPatch, made: Document, *words: str):  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("iotrial.cli.verbs.report.document_at", lambda _: made)
+    monkeypatch.setattr("iotrial.cli.verbs.refine.document_at", lambda _: made)
     return CliRunner().invoke(verb.command, list(words), standalone_mode=False)
 
 

@@ -269,12 +269,20 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
     return labs
 
 
+def gone(study: Study) -> list[str]:
+    """Workloads of a packed trial of an earlier version whose kind is not done any more: it can be planned and not run."""
+    return [
+        f'workload {w.name}: kind "{w.kind}" is not run any more; {w.work.gone}'
+        for w in study.workloads
+        if w.work.gone
+    ]
+
+
 def check_kinds(study: Study) -> None:
-    """A study of an earlier version with a kind of work that is not done any more."""
-    for workload in study.workloads:
-        if workload.work.gone:
-            message = f'workload {workload.name}: kind "{workload.kind}" is not run any more'
-            raise RequestError(message, hint=workload.work.gone)
+    """RequestError for a study with such a workload."""
+    for text in gone(study):
+        message, _, hint = text.partition("; ")
+        raise RequestError(message, hint=hint)
 
 
 def check_labs(study: Study, lab: str) -> None:

@@ -109,7 +109,6 @@ def resolve(
 
     Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
     """
-    refusals.check_kinds(study)
     refusals.check_names(study)
     refusals.check_trust(study, trust=trust)
     kind = _choose_lab(study, lab, root=root)
@@ -166,6 +165,7 @@ def resolve(
             cache.resolve(workload.cache, kind)
     notes += _coarse_clock(study, every)
     notes += _modelled(study, sites)
+    notes += refusals.gone(study)
     if study.lab.link is not None:
         notes.append(
             f"the network is modelled, not measured: {described_link(study.lab.link)}, between two guests of this machine"

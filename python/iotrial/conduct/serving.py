@@ -54,7 +54,7 @@ class Serving:
 
     def provide(self, subject: Subject, work: Work) -> None:
         """What the work needs in the lab; before its cache is prepared."""
-        if isinstance(work, HasServer):
+        if isinstance(work, HasServer) and work.listens():
             self._port = server.free_port(subject.worker)
         if isinstance(work, HasOwnData):
             work.provide(self.lab_context(subject))

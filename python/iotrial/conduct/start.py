@@ -18,6 +18,7 @@ from iotrial import __version__
 from iotrial.analysis import budget_bet
 from iotrial.analysis.analyse import Spec
 from iotrial.conduct.progress import Watcher
+from iotrial.conduct.refusals import check_kinds
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.session import Session
 from iotrial.conduct.sharing import sharing
@@ -114,6 +115,7 @@ def begin(
     options: Mapping[str, object],
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run."""
+    check_kinds(resolved.study)
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
         for note in (
@@ -173,6 +175,7 @@ def resume(
     named = str(trial.header.options.get("folder", state_folder() / "lab"))
     # the same folder as then, or none: on a disk that is not mounted now another one would be measured
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
+    check_kinds(resolved.study)
     with StopSignals() as signals:
         watcher.say(_making(resolved))
         session = Session(

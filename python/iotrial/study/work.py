@@ -531,6 +531,10 @@ class HasServer(HasOwnData):
         """What is started; nothing where this work needs none."""
         raise NotImplementedError
 
+    def listens(self) -> bool:
+        """Whether it needs a port of 127.0.0.1."""
+        return True
+
     def begun(self, lab: LabContext) -> None:
         """Just after the servers are ready: wait for what it goes on doing by itself. Raises LabError."""
 

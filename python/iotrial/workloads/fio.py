@@ -296,6 +296,9 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             return None
         return missing_of(result_of(_printed(answer)), self.clients or len(self.hosts))
 
+    def listens(self) -> bool:
+        return False
+
     def on_files(self) -> bool:
         return not self.several
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from iotrial.study.scales import Better, Scale
-from iotrial.study.schema import Argument, Arguments, Line, LongText, Name, Problem, Size, Variables
+from iotrial.study.schema import Argument, Arguments, Duration, Line, LongText, Name, Problem, Size, Variables
 from iotrial.study.work import (
     DEVICE_RESPONSES,
     JobContext,
@@ -41,6 +41,9 @@ class PastWork(Work, frozen=True, kw_only=True):
     def probe_job(self, context: JobContext) -> dict[str, object]:
         raise Problem(f'kind "{self.kind}" is not run any more')
 
+    def on_files(self) -> bool:
+        return False
+
     def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
         raise Problem(f'kind "{self.kind}" is not run any more')
 
@@ -54,6 +57,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
 
     kind = "pages"
     gone = _SERVED
+    options = ("count", "server", "delay", "clients", "keep_alive", "browser")
     unstretchable = "percentiles of single responses, and what the server spends"
 
     pages: Paths
@@ -61,7 +65,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
     server: Name = "site"
     servers: Annotated[tuple[tuple[Name, Line], ...], Meta(max_length=16)] = ()
     host: Line = ""
-    delay_s: Seconds = 0.0
+    delay_s: Duration = 0.0
     clients: Count = 1
     warmup: Count = 1
     keep_alive: bool = True
@@ -101,6 +105,7 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
 
     kind = "clients"
     gone = f'use kind = "fio" with clients, or {_SERVED.removeprefix("use ")}'
+    options = ("clients", "server", "volume")
     unstretchable = "times and rates of single clients, and what the server spends"
 
     steps: Annotated[tuple[Step, ...], Meta(max_length=32)] = ()
@@ -155,6 +160,8 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
 
     kind = "atime"
     gone = 'use kind = "command" with a script that prints facts, as the study mount/atime-semantics has it'
+
+    timed = False
 
     calls: Annotated[tuple[Line, ...], Meta(max_length=100)] = ()
     each: Annotated[tuple[Line, ...], Meta(max_length=100)] = ()

@@ -92,6 +92,9 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
         )
         return (server,)
 
+    def listens(self) -> bool:
+        return bool(self.serve)
+
     def takes_program(self) -> bool:
         return bool(self.serve)
 
