@@ -270,19 +270,19 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
 
 
 def gone(study: Study) -> list[str]:
-    """Workloads of a packed trial of an earlier version whose kind is not done any more: it can be planned and not run."""
-    return [
-        f'workload {w.name}: kind "{w.kind}" is not run any more; {w.work.gone}'
-        for w in study.workloads
-        if w.work.gone
-    ]
+    """What a plan says of workloads whose kind is only read from trials of an earlier version."""
+    return [f"{_gone(one)}; {one.work.gone}" for one in study.workloads if one.work.gone]
 
 
 def check_kinds(study: Study) -> None:
-    """RequestError for a study with such a workload."""
-    for text in gone(study):
-        message, _, hint = text.partition("; ")
-        raise RequestError(message, hint=hint)
+    """RequestError for a study with such a workload: it can be planned and not run."""
+    for workload in study.workloads:
+        if workload.work.gone:
+            raise RequestError(_gone(workload), hint=workload.work.gone)
+
+
+def _gone(workload: Workload) -> str:
+    return f'workload {workload.name}: kind "{workload.kind}" is not run any more'
 
 
 def check_labs(study: Study, lab: str) -> None:

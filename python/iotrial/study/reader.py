@@ -646,10 +646,10 @@ def check_placeholders(
 def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], path: Path) -> Workload:
     common = {key: value for key, value in data.items() if key in keys_of(WorkloadTable)}
     table = source.table(WorkloadTable, common, *path)
-    if table.kind in past_kinds():
-        message = f'kind "{table.kind}" is not run any more'
-        raise source.error(message, *path, "kind", hint=past_kinds()[table.kind].gone)
     if table.kind not in kinds():
+        if (past := past_kinds().get(table.kind)) is not None:
+            message = f'kind "{table.kind}" is not run any more'
+            raise source.error(message, *path, "kind", hint=past.gone)
         raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
     kind = kinds()[table.kind]
     own = {key: value for key, value in data.items() if key not in common}

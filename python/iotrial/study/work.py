@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from msgspec import Meta, Struct, structs
 
-from iotrial.errors import ProbeError, UnknownName
+from iotrial.errors import ProbeError, RequestError, UnknownName
 from iotrial.study.places import DISK_LABS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
@@ -204,6 +204,11 @@ class Measured:
     facts: Mapping[str, str] = field(default_factory=dict)
     void: str | None = None
     missing: str | None = None
+
+    @classmethod
+    def lacking(cls, numbers: Mapping[str, float], error: RequestError) -> Self:
+        """What is known of a run whose program did not print what is read from it."""
+        return cls(numbers, missing=f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,6 +668,12 @@ def filled(text: str, arguments: Mapping[str, str]) -> str:
     for placeholder, value in arguments.items():
         text = text.replace(placeholder, value)
     return text
+
+
+def printed_by(answer: Mapping[str, Any]) -> str:
+    """The standard output of the only step of a ``command`` job that was asked to keep it."""
+    [step] = answer["steps"]
+    return str(step["printed"]["stdout"])
 
 
 def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:

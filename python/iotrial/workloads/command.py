@@ -289,8 +289,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         try:
             printed, facts = numbers_and_facts(self.outputs, answer)
         except RequestError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return Measured(numbers, missing=f"{error.message}{hint}")
+            return Measured.lacking(numbers, error)
         return Measured(numbers | printed, facts=facts)
 
     def reads_bytes(self, size: int, files: int) -> int:

@@ -27,6 +27,7 @@ from iotrial.study.work import (
     Work,
     minimal_environment,
     nearest,
+    printed_by,
     rate_response,
     time_response,
     to_take_off,
@@ -294,7 +295,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         used = answer.get("servers", {}).get(kind.name, {})
         if self.huge_pages and not used.get("huge_bytes"):
             return f"{self.engine}: asked for huge pages, and has none"
-        wrong = _wrong(kind, self, lab, folder, str(answer["steps"][0]["printed"]["stdout"]))
+        wrong = _wrong(kind, self, lab, folder, printed_by(answer))
         if wrong is not None:
             lab.target.call("remove", path=f"{folder}/{FILLED}")
         undo = {"index": kind.drop_index()}.get(

@@ -32,6 +32,7 @@ from iotrial.study.work import (
     ResponseSpec,
     filled,
     minimal_environment,
+    printed_by,
     time_response,
 )
 from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of
@@ -252,15 +253,14 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         if answer["failures"]:
             return Measured(numbers)
         try:
-            result = result_of(_printed(answer))
+            result = result_of(printed_by(answer))
             if self.several:
                 result = of_clients(result)
                 if (even := evenness(result)) is not None:
                     numbers["fairness"] = even
             picks = {pick.name: picked(result, pick.path) * pick.factor for pick in self.picks}
         except RequestError as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return Measured(numbers, missing=f"{error.message}{hint}")
+            return Measured.lacking(numbers, error)
         return Measured(numbers | picks)
 
     def provide(self, lab: LabContext) -> None:
@@ -294,7 +294,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
         if not self.several or answer["failures"]:
             return None
-        return missing_of(result_of(_printed(answer)), self.clients or len(self.hosts))
+        return missing_of(result_of(printed_by(answer)), self.clients or len(self.hosts))
 
     def listens(self) -> bool:
         return False
@@ -342,10 +342,6 @@ def _called(host: str, index: int) -> str:
         raise Problem(message, "hosts", index, hint='such as "10.0.0.11" or "10.0.0.11:8765"') from None
     port = f",{found['port']}" if found and found["port"] else ""
     return f"{'ip6' if address.version == 6 else 'ip'}:{address}{port}"
-
-
-def _printed(answer: Mapping[str, Any]) -> str:
-    return str(answer["steps"][0]["printed"]["stdout"])
 
 
 def _check_path(pick: Pick, index: int) -> None:

@@ -35,7 +35,7 @@ use crate::trace::Account;
 
 /// As much of a failed command's standard error as is kept.
 const STDERR_LIMIT: usize = 4096;
-/// As much of what a step prints, or of a file that it writes, as can be asked for.
+/// The most that can be asked for of what a step prints, and of a file that it writes.
 const MOST_OUTPUT: usize = 16 << 20;
 
 /// One step, over all its processes.
@@ -49,7 +49,7 @@ struct Done {
     printed: Option<Printed>,
 }
 
-/// What all processes of a step wrote, one after the other. `whole` is false where there was more than was asked for.
+/// What the processes of a step printed, in order. `whole` is false where it was cut off at the limit.
 #[derive(Serialize)]
 struct Printed {
     stdout: String,
