@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iotrial.analysis import chunked
@@ -92,6 +92,8 @@ def test_what_is_reckoned_for_one_does_not_reach_the_next() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example([0.0, 0.0, 3.350251199750083e-159, 1.0], 0.0)
+@example([1e-160, 3e-160, 2e-155, 1e-149], 0.0)
 @given(
     st.lists(
         st.one_of(st.just(0.0), st.floats(-1e6, 1e6), st.sampled_from([1.0, -1.0, 1e-200, 1e-9])),

@@ -20,6 +20,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
+#: a root mean square that is not above this counts as 0: the squares of smaller numbers have lost their digits
+SMALLEST = 1e-150
 
 
 class Side(IntEnum):
@@ -66,7 +68,7 @@ def log_paths(x: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> Floats:
 
 def _divided(x: Floats, rms: Floats) -> Floats:
     """x / rms, 0 where all x so far are 0."""
-    ratio: Floats = np.divide(x, rms, out=np.zeros_like(x), where=rms > 0.0)
+    ratio: Floats = np.divide(x, rms, out=np.zeros_like(x), where=rms > SMALLEST)
     return ratio
 
 

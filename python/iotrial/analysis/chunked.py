@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.betting import BETS, Floats, Side, log_paths, log_weights
+from iotrial.analysis.betting import BETS, SMALLEST, Floats, Side, log_paths, log_weights
 
 Flags = npt.NDArray[np.bool_]
 Places = tuple[npt.NDArray[np.intp], ...]
@@ -309,7 +309,7 @@ class _Sums:
         rms *= rms
         rms += layout.spreads[:, :, first:past]
         np.sqrt(rms, out=rms)
-        rms[rms == 0.0] = 1.0  # all x so far are 0, and so is r
+        rms[rms <= SMALLEST] = 1.0  # all x so far are 0, and so is r
         ratio = np.divide(x, rms, out=x)
         if past == layout.chunks:
             ratio[layout.last :, :, -1] = 0.0

@@ -338,7 +338,7 @@ def test_a_job_leaves_no_descriptor_mapping_or_ring(
 
     def held() -> tuple[int, list[str]]:
         maps = Path(f"/proc/{inner(probe)}/maps").read_text()
-        return len(descriptors(probe)), re.findall(r"(?:anon_inode|f00000)\S*", maps)
+        return len(descriptors(probe)), re.findall(r"(?:anon_inode|/f00000)\S*", maps)
 
     before = held()
     # A thread has room for 16 registered rings (IO_RINGFD_REG_MAX).
