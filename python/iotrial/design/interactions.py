@@ -159,13 +159,15 @@ def mixed_into(study: Study, arms: Sequence[Arm], weights: Mapping[str, float]) 
     """The interactions of two factors that these weights (by name of the arm) do not cancel, with the share that they take of
     each (``+0.33 a:b``)."""
     vector = _vector(arms, weights)
-    two = [factor for factor in study.treatment_factors if len(factor.levels) == 2]
+    signs = {
+        factor.name: _signs(arms, factor) for factor in study.treatment_factors if len(factor.levels) == 2
+    }
     found = []
-    for one, other in itertools.combinations(two, 2):
+    for one, other in itertools.combinations(signs, 2):
         # what a product that moves the response by 1 between its signs adds to the contrast
-        share = float(vector @ (_signs(arms, one) * _signs(arms, other))) / 2.0
+        share = float(vector @ (signs[one] * signs[other])) / 2.0
         if abs(share) > _SAME:
-            found.append(f"{share:+.2g} {one.name}:{other.name}")
+            found.append(f"{share:+.2g} {one}:{other}")
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -87,6 +88,7 @@ def _beside(name: str) -> Callable[[str], str]:
     return text_of
 
 
+@cache
 def _shipped() -> dict[str, Traversable]:
     found = {}
     catalogue = files("iotrial") / "catalogue"

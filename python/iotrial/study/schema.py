@@ -15,7 +15,7 @@ import math
 import re
 import typing
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -142,6 +142,8 @@ def printed(text: str) -> str:
 
 def printable(text: str) -> str:
     """The text itself; ValueError where it holds a control, format or unassigned character."""
+    if text.isprintable():  # which is all of these, and faster
+        return text
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
             raise ValueError(f"holds the character U+{ord(character):04X}, which cannot be shown safely")
@@ -317,17 +319,57 @@ def values_of(struct: type[Struct], table: object, read_from: ReadFrom = ReadFro
 
 def converted(wanted: Any, value: object, *path: str | int, read_from: ReadFrom = ReadFrom.FILE) -> Any:
     """A value as this type. Raises Problem."""
+    return _converted(_described(wanted), value, path, read_from)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What reading needs to know of a type. It is the same for every value, so it is worked out once.
+
+    ``parts``: the types of what is inside. ``outer``: the container with its limits on length.
+    """
+
+    wanted: Any
+    plain: Any
+    form: Form | None
+    origin: Any
+    parts: tuple[_Described, ...] = ()
+    outer: Any = None
+
+
+@cache
+def _described(wanted: Any) -> _Described:
+    plain, metas = plain_of(wanted), _own_metas(wanted)
+    origin, arguments = typing.get_origin(plain), typing.get_args(plain)
     form = _form(wanted)
+    if origin in (typing.Union, UnionType):
+        (member,) = (argument for argument in arguments if argument is not NoneType)
+        inner = _described(Annotated[(member, *metas)] if metas else member)
+        return _Described(wanted, plain, form, typing.Union, (inner,))
+    container = (
+        list
+        if origin is tuple
+        else dict
+        if isinstance(origin, type) and issubclass(origin, Mapping)
+        else None
+    )
+    if container is None:
+        return _Described(wanted, plain, form, origin)
+    lengths = [meta for meta in metas if meta.min_length is not None or meta.max_length is not None]
+    outer = Annotated[(container, *lengths)] if lengths else container
+    parts = tuple(_described(argument) for argument in arguments if argument is not Ellipsis)
+    return _Described(wanted, plain, form, container, parts, outer)
+
+
+def _converted(kind: _Described, value: object, path: Path, read_from: ReadFrom) -> Any:
+    form = kind.form
+    if form is None:
+        return _typed(kind, value, path, read_from)
     try:
-        if form is not None and form.read is not None and read_from is ReadFrom.FILE:
+        if form.read is not None and read_from is ReadFrom.FILE:
             value = form.read(value)
-        found = _typed(wanted, value, path, read_from)
-        if (
-            form is not None
-            and form.check is not None
-            and found is not None
-            and read_from is not ReadFrom.STORE
-        ):
+        found = _typed(kind, value, path, read_from)
+        if form.check is not None and found is not None and read_from is not ReadFrom.STORE:
             form.check(found)
     except Problem:
         raise
@@ -352,48 +394,43 @@ def _fields(struct: type[Struct], table: object, path: Path, read_from: ReadFrom
         if key.default is NODEFAULT and name not in table:
             raise MissingKey(name, *path)
     return {
-        key.field: converted(key.wanted, table[name], *path, name, read_from=read_from)
+        key.field: _converted(_described(key.wanted), table[name], (*path, name), read_from)
         for name, key in keys.items()
         if name in table
     }
 
 
-def _typed(wanted: Any, value: object, path: Path, read_from: ReadFrom) -> Any:
-    plain, metas = plain_of(wanted), _own_metas(wanted)
-    origin, arguments = typing.get_origin(plain), typing.get_args(plain)
-    if plain is Any:
+def _typed(kind: _Described, value: object, path: Path, read_from: ReadFrom) -> Any:
+    if kind.plain is Any:
         return value
-    if origin in (typing.Union, UnionType):
-        if value is None and NoneType in arguments:
+    if kind.origin is typing.Union:
+        if value is None:
             return None
         if isinstance(value, Struct):
             return value  # its form has read it
-        (member,) = (argument for argument in arguments if argument is not NoneType)
-        return _typed(Annotated[(member, *metas)] if metas else member, value, path, read_from)
-    if origin is tuple:
-        entries = _leaf(Annotated[(list, *_of_length(metas))] if metas else list, value, path)
-        if arguments[-1] is Ellipsis:
-            each = [arguments[0]] * len(entries)
-        elif len(entries) != len(arguments):
-            raise _explained(f"wanted {len(arguments)} entries, found {len(entries)}", path)
-        else:
-            each = list(arguments)
+        return _typed(kind.parts[0], value, path, read_from)
+    if kind.origin is list:
+        entries = _leaf(kind.outer, value, path)
+        each: Sequence[_Described] = kind.parts
+        if typing.get_args(kind.plain)[-1] is Ellipsis:
+            each = kind.parts * len(entries)
+        elif len(entries) != len(each):
+            raise _explained(f"wanted {len(each)} entries, found {len(entries)}", path)
         return tuple(
-            converted(part, entry, *path, index, read_from=read_from)
+            _converted(part, entry, (*path, index), read_from)
             for index, (part, entry) in enumerate(zip(each, entries, strict=True))
         )
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        entries = _leaf(Annotated[(dict, *_of_length(metas))] if metas else dict, value, path)
+    if kind.origin is dict:
+        names, values = kind.parts
         return {
-            converted(arguments[0], name, *path, name, read_from=read_from): converted(
-                arguments[1], entry, *path, name, read_from=read_from
+            _converted(names, name, (*path, name), read_from): _converted(
+                values, entry, (*path, name), read_from
             )
-            for name, entry in entries.items()
+            for name, entry in _leaf(kind.outer, value, path).items()
         }
-    if isinstance(plain, type) and issubclass(plain, Struct):
-        read = _fields(plain, value, path, read_from)
-        return plain(**read)
-    return _leaf(wanted, value, path)
+    if isinstance(kind.plain, type) and issubclass(kind.plain, Struct):
+        return kind.plain(**_fields(kind.plain, value, path, read_from))
+    return _leaf(kind.wanted, value, path)
 
 
 def _leaf(wanted: Any, value: object, path: Path) -> Any:
@@ -466,10 +503,6 @@ def metas_of(wanted: Any) -> tuple[Meta, ...]:
     if typing.get_origin(plain) in (typing.Union, UnionType):
         inside = tuple(meta for part in typing.get_args(plain) for meta in metas_of(part))
     return (*inside, *_own_metas(wanted))
-
-
-def _of_length(metas: tuple[Meta, ...]) -> list[Meta]:
-    return [meta for meta in metas if meta.min_length is not None or meta.max_length is not None]
 
 
 def _form(wanted: Any) -> Form | None:
