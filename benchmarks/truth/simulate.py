@@ -1,9 +1,9 @@
-"""Simulations behind METHOD.md: what the design and the analysis promise, tried on noise of known truth.
+"""Simulations behind docs/method-details.md: what the design and the analysis promise, tried on noise of known truth.
 
     python benchmarks/truth/simulate.py                      all tables, to standard output
     python benchmarks/truth/simulate.py false-alarms power   some of them (see --help)
     python benchmarks/truth/simulate.py --scale .1           with a tenth of the trials
-    python benchmarks/truth/simulate.py --write METHOD.md    into the places that the document marks: `make method`
+    python benchmarks/truth/simulate.py --write docs/method-details.md    into the places that the document marks: `make method`
     python benchmarks/truth/simulate.py power-table          the table of python/iotrial/analysis/power.py
 
 Seeds come from the system and are printed; ``--seed`` repeats the noise of a run (orders are drawn anew).

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     p
     for p in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
-    if p.name not in ("CHANGELOG.md", "METHOD.md", "BENCHMARKS.md")
+    if p.name not in ("CHANGELOG.md", "METHOD.md", "method-details.md", "BENCHMARKS.md")
 ]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 

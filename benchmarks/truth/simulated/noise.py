@@ -1,6 +1,6 @@
 """Noise of single runs, in the order of time: trials by slots, in units of about one standard deviation.
 
-The truth suite's six kinds, and two more that METHOD.md speaks of. Each is drawn anew for every trial.
+The truth suite's six kinds, and two more that docs/method-details.md speaks of. Each is drawn anew for every trial.
 """
 
 from __future__ import annotations
