@@ -68,7 +68,7 @@ def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A condition with the number of a block that was not run, and what is counted of it."""
+    """A condition, the number of a block that was not run, and what is counted in it."""
 
     condition: Condition
     block: int
@@ -107,7 +107,7 @@ class Accounting:
         """Count every treatment of these conditions, each with the index of its first block that was not run.
 
         ``measured_s``: seconds that the trial has measured. Counts that an interrupted trial already stored
-        are not repeated. Raises Stopped on a signal; any other IotrialError is noted in the trial.
+        are not repeated. Raises Stopped on a signal. An IotrialError is noted in the trial instead of raised.
         """
         due = [
             _Due(condition, block, self._wanted[condition.workload])
@@ -173,7 +173,7 @@ class Accounting:
     def _counted(
         self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
     ) -> Told:
-        """What a run is found to do. Where this machine cannot count something it is left out from here on."""
+        """Return what a run was found to do. What this machine cannot count is skipped from then on."""
         try:
             return self._complete(condition, planned, block, what)
         except NotSupported as error:

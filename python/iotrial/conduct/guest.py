@@ -62,8 +62,11 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """What a guest is to be. ``folder`` holds the images of its disks; ``memory_besides_mib`` is for modelled ones;
-    ``link``: it has a card of this network."""
+    """Configuration of a guest.
+
+    ``folder`` holds the images of its disks; ``memory_besides_mib`` is memory for simulated disks; ``link``:
+    the network that it has a card for.
+    """
 
     folder: Path
     disks: Sequence[DiskImage] = ()

@@ -35,11 +35,12 @@ MOST_BLOCKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a pilot measured: its blocks, what making the lab took, failures.
+    """Result of a pilot: its blocks, timings and failures.
 
-    By condition: ``first_s`` are the seconds of each complete block in order, those of void blocks before it included,
-    ``block_s`` what a block takes in the long run. ``once_s`` is what the trial takes besides its blocks, from the first
-    process that it starts to the lab's end. ``ended`` says how it ended (a signal, perhaps).
+    By condition: ``first_s`` are the seconds of each complete block in order, including void blocks before
+    it; ``block_s`` is the mean time of a block in the long run. ``once_s`` is the time the trial takes in
+    addition to its blocks, from the first process it starts to the lab's end. ``ended`` says how it ended
+    (perhaps by a signal).
     """
 
     data: TrialData

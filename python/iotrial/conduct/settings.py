@@ -101,7 +101,7 @@ class Settings:
             pin.knob.prepare(subject, pin.setting, ())
 
     def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
-        """Pin the queue length of scheduler "none": the disk's own, half of that with a scheduler, so it fits both."""
+        """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
         self._note_dragged(subject)

@@ -15,8 +15,10 @@ from iotrial.study.model import Holds
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Places that share disks. ``compared``: runs happen at more than one of them; ``log``: the name of the log's place where
-    it is among them."""
+    """Places that share disks.
+
+    ``compared``: runs happen at more than one of them. ``log``: name of the log's place if it is among them.
+    """
 
     places: tuple[str, ...]
     disks: tuple[str, ...]

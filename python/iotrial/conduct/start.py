@@ -55,7 +55,7 @@ _GUEST = "a guest (kernel and tools are fetched where they are not there yet), i
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a trial ended; ``signal`` where one ended it."""
+    """How a trial ended; ``signal`` is set if a signal ended it."""
 
     trial: StoredTrial
     state: TrialState
