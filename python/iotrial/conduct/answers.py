@@ -7,10 +7,9 @@ from typing import Any
 
 
 def clock_of(answer: dict[str, Any]) -> dict[str, object]:
-    """Return the wall-clock time when the timed part began and its duration, to match readings of an energy
-    meter to the run.
+    """Return the wall-clock time when the timed part began, and its duration.
 
-    The wall clock may be set at any time.
+    They assign a meter's readings to the run. The wall clock may be set at any time.
     """
     lasted_ns = (answer.get("around") or {}).get("lasted_ns")
     if lasted_ns is None:

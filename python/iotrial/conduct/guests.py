@@ -58,10 +58,10 @@ class Guests:
         return self._other is None or self._other.alive
 
     def start(self, begun: Callable[[Probe], None]) -> Probe:
-        """Boot all guests; return the probe in the one that has the disks. ``begun`` is called with each probe
-        once it runs.
+        """Boot all guests; return the probe in the one that has the disks.
 
-        Raises ProbeError if a guest does not boot, LabError if the link does not come up.
+        ``begun`` is called with each probe as soon as it runs. Raises ProbeError if a guest does not boot,
+        LabError if the link does not come up.
         """
         with ExitStack() as ends:
             ours, theirs = _wire(ends) if self._second is not None else (None, None)

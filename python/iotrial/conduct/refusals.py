@@ -315,10 +315,9 @@ def check_bundles(study: Study) -> None:
 
 
 def check_primary(study: Study, workload: Workload) -> None:
-    """Refuse a timed workload without a response that a known slowdown can be injected into: it could have no
-    positive control.
+    """Refuse a timed workload without a response that a known slowdown can be injected into.
 
-    Workloads that only count calls are exempt: nothing in them is timed.
+    It could have no positive control. Workloads that only count calls are exempt: nothing in them is timed.
     """
     own = [r for r in study.responses if r.workload == workload.name]
     if not any(r.primary for r in own):

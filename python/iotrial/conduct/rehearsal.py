@@ -51,8 +51,10 @@ A_LONG_TIME_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What one workload did: under which levels of the conditions, how many runs, and what was not as it should be, with how
-    often. ``failures`` are what a trial would count as such, ``void`` what it would leave out."""
+    """Result of one workload: levels of the conditions, number of runs, and counts of problems.
+
+    ``failures`` are what a trial would count as such, ``void`` what it would leave out.
+    """
 
     workload: str
     levels: Mapping[str, str]
@@ -63,7 +65,7 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How a rehearsal went. ``notes``: what the works used besides the lab."""
+    """Result of a rehearsal. ``notes``: what the works used outside the lab."""
 
     workloads: tuple[Rehearsed, ...]
     notes: tuple[str, ...]

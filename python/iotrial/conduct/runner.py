@@ -288,7 +288,7 @@ class Runner:
             turn.knob.write(subject, turn.setting, turn.value)
         place.settle(always=treated, fresh=fresh)
         for other in subject.beside.values():
-            if fresh and isinstance(other, DiskPlace):  # data that the work keeps there must be as cold as its files
+            if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                 other.settle(always=False, fresh=True)
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)

@@ -93,7 +93,7 @@ class Session:
             # a user's folder must already exist: if it is missing, it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 make_folder(self._own_folder)
-                self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link in the path
+                self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
@@ -293,7 +293,7 @@ class Session:
         if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
-        if not probe.close():  # killed on timeout: a new probe has to check that all of its processes have ended
+        if not probe.close():  # it was killed: a new probe must check that all of it has ended
             self._undo_through_a_fresh_probe()
         for entry in self.journal.pending():
             if entry.knob == LabProcess.name and entry.trial == self.trial and not self._kept(entry):

@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Line:
-    """How one condition stands."""
+    """Progress of one condition."""
 
     condition: Condition
     blocks: list[ObservedBlock]
@@ -175,7 +175,7 @@ class Conductor:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of measuring, those of earlier attempts included."""
+        """Seconds of measuring, including earlier attempts."""
         return self._elapsed_before + (time.monotonic_ns() - self._began_ns) / 1e9
 
     def run(self) -> TrialState:
@@ -211,7 +211,7 @@ class Conductor:
         return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
 
     def _goes_on(self, line: _Line) -> bool:
-        if line.condition.key in self._unfinished:  # a block that has begun is finished, whatever has been decided
+        if line.condition.key in self._unfinished:  # finish a begun block, even if all is decided
             return True
         if line.next_index >= self._limits.blocks or line.dropped:
             return False
