@@ -125,7 +125,7 @@ class Accounting:
 
     def _account(self, due: list[_Due], most_s: float) -> None:
         had = set(self._store.accounted(self._trial))
-        spent_s = {True: 0.0, False: 0.0}  # keys: only requests counted?
+        spent_s = {True: 0.0, False: 0.0}  # by whether only requests are counted
         given_up: set[str] = set()
         for repetition in range(REPETITIONS):
             begins = {alone for alone, seconds in spent_s.items() if seconds <= ENOUGH_S}

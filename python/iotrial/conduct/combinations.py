@@ -109,7 +109,7 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
 
 
 def _check_shares(study: Study, proc: Path) -> None:
-    """Check a limit of dirty pages against the other one's current value on this machine."""
+    """Check vm.dirty_ratio or vm.dirty_background_ratio against the other's current value on this machine."""
     sysctls = [setting for setting in study.settings if setting.knob == "sysctl"]
     turned = {dict(setting.options).get("key", "") for setting in sysctls}
     for own, other in (SHARES, SHARES[::-1]):

@@ -173,7 +173,7 @@ class Guest:
     def start(self, wire: int | None = None) -> Probe:
         """Boot the guest, or reboot it if it has died, and return its probe.
 
-        ``wire``: file descriptor of its end of the network. Raises ProbeError if it boots with no
+        ``wire``: file descriptor of its end of the network. Raises ProbeError if it does not boot with any
         accelerator.
         """
         self._wire = wire

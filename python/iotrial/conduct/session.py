@@ -139,8 +139,8 @@ class Session:
     def _furnish(self) -> None:
         """Prepare places, settings and files; retry once in a rebooted guest if the guest died or hung meanwhile.
 
-        A retry is safe: the guest's kernel may crash, and nothing is being measured that this could count as
-        a failure of.
+        A guest's kernel may crash, and nothing is being measured yet, so the crash is not a failure of any
+        run.
         """
         try:
             self._furnish_once()

@@ -19,10 +19,10 @@ from iotrial.lab.knob import Subject
 from iotrial.study.model import Role
 from iotrial.units import format_bytes
 
-#: Least share of the data that the traced run read from the lab's files which a cold run must read from the
-#: device. Below 1 because file systems may compress.
+#: A cold run must read at least this share of the data that the traced run read from the lab's files: file
+#: systems may compress it.
 LEAST_SHARE = 0.1
-#: Any program does this much I/O elsewhere. Above it, a share of NOTED_SHARE is noted.
+#: Any program does I/O elsewhere up to LEAST_ELSEWHERE. More is noted if its share is at least NOTED_SHARE.
 LEAST_ELSEWHERE = 64 << 10
 NOTED_SHARE = 0.5
 #: A smaller share of the bytes that a run moved is negligible.

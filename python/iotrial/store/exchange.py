@@ -152,9 +152,11 @@ class Gathering:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is added inside is committed at once, when the block ends; nothing of it where that fails, or an error leaves
-        the block. What ``begin`` or ``add`` refuse meanwhile leaves the rest as it is. Without anything new, nothing is
-        written."""
+        """Group additions into one transaction, committed when the block ends.
+
+        Nothing is stored if the commit fails or an error leaves the block. If ``begin`` or ``add`` refuses
+        something inside, the rest is kept. If nothing was added, nothing is written.
+        """
         assert not self._grouped
         self._grouped = True
         try:

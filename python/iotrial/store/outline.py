@@ -66,8 +66,11 @@ FROM ends JOIN run AS one ON one.sequence = first JOIN run AS other ON other.seq
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known. ``lab``: its kind;
-    ``host``: facts of the machine; ``fleet``: the id of the fleet that it belongs to, ``member``: its host's name there."""
+    """One trial of a list.
+
+    ``problem``: why it cannot be read; then only its number is known. ``lab``: its kind. ``host``: facts of
+    the machine. ``fleet``: ID of its fleet; ``member``: its host's name there.
+    """
 
     number: int
     id: str = ""

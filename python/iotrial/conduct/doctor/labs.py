@@ -16,7 +16,7 @@ from iotrial.lab.target import Target
 
 @dataclass(frozen=True, slots=True)
 class LabFinding:
-    """One kind of lab: ``lacks`` is empty where it can be used."""
+    """One kind of lab: ``lacks`` lists what is missing, and is empty if it can be used."""
 
     kind: str
     lacks: tuple[str, ...]

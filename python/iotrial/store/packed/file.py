@@ -20,7 +20,7 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
     where = shown(str(path))[1:-1]
     try:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  closed below, whatever happens
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = error.strerror if isinstance(error, OSError) else error
         hint = "check the name; `iotrial trials` lists what is stored, `iotrial export` packs one of them"
         absent = isinstance(error, FileNotFoundError | NotADirectoryError)

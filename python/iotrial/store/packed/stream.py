@@ -46,7 +46,7 @@ class PackedError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: what kind of record it holds, and the record as JSON has it."""
+    """One line: the kind of its record, and the record as parsed JSON."""
 
     number: int
     kind: str
