@@ -1,1 +1,1 @@
-"""The conductor: joins plan, lab, probe and store into a trial."""
+"""Runs trials: joins the plan, the lab, the probe and the store."""

@@ -1,8 +1,9 @@
-"""System calls of each arm, and the requests that its device was given, counted in repetitions after the last block.
+"""Counts each arm's system calls and its device's requests, in extra repetitions after the last block.
 
-Nothing that is traced is timed: these repetitions are in no block, and nothing of them but what was counted is kept. They go
-through the same transitions as a run, in blocks that are drawn by the plan like all others, so that arms stay comparable.
-Where the kernel does not let us count, or something goes wrong, the trial is as good without, and a note says why.
+Traced runs are not timed: these repetitions belong to no block, and only their counts are stored. They go
+through the same transitions as a run, in blocks that the plan draws like all others, so that arms stay
+comparable. If the kernel does not allow counting, or something fails, the trial is still valid without the
+counts, and a note gives the reason.
 """
 
 from __future__ import annotations
@@ -26,29 +27,34 @@ from iotrial.study.model import DesignKind, Study
 from iotrial.study.places import DISK_LABS
 
 REPETITIONS = 3
-#: so often is a repetition done in which not every request was seen
+#: Attempts at a repetition in which some requests were lost.
 ATTEMPTS = 3
-#: a further repetition of all arms begins only while those before it have taken less than this; where system calls are
-#: counted, and where requests alone are, each for itself
+#: Start another repetition of all arms only while the earlier ones have taken less than this. Applied
+#: separately to conditions where system calls are counted and to those where only requests are.
 ENOUGH_S = 5.0
-#: where requests alone are counted, a condition is begun only while those before it have taken less than this share of the
-#: time that the trial has measured; the first repetition, while they have taken less than so many seconds too
+#: Where only requests are counted: start a condition only while the earlier ones have taken less than this
+#: share of the time the trial has measured; in the first repetition, also while they have taken less than
+#: AT_LEAST_S seconds.
 A_TENTH = 0.1
 AT_LEAST_S = 1.0
-#: told also where there were none
+#: Recorded even if there were none.
 _ALWAYS_TOLD = ("read", "write")
 _NO_REQUEST: Mapping[str, Any] = {"count": 0, "total_ns": 0, "histogram": []}
 
 
 def is_accounted(study: Study) -> bool:
-    """Whether there are accounted repetitions, unless there is nothing to count: not where the study says no, nor in screens
-    of many factors, which have dozens of arms, and no two that differ in one factor."""
+    """Return whether a study's trial may have accounted repetitions.
+
+    False if the study disables them, and for screening designs: these have dozens of arms, no two of which
+    differ in one factor.
+    """
     return study.account and study.design.kind is DesignKind.FULL
 
 
 def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
-    """What is counted of which workload after the last block: the system calls of commands, and requests where the lab has a
-    device of its own."""
+    """Return what is counted of each workload: system calls of commands, and requests if the lab has its own
+    block device.
+    """
     if not is_accounted(study):
         return {}
     found = {}
@@ -62,7 +68,7 @@ def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A condition with the number of a block that was not run, and what is counted of it."""
+    """A condition, the number of a block that was not run, and what is counted in it."""
 
     condition: Condition
     block: int
@@ -98,10 +104,10 @@ class Accounting:
         self._noted: set[str] = set()
 
     def run(self, conditions: Iterable[tuple[Condition, int]], *, measured_s: float) -> None:
-        """Account every treatment of these conditions, each with the number of a block that was not run, in a trial that has
-        measured for so many seconds. What an interrupted trial has of it already is not done again.
+        """Count every treatment of these conditions, each with the index of its first block that was not run.
 
-        Raises Stopped on a signal; whatever else goes wrong is noted in the trial.
+        ``measured_s``: seconds that the trial has measured. Counts that an interrupted trial already stored
+        are not repeated. Raises Stopped on a signal. An IotrialError is noted in the trial instead of raised.
         """
         due = [
             _Due(condition, block, self._wanted[condition.workload])
@@ -119,7 +125,7 @@ class Accounting:
 
     def _account(self, due: list[_Due], most_s: float) -> None:
         had = set(self._store.accounted(self._trial))
-        spent_s = {True: 0.0, False: 0.0}  # where requests alone are counted, and where system calls are
+        spent_s = {True: 0.0, False: 0.0}  # by whether only requests are counted
         given_up: set[str] = set()
         for repetition in range(REPETITIONS):
             begins = {alone for alone, seconds in spent_s.items() if seconds <= ENOUGH_S}
@@ -147,7 +153,7 @@ class Accounting:
                 )
 
     def _repetition(self, one: _Due, repetition: int, had: set[tuple[str, str, int]]) -> None:
-        """One run of each treatment, the first of it in its block."""
+        """Do the first run of each treatment in a block."""
         block = one.block + repetition
         for planned in self._plan.block(one.condition, block).runs:
             place = (one.condition.key, planned.arm.name, repetition)
@@ -167,7 +173,7 @@ class Accounting:
     def _counted(
         self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
     ) -> Told:
-        """What a run is found to do. Where this machine cannot count something it is left out from here on."""
+        """Return what a run was found to do. What this machine cannot count is skipped from then on."""
         try:
             return self._complete(condition, planned, block, what)
         except NotSupported as error:
@@ -175,7 +181,7 @@ class Accounting:
                 self._refused |= what
                 self._note(f"{_words(what)} were not counted: {error.message}")
                 return Told()
-        # each alone shows which of them it is
+        # count each alone to find out which one is unsupported
         calls = self._counted(condition, planned, block, frozenset({Counted.CALLS}))
         requests = self._counted(condition, planned, block, frozenset({Counted.REQUESTS}))
         return Told(calls.calls, requests.requests)
@@ -183,7 +189,10 @@ class Accounting:
     def _complete(
         self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
     ) -> Told:
-        """What a run is found to do, of which nothing was lost; where requests always are, without them, or Lost."""
+        """Return counts of a run without losses.
+
+        If requests are lost in every attempt, return the other counts; raises Lost if there are none.
+        """
         lost: Lost | None = None
         for _ in range(ATTEMPTS):
             try:

@@ -1,9 +1,12 @@
-"""What the kernel counted around a run, as evidence: names with units, from the probe's answer.
+"""Kernel counters read around a run, as evidence: names with units, from the probe's answer.
 
-``device_`` is the lab's own device alone (with a log on a second one: both together), ``log_`` the log's;
-``work_`` what the probe and the programs that it started asked of files;
-``system_`` and ``energy`` are the whole machine's, neighbours included. What this kernel does not count is left out. Nothing
-here is a response: these numbers say how a treatment works, not what it is worth. docs/evidence.md says what each is.
+- ``device_``: the lab's own device (with a log on a second device: both together). ``log_``: the log's
+  device.
+- ``work_``: file I/O of the probe and of the programs it started.
+- ``system_`` and ``energy``: the whole machine, other processes included.
+
+Counters that this kernel does not provide are left out. None of these is a response: they show how a
+treatment works, not how good it is. docs/evidence.md defines each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 _NS = 1e-9
 _KIB = 1024.0
 
-# In the probe's words and in ours; times become seconds.
+# The probe's names mapped to ours; times become seconds.
 _DEVICE = {
     "read_ios": "device_read_ios",
     "write_ios": "device_write_ios",
@@ -34,7 +37,7 @@ _DEVICE = {
     "dirtied_bytes": "device_dirtied_bytes",
     "written_back_bytes": "device_written_back_bytes",
 }
-# Up to the end of a sync after the run: what the treatment owes the device in all.
+# Also counted up to the end of a sync after the run: the total cost of the treatment for the device.
 _SYNCED = ("write_ios", "write_merges", "flush_ios", "discard_ios", "discard_bytes", "queue_ns", "busy_ns")
 _KIB_COUNTS = {"read_kib": "read_bytes", "written_kib": "written_bytes"}
 
@@ -42,8 +45,12 @@ _KIB_COUNTS = {"read_kib": "read_bytes", "written_kib": "written_bytes"}
 def counted(
     answer: Mapping[str, Any], devices: Mapping[str, str], disks: Sequence[str] = ()
 ) -> dict[str, float]:
-    """All that was counted around one run, by name. ``devices``: the lab's by what each holds, none where it has none of its
-    own; several are added up, and told apart besides. ``disks``: those of an array."""
+    """Return all counters of one run, by name.
+
+    ``devices`` maps what each device of the lab holds to its name; it is empty if the lab has no device of
+    its own. Several devices are added up, and those other than "data" are also listed separately. ``disks``
+    are the disks of an array.
+    """
     around = answer.get("around") or {}
     apart = {holds: [name] for holds, name in devices.items() if holds != "data"}
     return {
@@ -62,7 +69,7 @@ def counted(
 
 
 def summed(devices: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str, int]:
-    """The counters of these devices, added up by name; of what one of them does not count, nothing."""
+    """Return the sum of these devices' counters by name. A counter that one of them lacks is left out."""
     found = [counters for name in names if (counters := (devices or {}).get(name))]
     if not found:
         return {}
@@ -72,7 +79,7 @@ def summed(devices: Mapping[str, Any] | None, names: Iterable[str]) -> dict[str,
 def _of_devices(answer: Mapping[str, Any], prefix: str, names: Iterable[str]) -> dict[str, float]:
     names = list(names)
     during, synced = (summed(answer.get(key), names) for key in ("devices", "devices_after_sync"))
-    # the bytes of all together are responses of their own
+    # read and write bytes of all devices together are responses of their own
     bytes_too = (
         {} if prefix == "device" else {"read_bytes": "device_read_bytes", "write_bytes": "device_write_bytes"}
     )
@@ -82,7 +89,7 @@ def _of_devices(answer: Mapping[str, Any], prefix: str, names: Iterable[str]) ->
 
 
 def _of_disks(answer: Mapping[str, Any], disks: Sequence[str]) -> dict[str, float]:
-    """What an array asked of its disks, added up; and how unevenly, by the bytes of the one with most, in percent of all."""
+    """Return the summed counters of an array's disks, and the byte share of the busiest disk in percent (its imbalance)."""
     found = _of_devices(answer, "disks", disks)
     counters = answer.get("devices") or {}
     for kind in ("read", "write"):
@@ -108,7 +115,7 @@ def _stalls(pressure: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _energy(zones: Mapping[str, Any]) -> dict[str, float]:
-    """Joules of all packages and, where it is metered apart, their memory."""
+    """Return the joules of all packages and, where it is metered separately, of their memory."""
     if not zones:
         return {}
     return {"energy": sum(zone["uj"] for zone in zones.values()) / 1e6}

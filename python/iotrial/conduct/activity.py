@@ -1,6 +1,6 @@
-"""How busy the machine and the lab's device were during a run: shares of its timed part, from the kernel's counters.
+"""How busy the machine and the lab's device were during a run: shares of its timed part, from kernel counters.
 
-Evidence of every run, and responses where a study names them (docs/study-files.md, `[[response]]`).
+Evidence of every run, and responses if a study names them (docs/study-files.md, `[[response]]`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from typing import Any
 
 
 def activity(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
-    """``io_wait`` and ``io_wait_most`` in percent, of all processors and of the one that waited most; ``device_busy`` in
-    percent and ``device_depth``, the requests under way on average, where the lab has a device of its own."""
+    """Return I/O wait of the processors and utilisation of the lab's device.
+
+    - ``io_wait`` and ``io_wait_most``: percent, of all processors and of the one that waited most.
+    - ``device_busy`` in percent and ``device_depth``, the mean number of requests in flight: only if the lab
+      has a device of its own.
+    """
     around = answer.get("around") or {}
     lasted = (around.get("lasted_ns") or 0) - answer.get("spun", {}).get("wall_ns", 0)
     if lasted <= 0:
@@ -19,7 +23,7 @@ def activity(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
     found: dict[str, float] = {}
     processors = around.get("processors")
     if processors:
-        # Ticks of a hundredth of a second: of a short run they may be more than its time.
+        # iowait is counted in ticks of 1/100 s: in a short run it may exceed the run's time.
         found["io_wait"] = min(100.0, 100.0 * processors["iowait_ns"] / (lasted * processors["count"]))
         each = processors["iowait_each_ns"]
         if each:

@@ -1,4 +1,4 @@
-"""What a job's answer says of the run besides its numbers: when it was, and what went wrong."""
+"""Reads from a job's answer when the run took place and what failed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 
 def clock_of(answer: dict[str, Any]) -> dict[str, object]:
-    """When the timed part began by the time of day, which may be set at any time, and how long it lasted: what a meter's
-    readings are given to it by."""
+    """Return the wall-clock time when the timed part began, and its duration.
+
+    They assign a meter's readings to the run. The wall clock may be set at any time.
+    """
     lasted_ns = (answer.get("around") or {}).get("lasted_ns")
     if lasted_ns is None:
         return {}
@@ -17,7 +19,7 @@ def clock_of(answer: dict[str, Any]) -> dict[str, object]:
 
 
 def failure_of(answer: dict[str, Any]) -> str | None:
-    """The first failure of a job in words; None where there is none."""
+    """Return a message for the first failure of a job; None if there is none."""
     failures = answer.get("failures") or []
     if not failures:
         return None

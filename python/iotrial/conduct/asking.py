@@ -1,4 +1,4 @@
-"""What the probe is asked to do in a run: its job, by the study's work and what knobs have made of it."""
+"""Builds the job that the probe is sent for a run, from the study's work and what knobs have changed of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iotrial.study.work import JobContext, Work, is_cpu
 
 
 class Asking:
-    """Makes the jobs of one session. ``syncs``: what a run has written is synced after its timed part, whatever the work."""
+    """Builds the jobs of one session. ``syncs``: sync what a run has written after its timed part, whatever the work."""
 
     def __init__(self, session: Session, serving: Serving, *, syncs: bool) -> None:
         self._session = session
@@ -24,13 +24,15 @@ class Asking:
         self._syncs_after = syncs
 
     def job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
-        """The whole job: what all kinds have in common, and the kind's own fields. ``stretch``: the share of the positive
-        control, 0 in other arms."""
+        """Return the whole job: the fields common to all kinds, and the kind's own.
+
+        ``stretch``: the slowdown injected in the positive control, as a share; 0 in other arms.
+        """
         files = subject.files
         assert files is not None
         work = workload.work
-        # What a program writes is its own to sync; but what it leaves in the scratch folder must not be written back while
-        # the next run is timed.
+        # A program has to sync its own output. But what it leaves in the scratch folder must not be written
+        # back while the next run is timed.
         scratch = work.needs_scratch()
         writes = scratch or work.leaves_dirty()
         common: dict[str, object] = {
@@ -46,7 +48,7 @@ class Asking:
         return {**common, **work.probe_job(self.context(subject, workload))}
 
     def context(self, subject: Subject, workload: Workload) -> JobContext:
-        """What the kind is told of the run."""
+        """Return what the kind of work needs to know about the run."""
         draft = subject.work
         folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
         return JobContext(
@@ -61,7 +63,7 @@ class Asking:
         )
 
     def owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
-        """Whose the scratch folder is: who will do the work."""
+        """Return the owner of the scratch folder: the user who will do the work."""
         reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
         return self._user(reader, work)
 

@@ -1,8 +1,9 @@
-"""Which disks a folder lies on, so that two places on one disk are not taken for two disks.
+"""Finds the disks that a folder lies on, so that two places on one disk are not taken for two disks.
 
-From the device number of the folder (stat(2)) down: a partition to its disk (sysfs), a mapping or an array to its members
-(``slaves``), a loop device to the folder of its file. btrfs and other file systems have device numbers of their own, of major
-0: their disk is what mountinfo names. What is under a virtual machine's disk cannot be seen from inside it.
+Starts from the folder's device number (stat(2)) and follows a partition to its disk (sysfs), a mapping or an
+array to its members (``slaves``), and a loop device to the folder of its file. btrfs and other file systems
+have device numbers of their own, with major 0: their disk is the source in mountinfo. What is under a virtual
+machine's disk cannot be seen from inside it.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ class Machine:
 
 
 def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
-    """Kernel names of the disks under a folder, or under a block device that is named by its path; the device number itself
-    where there is no disk to be found (a network file system, say)."""
+    """Return kernel names of the disks under a folder, or under a block device given by its path.
+
+    Returns the device number itself if no disk is found (a network file system, for example).
+    """
     machine = machine or Machine()
     found = Path(path)
     while (
         not found.exists() and found != found.parent
-    ):  # a folder that is still to be made lies where its parent does
+    ):  # a folder not made yet will lie where its parent does
         found = found.parent
     try:
         seen = found.stat()
@@ -45,8 +48,10 @@ def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
 
 
 def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
-    """Whether the kernel takes a disk, by its kernel name, for one that turns; None where it does not say. What a virtual
-    machine is shown says nothing of the disk that is behind it."""
+    """Return whether the kernel reports a disk as rotating or solid-state; None if it does not say.
+
+    ``disk`` is a kernel name. A virtual machine's disk says nothing about the disk behind it.
+    """
     machine = machine or Machine()
     words = {"1": "rotating", "0": "solid-state"}
     return words.get((_read(machine.sys / "block" / disk / "queue" / "rotational") or "").strip())
@@ -55,7 +60,7 @@ def kind_of_disk(disk: str, machine: Machine | None = None) -> str | None:
 def shared(
     places: Sequence[tuple[str, frozenset[str]]],
 ) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    """Groups of places (names) that have disks in common, each with these disks; those alone on theirs are left out."""
+    """Return groups of places (names) with disks in common, each with its disks. A place that shares none is left out."""
     groups: list[tuple[list[str], set[str]]] = []
     for name, disks in places:
         touching = [group for group in groups if group[1] & disks]
@@ -97,8 +102,10 @@ def _disks(number: int, path: str, machine: Machine, depth: int) -> set[str]:
 
 
 def _source(path: str, machine: Machine) -> int | None:
-    """The block device of a mount whose file system has a device number of its own; of the mount that holds ``path``, since
-    subvolumes have numbers of their own again."""
+    """Return the block device of the mount that holds ``path``, for file systems with a device number of their own.
+
+    The mount is found by its path: subvolumes have further device numbers of their own.
+    """
     best, found = -1, None
     resolved = str(Path(path).resolve())
     for line in machine.mountinfo.read_text(errors="replace").split("\n"):

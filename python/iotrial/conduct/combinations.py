@@ -1,8 +1,9 @@
-"""Settings that cannot stand together in one run, found before anything is changed.
+"""Finds settings that exclude each other in one run, before anything is changed.
 
-Factors are crossed, so any two of their levels may meet; each two of different factors, of the pinned knobs and of the lab's
-own options are held against each other. The rules for ext4 are those of the kernel's fs/ext4/super.c and of
-Documentation/admin-guide/ext4.rst. What only mke2fs knows it is asked itself, by a dry run on a sparse file.
+Factors are crossed, so any two of their levels may meet. Every pair of settings from different factors, the
+pinned knobs and the lab's own options is checked. The rules for ext4 are those of the kernel's
+fs/ext4/super.c and of Documentation/admin-guide/ext4.rst. What only mke2fs knows is checked by a dry run of
+it on a sparse file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knobs.mount import family
 from iotrial.study.model import Setting, Study
 
-#: two patterns over "knob value" and why they exclude each other
+#: Two patterns over "knob value", and why they exclude each other.
 EXCLUDED: tuple[tuple[str, str, str], ...] = (
     (r"mount\.option data=journal", r"mount\.option delalloc", "ext4 refuses to mount with both"),
     (r"mount\.option data=journal", r"mount\.option dioread_nolock", "ext4 refuses to mount with both"),
@@ -51,7 +52,7 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
         "pages that are cached already are charged to whoever has read them first, not to the work",
     ),
 )
-#: sysctls of which the kernel clears one when the other is written
+#: Pairs of sysctls where writing one makes the kernel clear the other.
 CLEARING = ({"vm.dirty_ratio", "vm.dirty_bytes"}, {"vm.dirty_background_ratio", "vm.dirty_background_bytes"})
 SHARES = ("vm.dirty_background_ratio", "vm.dirty_ratio")
 CLEARED_BY = {
@@ -62,7 +63,10 @@ NEEDS_NO_ORDER = ("data=writeback", "data=journal")
 
 
 def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
-    """Raises RequestError for the first two settings that cannot meet, with why. ``proc``: what stands on this machine."""
+    """Raise RequestError for the first two settings that exclude each other, with the reason.
+
+    ``proc``: where this machine's sysctls are read.
+    """
     for (where, one), (other_where, other) in _pairs(study):
         why = clash(one, other)
         if why is not None:
@@ -75,7 +79,7 @@ def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
 
 
 def clash(one: Setting, other: Setting) -> str | None:
-    """Why two settings exclude each other; None where they do not."""
+    """Return why two settings exclude each other; None if they do not."""
     for first, second in ((one, other), (other, one)):
         for left, right, why in EXCLUDED:
             if re.fullmatch(left, _text(first)) and re.fullmatch(right, _text(second)):
@@ -105,7 +109,7 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
 
 
 def _check_shares(study: Study, proc: Path) -> None:
-    """One of the two shares of dirty pages, held against the other as it stands on this machine."""
+    """Check vm.dirty_ratio or vm.dirty_background_ratio against the other's current value on this machine."""
     sysctls = [setting for setting in study.settings if setting.knob == "sysctl"]
     turned = {dict(setting.options).get("key", "") for setting in sysctls}
     for own, other in (SHARES, SHARES[::-1]):
@@ -114,7 +118,7 @@ def _check_shares(study: Study, proc: Path) -> None:
         try:
             found = (proc / other.replace(".", "/")).read_text().strip()
         except OSError:
-            continue  # not this machine's to say
+            continue  # unknown on this machine
         for setting in sysctls:
             if dict(setting.options).get("key") != own or not setting.value.isdigit() or found in ("", "0"):
                 continue
@@ -127,7 +131,7 @@ def _check_shares(study: Study, proc: Path) -> None:
 
 
 def _check_async_commit(study: Study) -> None:
-    """ext4 refuses journal_async_commit while data is ordered, which is the default of a mount that does not say."""
+    """ext4 refuses journal_async_commit with ordered data, which is the default data mode of a mount."""
     always = {*study.lab.mount_options, *(s.value for s in study.fixed if s.knob == "mount.option")}
     for factor in study.factors:
         for level in factor.levels:
@@ -140,14 +144,14 @@ def _check_async_commit(study: Study) -> None:
 
 
 def _pairs(study: Study) -> Iterator[tuple[tuple[str, Setting], tuple[str, Setting]]]:
-    """Any two settings that can meet in a run, each with where it comes from."""
+    """Yield every two settings that can meet in a run, each with its origin."""
     groups: list[list[list[tuple[str, Setting]]]] = [
         [[(f"factor {factor.name}", s) for s in level.settings] for level in factor.levels]
         for factor in study.factors
     ]
     lab = [("[lab]", Setting("mount.option", option)) for option in study.lab.mount_options]
     lab += [("[[fixed]]", setting) for setting in study.fixed]
-    # [lab] mkfs_options are where factors start from: a factor may say otherwise
+    # [lab] mkfs_options are not included: they are defaults that a factor may override
     left_open = None if any(setting.knob == "cache.state" for setting in study.settings) else "as-is"
     for state in (w.cache or left_open for w in study.workloads):
         lab += [("a workload", Setting("cache.state", state))] if state is not None else []
@@ -170,8 +174,10 @@ def _shown(setting: Setting) -> str:
 
 
 def check_mkfs(study: Study) -> None:
-    """Dry runs of mke2fs: the options of each two factors together, and of all, with those that are pinned. Raises
-    RequestError with its message."""
+    """Dry-run mke2fs on the options of every two factors and of all of them, each with the pinned ones.
+
+    Raises RequestError with mke2fs's message.
+    """
     if {s.value for s in study.settings if s.knob == "filesystem.type"} | {study.lab.filesystem} != {"ext4"}:
         return
     pinned = [s.value for s in study.fixed if s.knob == "mkfs.option"]

@@ -1,6 +1,6 @@
-"""What an accounted repetition asks of the probe, and what it is told.
+"""The fields of the probe's job and answer for an accounted repetition.
 
-The job is that of a run; what is traced of it is asked for beside its own fields (docs/probe-protocol.md).
+The job is that of a run, with additional fields for what is traced (docs/probe-protocol.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from iotrial.errors import ProbeError
 from iotrial.study.work import calls_of
 
-#: kinds of requests that the device's own counters tell apart, each as ``KIND_ios``
+#: Kinds of requests that the device's own counters distinguish, each as ``KIND_ios``.
 _COUNTED_BY_DEVICE = ("read", "write", "flush", "discard")
 
 
@@ -23,7 +23,7 @@ class Lost(ProbeError):
 
 
 class Counted(StrEnum):
-    """What can be counted, in the words of messages."""
+    """What can be counted; the values are used in messages."""
 
     CALLS = "system calls"
     REQUESTS = "requests"
@@ -31,14 +31,14 @@ class Counted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """``calls`` by name and ``requests`` of the lab's device by kind, as the probe tells them; None: not asked for."""
+    """``calls`` by name and ``requests`` of the lab's device by kind, as the probe reports them; None: not counted."""
 
     calls: Mapping[str, Any] | None = None
     requests: Mapping[str, Any] | None = None
 
 
 def asked(what: frozenset[Counted]) -> dict[str, object]:
-    """The fields that a job has besides."""
+    """Return the job's additional fields."""
     return {
         **({"account": True} if Counted.CALLS in what else {}),
         "account_requests": Counted.REQUESTS in what,
@@ -46,8 +46,11 @@ def asked(what: frozenset[Counted]) -> dict[str, object]:
 
 
 def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Sequence[str]) -> Told:
-    """What of it was asked for, of all devices together. ProbeError where system calls were lost, or something is missing;
-    Lost where a device has counted more requests than were seen."""
+    """Return the counts, summed over all devices.
+
+    Raises ProbeError if system calls were lost or something is missing, Lost if a device has counted more
+    requests than were seen.
+    """
     return Told(
         calls_of(answer) if Counted.CALLS in what else None,
         _together([_requests_of(answer, device) for device in devices]) if Counted.REQUESTS in what else None,
@@ -55,7 +58,7 @@ def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Sequence[
 
 
 def _together(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Requests by kind, of several devices."""
+    """Return the requests of several devices, summed by kind."""
     if len(found) == 1:
         return found[0]
     kinds = dict.fromkeys(kind for requests in found for kind in requests)
@@ -78,7 +81,7 @@ def _requests_of(answer: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     found = (answer.get("requests") or {}).get(device)
     if not isinstance(found, dict):
         raise ProbeError(f"counting requests: wanted those of {device}, found none")
-    # What is seen is from before these counters are read to after it, so it can only be more.
+    # Tracing starts before these counters are read and stops after, so it can only see more.
     counters = [(answer.get(key) or {}).get(device) or {} for key in ("devices", "devices_in_sync")]
     for kind in _COUNTED_BY_DEVICE:
         seen = found.get(kind, {}).get("count", 0)

@@ -1,4 +1,4 @@
-"""From the places of a study to what they are: images, disks that the user has named, and the devices of logs beside them."""
+"""Builds the places of a study: images, disks that the user has named, and the devices of their logs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ def place_for(
     trial: str,
     link: Link | None = None,
 ) -> DiskPlace:
-    """The place for one type of file system, not open yet. ``folder`` holds images of places that the user has not located,
-    ``mounts`` mount points; ``link`` leads to the machine on which works are done, where that is another."""
+    """Return the place for one type of file system, not open yet.
+
+    ``folder`` holds images of places that the user has not located, ``mounts`` the mount points. ``link``
+    leads to the machine that does the work, if it is another one.
+    """
     lab = resolved.study.lab
     name = site.place(filesystem)
     common: DiskOptions = {
@@ -77,7 +80,7 @@ def _log(
     boot_id: str,
     trial: str,
 ) -> LogPlace | None:
-    """The device of a log for a place of runs, where the study varies where logs lie."""
+    """Return the log device for a place of runs if the study varies where logs lie; else None."""
     log = next((one for one in resolved.sites if one.holds is Holds.LOG), None)
     if log is None or site.holds is not Holds.RUNS:
         return None

@@ -1,8 +1,7 @@
-"""The files of a trial: which set each condition works on, whose they are, and that nobody has changed them.
+"""The file sets of a trial: which set each condition works on, who owns it, and verification of its content.
 
-Conditions that agree in number, size, content and folders share a set on their place, but for a workload that leaves other
-files behind than it found. What a run works on is a selection
-of one.
+Conditions with the same number of files, size, content and directories share a set on their place. A workload
+that leaves other files behind than it found gets a set of its own. A run works on a selection from a set.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from iotrial.study.model import Role
 
 
 class FileSets:
-    """The file sets of one trial. Their names are given in the order in which conditions come."""
+    """The file sets of one trial, named in the order of the conditions."""
 
     def __init__(self, resolved: Resolved, plan: Plan) -> None:
         self._resolved = resolved
@@ -32,7 +31,7 @@ class FileSets:
     def selection(
         self, place: Place, condition: Condition, indices: tuple[int, ...] | None, size: int | None
     ) -> FileSelection:
-        """The selection of a run; ``size`` where a treatment sets it."""
+        """Return the selection of a run; ``size`` is given if a treatment sets it."""
         files = self.of(condition)
         return FileSelection(
             set=_on(place, files.name),
@@ -53,21 +52,23 @@ class FileSets:
                 directories=files.directories,
                 empty=files.empty,
             )
-            # the same on all places that a factor compares
+            # the same seed on all places that a factor compares
             known_as = files.name if place.site else placed.name
             digest = hashlib.sha256(f"{self._plan.seed}/{known_as}".encode()).digest()
             place.make_files(placed, int.from_bytes(digest[:7], "big"), owner=self.owner())
         place.syncfs()
 
     def make_folder(self, place: Place) -> None:
-        """An empty folder, theirs who do the work, on a place that is there for what works keep elsewhere."""
+        """Make an empty folder, owned by the user of the work, on a place that holds what works keep outside
+        their files.
+        """
         placed = FileSet(_on(place, "own"), f"{place.root}/own", 0, 0, "zeros", 1)
         place.make_files(placed, 0, owner=self.owner())
 
     def verify(self, place: Place) -> None:
-        """Every file that no workload writes to, byte by byte against what was written when the lab was made.
+        """Verify every file that no workload writes to, byte by byte, against what was written when the lab was made.
 
-        Raises ProbeError where one differs: then what was measured was not what was meant.
+        Raises ProbeError if one differs: then the runs did not work on the intended data.
         """
         written = {self.of(c).name for c in self._plan.conditions if self._writes(c)}
         place.to_neutral(always=False, fresh=False)
@@ -78,7 +79,7 @@ class FileSets:
                 place.worker.call("fileset_verify", set=name)
 
     def bytes_needed(self) -> int:
-        """What all of them take on a disk, at the largest size that a treatment gives them."""
+        """Return the disk space that all sets need, at the largest size that a treatment gives them."""
         given = [
             int(turn.value)
             for turns in self._resolved.turns.values()
@@ -91,17 +92,19 @@ class FileSets:
         return files_bytes + largest_own_file(self._plan.study)
 
     def owner(self) -> dict[str, int] | None:
-        """Whose the files are where commands work on them: the user's who runs these."""
+        """Return the owner of files that commands work on: the user who runs the commands. None if the files
+        need no chown.
+        """
         uid, gid = command_user(self._plan.study)
         commands = any(w.work.starts_programs for w in self._plan.study.workloads)
         return {"uid": uid, "gid": gid} if self._resolved.root and commands and uid != 0 else None
 
     def names(self) -> Mapping[str, str]:
-        """Each set's description and name, for the stored trial."""
+        """Return the name of each set by its description, for the stored trial."""
         return {key: files.name for key, files in self._sets.items()}
 
     def of(self, condition: Condition) -> FileSet:
-        """The set of a condition, not yet on a place."""
+        """Return the set of a condition, not yet on a place."""
         workload = self._plan.study.workload(condition.workload)
         size = self._size_of(condition, workload.work.size_bytes)
         count = self._plan.pool_size(workload)
@@ -138,5 +141,5 @@ class FileSets:
 
 
 def _on(place: Place, name: str) -> str:
-    """The probe's name of a set on a place."""
+    """Return the probe's name of a set on a place."""
     return f"{place.name}-{name}"

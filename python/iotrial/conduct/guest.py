@@ -1,7 +1,7 @@
-"""A guest as a trial uses it: kernel and tools fetched, an initramfs made, QEMU started, the probe in it asked.
+"""A guest (virtual machine) for a trial: fetches kernel and tools, builds an initramfs, starts QEMU and the probe in it.
 
-How it is executed is found out by doing it: a guest is booted by KVM once, and where that does not answer, by TCG from then
-on, until this machine is booted anew.
+The accelerator is found by trying: the guest is booted with KVM once. If that does not answer, TCG is used
+until this machine reboots.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from iotrial.study.model import LinkSpec
 from iotrial.study.places import GUEST
 from iotrial.units import parse_size
 
-#: the kernel of a guest for which the study wants none
+#: Kernel of a guest if the study names none.
 DEFAULT_KERNEL = "6.12"
-#: memory of a guest besides that of modelled disks
+#: Memory of a guest without that of simulated disks.
 MEMORY_MIB = 512
-#: of so many bytes of memory the kernel takes one to keep account of them (64 of each page of 4 KiB)
+#: The kernel uses one byte in this many to manage memory: struct page, 64 bytes for each page of 4 KiB.
 _KERNEL_KEEPS = 64
 KVM = Path("/dev/kvm")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -44,7 +44,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """What knobs of the stage MACHINE vary of a guest. ``memory_mib``: besides that of modelled disks."""
+    """Properties of a guest that knobs of the stage MACHINE vary. ``memory_mib`` excludes simulated disks."""
 
     kernel: str = DEFAULT_KERNEL
     memory_mib: int = MEMORY_MIB
@@ -52,7 +52,7 @@ class MachineSpec:
 
     @staticmethod
     def of(wishes: Mapping[str, str]) -> MachineSpec:
-        """From values of knobs, by name; what none of them wants is as it always is."""
+        """Return the machine for these knob values by name, with defaults for the others."""
         return MachineSpec(
             wishes.get(KernelVersion.name, DEFAULT_KERNEL),
             parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
@@ -62,8 +62,11 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """What a guest is to be. ``folder`` holds the images of its disks; ``memory_besides_mib`` is for modelled ones;
-    ``link``: it has a card of this network."""
+    """Configuration of a guest.
+
+    ``folder`` holds the images of its disks; ``memory_besides_mib`` is memory for simulated disks; ``link``:
+    the network that it has a card for.
+    """
 
     folder: Path
     disks: Sequence[DiskImage] = ()
@@ -74,7 +77,7 @@ class GuestSpec:
 
 
 def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
-    """The guest that a study needs: a disk for each place that is not modelled, and the memory for those that are."""
+    """Return the guest that a study needs: a disk for each place that is not simulated, memory for those that are."""
     assert resolved.needs is not None
     disks = [
         DiskImage(serial, site.size_bytes)
@@ -93,13 +96,15 @@ def guest_spec(resolved: Resolved, folder: Path) -> GuestSpec:
 
 
 def client_spec(server: GuestSpec) -> GuestSpec:
-    """The guest at the other end of the server's link: it brings the same, and has no disk."""
+    """Return the guest at the other end of the server's link: same packages and modules, no disk."""
     return GuestSpec(server.folder, needs=server.needs, name="client", link=server.link)
 
 
 class Guest:
-    """One guest machine, off at first. Use as a context manager; leaving it gives its disks up. ``store`` is the folder of
-    kernels and tools."""
+    """One guest machine, off at first. A context manager; leaving it releases its disks.
+
+    ``store`` is the folder of kernels and tools.
+    """
 
     def __init__(
         self,
@@ -109,7 +114,7 @@ class Guest:
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
         depends: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``depends``: what is to be told of something without which it would wait for ever; None while that is there."""
+        """Set the guest up. ``depends`` returns a message if something it would wait for forever is lost; else None."""
         self._spec = spec
         self._waiting = waiting
         self._depends = depends
@@ -119,29 +124,29 @@ class Guest:
         self._accelerators = Accelerators(store / "accelerator.json")
         self._wanted = MachineSpec()
         self._wire: int | None = None
-        #: by what each is, with the release of its kernel
+        #: By machine, with the release of its kernel.
         self._machines: dict[MachineSpec, tuple[GuestMachine, str]] = {}
         self.accelerator: qemu.Accelerator | None = None
         qemu.find()
         self._disks = Disks(spec.disks, spec.folder)
 
     def want(self, machine: MachineSpec) -> None:
-        """What the next ``start`` starts."""
+        """Set the machine that the next ``start`` boots."""
         self._wanted = machine
 
     @property
     def wanted(self) -> MachineSpec:
-        """What the last ``start`` has started."""
+        """The machine that the last ``start`` booted."""
         return self._wanted
 
     @property
     def release(self) -> str:
-        """Of its kernel."""
+        """Its kernel's release."""
         return self._made()[1]
 
     @property
     def memory_besides(self) -> int:
-        """Bytes of its memory that are there for modelled disks."""
+        """Bytes of its memory reserved for simulated disks."""
         return self._spec.memory_besides_mib << 20
 
     @property
@@ -166,10 +171,13 @@ class Guest:
         return self._machines[wanted]
 
     def start(self, wire: int | None = None) -> Probe:
-        """Boot it, anew where it has died; the probe in it. ``wire``: a descriptor of its end of the network. Raises
-        ProbeError where it does not come up by any means."""
+        """Boot the guest, or reboot it if it has died, and return its probe.
+
+        ``wire``: file descriptor of its end of the network. Raises ProbeError if it does not boot with any
+        accelerator.
+        """
         self._wire = wire
-        # A trial has one: what is slow to boot once is no reason to emulate the rest.
+        # The whole trial uses one accelerator: one slow boot is no reason to emulate the rest of it.
         if self.accelerator is not None:
             return self._boot(self.accelerator)
         failed: list[qemu.Accelerator] = []
@@ -188,7 +196,7 @@ class Guest:
         raise AssertionError("TCG is always tried")
 
     def facts(self) -> Mapping[str, object]:
-        """What a report should say of the guest: each that there has been."""
+        """Return facts of the guest for reports, covering every machine it has been."""
         each: dict[str, list[object]] = {
             "kernel": [release for _, release in self._machines.values()],
             "memory_mib": [machine.memory_mib + self._spec.memory_besides_mib for machine in self._machines],
@@ -200,7 +208,7 @@ class Guest:
         }
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of numbers from such a guest."""
+        """Return the caveats for numbers measured in such a guest."""
         if self.accelerator is not qemu.Accelerator.TCG:
             return ()
         return (
@@ -209,7 +217,7 @@ class Guest:
         )
 
     def _boot(self, accelerator: qemu.Accelerator) -> Probe:
-        """Emulated, it goes on from a state where there is one; else it is booted, and a state is kept."""
+        """Boot. An emulated guest resumes from a saved state if there is one; otherwise it boots and its state is saved."""
         if accelerator is not qemu.Accelerator.TCG:
             return self._begin(accelerator)
         key = self._machine.identity(accelerator)
@@ -240,11 +248,11 @@ class Guest:
             return Probe(launch=launch, waiting=self._waiting)
 
     def hung(self) -> str | None:
-        """What is to be told of it where it has given no sign of life for long."""
+        """Return a message if the guest has shown no sign of life for long; else None."""
         return self._machine.hung()
 
     def close(self) -> None:
-        """Give its disks up; the probe's process must have ended."""
+        """Release its disks; the probe's process must have ended."""
         for machine, _ in self._machines.values():
             machine.close()
         self._disks.close()
@@ -257,20 +265,23 @@ class Guest:
 
 
 def own_boot_id() -> str:
-    """Of the machine that this process runs on."""
+    """Return the boot ID of the machine that this process runs on."""
     return BOOT_ID.read_text().strip()
 
 
 def clock_ahead_ns(target: Target) -> int:
-    """By how much the guest's clock is ahead of ours: from the middle of one question to its answer, so within a millisecond
-    or two, and only for the order of runs."""
+    """Return by how many nanoseconds the guest's clock is ahead of ours.
+
+    Compares the guest's answer with the middle of the round trip, so it is accurate to a millisecond or two:
+    enough only to order runs.
+    """
     before = time.monotonic_ns()
     there = int(target.call("time")["monotonic_ns"])
     return there - (before + time.monotonic_ns()) // 2
 
 
 class Accelerators:
-    """What was found of KVM since this machine was booted, in a small file."""
+    """Remembers, in a small file, whether KVM has failed since this machine booted."""
 
     def __init__(self, file: Path, device: Path = KVM, boot: Path = BOOT_ID) -> None:
         self._file = file
@@ -278,7 +289,7 @@ class Accelerators:
         self._boot = boot
 
     def to_try(self) -> tuple[qemu.Accelerator, ...]:
-        """In this order. KVM where it can be opened and has not failed since boot."""
+        """Return the accelerators to try, in order. KVM only if it can be opened and has not failed since boot."""
         try:
             self._device.open("r+b", buffering=0).close()
         except OSError:
@@ -288,8 +299,8 @@ class Accelerators:
         return (qemu.Accelerator.KVM, qemu.Accelerator.TCG)
 
     def note_broken(self, accelerator: qemu.Accelerator) -> None:
-        """A guest did not come up by this one."""
-        with suppress(OSError):  # then it is found out again next time
+        """Record that a guest did not boot with this accelerator."""
+        with suppress(OSError):  # then the next trial finds it out again
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"broken": accelerator.value, "boot": self._boot.read_text()}))
 

@@ -1,4 +1,4 @@
-"""The guests of a trial: one that has the disks, and where the study has a link another, on which the works are done."""
+"""The guests of a trial: one that has the disks and, if the study has a link, a second one that does the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from iotrial.probe.client import Probe
 
 
 class Guests:
-    """Off at first. The probe of the one that has the disks is the caller's; the other's is kept here."""
+    """All guests of a trial, off at first.
+
+    The caller owns the probe of the guest that has the disks; the probe of the other one is owned here.
+    """
 
     def __init__(
         self,
@@ -32,32 +35,33 @@ class Guests:
         )
         self._server: Probe | None = None
         self._other: Probe | None = None
-        #: the network between both, once they are up
+        #: The network between both, once they are up.
         self.link: Link | None = None
 
     @property
     def wanted(self) -> MachineSpec:
-        """What the one with the disks is."""
+        """The machine of the guest with the disks."""
         return self._first.wanted
 
     def want(self, machine: MachineSpec) -> None:
-        """What the one with the disks is to be from the next ``start`` on."""
+        """Set the machine of the guest with the disks from the next ``start`` on."""
         self._first.want(machine)
 
     @property
     def memory_besides(self) -> int:
-        """Bytes of memory that the one with the disks has for modelled ones."""
+        """Bytes of memory of the guest with the disks that are reserved for simulated ones."""
         return self._first.memory_besides
 
     @property
     def alive(self) -> bool:
-        """Whether the other one is, where there is one."""
+        """Whether the second guest is alive; True if there is none."""
         return self._other is None or self._other.alive
 
     def start(self, begun: Callable[[Probe], None]) -> Probe:
-        """Boot all; the probe in the one that has the disks. ``begun`` is told of each as soon as it is there.
+        """Boot all guests; return the probe in the one that has the disks.
 
-        Raises ProbeError where one does not come up, LabError where the link does not.
+        ``begun`` is called with each probe as soon as it runs. Raises ProbeError if a guest does not boot,
+        LabError if the link does not come up.
         """
         with ExitStack() as ends:
             ours, theirs = _wire(ends) if self._second is not None else (None, None)
@@ -76,7 +80,7 @@ class Guests:
         return probe
 
     def _server_lost(self) -> str | None:
-        """What is to be told of the server where it is gone: who works with its files waits for them for ever."""
+        """Return a message if the server is lost: a client of its files would wait forever; else None."""
         if self._server is None:
             return None
         if not self._server.alive:
@@ -90,30 +94,30 @@ class Guests:
         self.link.open()
 
     def kill(self) -> None:
-        """End the other one in the middle of whatever it does."""
+        """Kill the second guest, whatever it is doing."""
         if self._other is not None:
             self._other.kill()
 
     def hang_up(self) -> None:
-        """Turn the other one off."""
+        """Turn the second guest off."""
         self.link = None
         if self._other is not None:
             self._other.close()
             self._other = None
 
     def close(self) -> None:
-        """Give disks up; both probes' processes must have ended."""
+        """Release the disks; both probes' processes must have ended."""
         for guest in (self._second, self._first):
             if guest is not None:
                 guest.close()
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of numbers from such guests."""
+        """Return the caveats for numbers measured in these guests."""
         notes = [note for guest in (self._first, self._second) if guest is not None for note in guest.notes()]
         return tuple(dict.fromkeys(notes))
 
     def facts(self) -> Mapping[str, object]:
-        """What a report should say of them: of the one that has the disks, and of the link."""
+        """Return facts for reports: of the guest that has the disks, and of the link."""
         return {
             **self._first.facts(),
             **({} if self._spec.link is None else {"link": described(self._spec.link)}),
@@ -121,6 +125,6 @@ class Guests:
 
 
 def _wire(ends: ExitStack) -> tuple[int, int]:
-    """Descriptors of both ends of a wire between two guests; ours are closed when the stack is."""
+    """Return descriptors of both ends of a wire between two guests; ``ends`` closes our copies."""
     ours, theirs = socket.socketpair()
     return ends.enter_context(ours).fileno(), ends.enter_context(theirs).fileno()

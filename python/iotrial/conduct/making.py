@@ -1,6 +1,6 @@
-"""Works that make the lab's file system themselves: it is taken away before they begin, and looked at after they have ended.
+"""Works that make the lab's file system themselves: it is removed before they begin, and checked after they end.
 
-The knobs that say how it is made are turned and read back as everywhere; only that mkfs runs in the timed part.
+The knobs that control mkfs are set and read back as usual; only mkfs itself runs in the timed part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iotrial.workloads.mkfs import MkfsWork
 
 
 def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
-    """Whether the work makes the file system; then what the knobs wish for is noted."""
+    """If the work makes the file system, record the options its knobs want and return True."""
     if not work.makes_filesystem:
         return False
     for turn in turns:
@@ -28,7 +28,7 @@ def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
 
 
 def begin(subject: Subject, work: Work) -> None:
-    """The last thing before the timed part: the device is nobody's, and nothing of it is cached."""
+    """Clear the device, right before the timed part: unused, and nothing of it cached."""
     if work.makes_filesystem:
         assert isinstance(work, MkfsWork)
         place = disk_place(FilesystemType.name, subject.place)
@@ -36,7 +36,7 @@ def begin(subject: Subject, work: Work) -> None:
 
 
 def end(subject: Subject, work: Work, turns: Iterable[Turn], answer: dict[str, Any]) -> None:
-    """Mount what was made, read back that it is what the knobs wished for, and note in the answer what is free in it.
+    """Mount the new file system, verify its knobs, and add its free space to the answer.
 
     Raises KnobError.
     """

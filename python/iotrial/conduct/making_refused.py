@@ -1,4 +1,4 @@
-"""What cannot be where a work makes the lab's file system itself; found before anything is changed."""
+"""Refuses settings that do not fit a work that makes the lab's file system itself, before anything is changed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from iotrial.study.work import varied
 from iotrial.units import format_size
 from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
-#: stages whose knobs turn what is not there while a file system is made
+#: Stages with knobs that have no effect while a file system is made.
 IDLE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
 
 
 def check(study: Study, *, lab_bytes: int) -> None:
-    """Raises RequestError for works beside one that takes their files away, for knobs that turn nothing of it, and for a
-    file system that is larger than the lab or smaller than its type can be."""
+    """Raise RequestError for settings that do not fit such a work.
+
+    Refused are other workloads, whose files it would destroy; knobs that have no effect on it; and a file
+    system larger than the lab or smaller than its type allows.
+    """
     own = [w for w in study.workloads if w.work.makes_filesystem]
     if not own:
         return

@@ -1,4 +1,4 @@
-"""Programs and parts of a kernel that a trial needs: looked for on this machine, or noted for a guest that will have them."""
+"""Requirements of a trial: programs and kernel modules, checked on this machine or collected for a guest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iotrial.errors import MissingTool
 from iotrial.lab.guest.initramfs import Needs
 from iotrial.lab.modelled import FUSE
 
-#: the Debian packages of programs that studies often run
+#: Debian packages of programs that studies often run.
 PACKAGES = {
     **dict.fromkeys(("cat", "cp", "dd", "ls", "md5sum", "sha256sum", "sort", "wc"), "coreutils"),
     **{name: name for name in ("bzip2", "curl", "fio", "gcc", "git", "grep", "gzip", "make", "perl")},
@@ -23,34 +23,34 @@ TOOL_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 
 
 class Means(ABC):
-    """What the machine where a trial happens must have."""
+    """Requirements of the machine that runs a trial."""
 
     @abstractmethod
     def program(self, name: str, package: str) -> None:
-        """A program, with the Debian package that brings it. Raises MissingTool."""
+        """Require a program, from this Debian package. Raises MissingTool."""
 
     @abstractmethod
     def module(self, name: str) -> None:
-        """A module of the kernel."""
+        """Require a kernel module."""
 
     @abstractmethod
     def modelled_disk(self) -> None:
-        """What a modelled disk is served through. Raises MissingTool."""
+        """Require what a simulated disk is served through. Raises MissingTool."""
 
     @abstractmethod
     def bring(self, needs: Needs) -> None:
-        """What only guests can have."""
+        """Require what only guests can have."""
 
 
 class Installed(Means):
-    """This machine: what is not there is refused. What its kernel can do, the kernel itself says when it is asked."""
+    """This machine: missing programs are refused. Missing kernel features are reported when they are used."""
 
     def program(self, name: str, package: str) -> None:
         if shutil.which(name, path=TOOL_FOLDERS) is None:
             raise MissingTool(f"{name} is not installed", hint=f"apt-get install {package}")
 
     def module(self, name: str) -> None:
-        """The kernel loads it when it is asked for."""
+        """Do nothing: the kernel loads modules on demand."""
 
     def modelled_disk(self) -> None:
         if not os.path.exists(FUSE):  # noqa: PTH110
@@ -59,11 +59,11 @@ class Installed(Means):
             )
 
     def bring(self, needs: Needs) -> None:
-        """Refused before (``sites_of``)."""
+        """Do nothing: refused earlier (``sites_of``)."""
 
 
 class Brought(Means):
-    """A guest: what is needed is noted, and its initramfs is made of it."""
+    """A guest: collects requirements, from which its initramfs is built."""
 
     def __init__(self) -> None:
         self.needs = Needs()

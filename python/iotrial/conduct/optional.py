@@ -1,4 +1,4 @@
-"""Workloads that a study can do without, where a program that they need is not installed: left out, with a note."""
+"""Leaves out optional workloads whose program is not installed, with a note."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from iotrial.study.model import Study
 
 
 def without_missing(study: Study) -> tuple[Study, list[str]]:
-    """The study without the workloads whose optional program is missing, and a note for each; where none would be left it
-    stays as it is, and what is missing is refused later."""
+    """Return the study without workloads whose optional program is missing, and a note for each.
+
+    If none would be left, the study stays unchanged, and what is missing is refused later.
+    """
     missing = {
         workload.name: (program, package)
         for workload in study.workloads

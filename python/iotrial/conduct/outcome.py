@@ -1,4 +1,4 @@
-"""What one run gave: from the probe's answer to responses, evidence and checks, by the words of the study."""
+"""Turns the probe's answer for one run into responses, evidence and checks, named as in the study."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from iotrial.study.work import JobContext, Work, to_take_off
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
-#: among the checks of a run that made no use of the lab's devices
+#: Key among the checks of a run that made no use of the lab's devices.
 UNUSED = "unused"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run gave. Responses in seconds, bytes or counts; ``started_ns`` on the probe's
-    monotonic clock."""
+    """Result of one run. Responses in seconds, bytes or counts; ``started_ns`` on the probe's monotonic clock."""
 
     responses: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
@@ -47,8 +46,11 @@ def outcome_of(
     declared: Collection[str],
     seen: Touched | None = None,
 ) -> Outcome:
-    """What the answer says. ``state`` is the cache state that was prepared, ``declared`` the names of the study's responses;
-    every other number is evidence. ``seen``: what the work was seen to use before."""
+    """Build the outcome from the probe's answer.
+
+    ``state`` is the cache state that was prepared. ``declared`` are the names of the study's responses; every
+    other number is evidence. ``seen``: what the work was seen to use before.
+    """
     files = subject.files
     assert files is not None
     usage = answer["usage"]
@@ -118,7 +120,9 @@ def outcome_of(
 
 
 def devices_of(subject: Subject) -> dict[str, str]:
-    """The block devices that the work of a run may reach, by what each holds: those of its place, and of places beside it."""
+    """Return the block devices that a run's work may reach, by what each holds: its place's, and those of
+    additional places.
+    """
     beside = {
         f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
     }
@@ -126,7 +130,7 @@ def devices_of(subject: Subject) -> dict[str, str]:
 
 
 def requested_of(subject: Subject) -> tuple[str, ...]:
-    """The block devices that requests are made to: an array has none of its own, its disks have."""
+    """Return the block devices that receive requests: for an array its disks, since the array itself gets none."""
     place = subject.place
     return tuple(
         device for device in counters_of(subject) if device in place.queues or device != place.device
@@ -134,8 +138,11 @@ def requested_of(subject: Subject) -> tuple[str, ...]:
 
 
 def counters_of(subject: Subject) -> tuple[str, ...]:
-    """The block devices whose counters the working probe reads around a run: all that the work may reach, and the disks of an
-    array; none where another machine has them."""
+    """Return the block devices whose counters the working probe reads around a run.
+
+    These are all devices that the work may reach, and the disks of an array; none if another machine has
+    them.
+    """
     if subject.worker is not subject.target:
         return ()
     return tuple(dict.fromkeys((*subject.place.queues, *devices_of(subject).values())))

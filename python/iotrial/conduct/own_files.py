@@ -1,6 +1,6 @@
-"""Works that make a file of their own: how large it gets, and which knobs would turn nothing about it.
+"""Works that make a file of their own: its size, and refusal of knobs that have no effect on it.
 
-A knob that has no part in the work would be a factor without effect, found equivalent at some cost.
+Such a knob would be a factor without effect, found equivalent at some cost.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from iotrial.study.model import Study
 from iotrial.study.places import DISK_LABS
 
 SIZES = (FILE_SIZE, RECORD_SIZE)
-#: what a file system keeps for itself, at most, of the disk that it is on
+#: Share of the lab's size that files can use; the file system keeps at most the rest for itself.
 SHARE_FOR_FILES = 0.8
 
 
 def largest_own_file(study: Study) -> int:
-    """Bytes of the largest file that a run makes for itself."""
+    """Return the bytes of the largest file that a run makes for itself."""
     given = [setting for setting in study.settings if setting.knob == FILE_SIZE]
     wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in given]
     return max(w.work.own_bytes(values) for w in study.workloads for values in wanted)
 
 
 def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
-    """Raises RequestError for a size that no workload has, for settings of files that a matrix does not touch, and for a file
-    that the lab cannot hold."""
+    """Raise RequestError for settings and sizes that do not fit works with a file of their own.
+
+    These are a size that no workload has, settings of files that a matrix does not touch, and a file that the
+    lab cannot hold.
+    """
     own = [workload for workload in study.workloads if workload.work.own_file]
     knobs = {setting.knob for setting in study.settings}
     if not own:

@@ -1,10 +1,10 @@
-"""A pilot: a short blind A/A of a study's own reference, to see how long a verdict will take.
+"""A pilot: a short blind A/A trial of a study's own reference, to predict how long a verdict will take.
 
-It is conducted as the trial would be: the same plan, blocks, lab, cache states, knob transitions, controls and
-analysis, in the same kind of session with the same journal. Only the values differ: whatever an arm is called, its
-knobs are turned to the reference's. So nothing of the question can be seen in it, the arms of a block are all
-copies of one treatment, and a block takes as long as one of the trial (where the other levels take as long as the
-reference: that alone a blind pilot cannot know). It is kept in memory and never stored.
+It runs like the trial would: same plan, blocks, lab, cache states, knob transitions, controls and analysis,
+in the same kind of session with the same journal. Only the values differ: in every arm, the knobs are set to
+the reference's values. So it reveals nothing about the question, the arms of a block are all copies of one
+treatment, and a block takes as long as one of the trial (if the other levels take as long as the reference,
+which a blind pilot cannot know). It is kept in memory and never stored.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ MOST_BLOCKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a pilot measured: its blocks, what making the lab took, failures.
+    """Result of a pilot: its blocks, timings and failures.
 
-    By condition: ``first_s`` are the seconds of each complete block in order, those of void blocks before it included,
-    ``block_s`` what a block takes in the long run. ``once_s`` is what the trial takes besides its blocks, from the first
-    process that it starts to the lab's end. ``ended`` says how it ended (a signal, perhaps).
+    By condition: ``first_s`` are the seconds of each complete block in order, including void blocks before
+    it; ``block_s`` is the mean time of a block in the long run. ``once_s`` is the time the trial takes in
+    addition to its blocks, from the first process it starts to the lab's end. ``ended`` says how it ended
+    (perhaps by a signal).
     """
 
     data: TrialData
@@ -52,22 +53,22 @@ class Pilot:
 
     @property
     def blocks(self) -> int:
-        """Complete blocks that count."""
+        """Number of complete blocks that count."""
         return sum(block.void is None for block in self.data.blocks)
 
     @property
     def void(self) -> int:
-        """Blocks thrown out by a rule."""
+        """Number of void blocks."""
         return len(self.data.blocks) - self.blocks
 
     @property
     def failures(self) -> int:
-        """Runs that failed."""
+        """Number of failed runs."""
         return sum(run.failure is not None for run in self.data.runs)
 
 
 def blinded(resolved: Resolved) -> Resolved:
-    """The same, with every level of every treatment factor at the reference's values."""
+    """Return a copy in which every level of every treatment factor has the reference's values."""
     turns = dict(resolved.turns)
     for factor in resolved.study.factors:
         if factor.role is Role.TREATMENT:
@@ -77,9 +78,9 @@ def blinded(resolved: Resolved) -> Resolved:
 
 
 def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: float, folder: str) -> Pilot:
-    """Conduct a pilot of about ``time_s`` seconds of measuring. Raises what a trial raises; leaves nothing behind.
+    """Run a pilot that measures for about ``time_s`` seconds. Raises what a trial raises; leaves nothing behind.
 
-    A condition has at least one block of it, where the first round comes to its end in time.
+    Every condition gets at least one block if the first round ends in time.
     """
     clock = _Clock(watcher)
     with Store.in_memory() as store:
@@ -108,7 +109,7 @@ def conduct_pilot(resolved: Resolved, plan: Plan, watcher: Watcher, *, time_s: f
 
 
 def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) -> Forecast:
-    """What the trial of this plan will need, and what its budget can resolve."""
+    """Predict what the trial of this plan will need, and what its budget can resolve."""
     spec = Spec.from_plan(plan)
     rules = replace(
         rules_of(spec, budget_s=budget_s, budget_blocks=budget_blocks),
@@ -119,7 +120,10 @@ def predict(pilot: Pilot, plan: Plan, *, budget_s: float, budget_blocks: int) ->
 
 
 def rules_of(spec: Spec, *, budget_s: float, budget_blocks: int) -> Rules:
-    """What the trial asks for. Where the design has columns for its controls, they are in every block, with many arms."""
+    """Return the trial's stopping rules.
+
+    If the design has columns for its controls, controls are in every block and use many arms.
+    """
     positive = spec.control_weights.get(ArmKind.POSITIVE, {})
     return Rules(
         margin=spec.margin,
@@ -134,7 +138,7 @@ def rules_of(spec: Spec, *, budget_s: float, budget_blocks: int) -> Rules:
 
 
 def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
-    """What the pilot has measured of one condition."""
+    """Return what the pilot measured of one condition."""
     blocks = [b for b in pilot.data.blocks if b.condition == condition.key and b.void is None]
     found: list[Comparison] = []
     for response in spec.responses_of(condition, primary=True):
@@ -162,8 +166,10 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
 
 
 def _of_stretches(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[Comparison]:
-    """Between stretches and within them, each from the contrasts that the trial will take: what a stretch has in common
-    scatters too, and is no difference of two single arms."""
+    """Compare between and within whole plots, from the same contrasts as the trial will use.
+
+    The scatter common to a whole plot counts too, and no difference of two single arms shows it.
+    """
     responses = Responses(blocks, response)
     found = []
     for whole in (True, False):
@@ -209,10 +215,10 @@ def _comparison(
 
 
 def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> list[list[float]]:
-    """The logarithms of all arms of each block but the stretched copy; blocks with a run that has none are left out.
+    """Return the logarithms of all arms of each block except the slowed copy; skip blocks in which a run has no value.
 
-    Where a design has columns for its controls, half of its arms are stretched: there the stretch is taken off the response
-    that it is put into.
+    If the design has columns for its controls, half of its arms are slowed: there the injected slowdown is
+    subtracted from the response it was injected into.
     """
     weights = spec.control_weights.get(ArmKind.POSITIVE, {}) if _in_columns(spec) else {}
     longer = {arm for arm, weight in weights.items() if weight > 0}
@@ -229,26 +235,27 @@ def copies_of(blocks: list[ObservedBlock], spec: Spec, response: Response) -> li
 
 
 def _in_columns(spec: Spec) -> bool:
-    """Whether the controls are contrasts of the treatments themselves, not arms of their own."""
+    """Return whether controls are contrasts of the treatments themselves instead of arms of their own."""
     positive = spec.control_weights.get(ArmKind.POSITIVE, {})
     own = {arm for term in spec.terms for arm in term.weights}
     return bool(positive) and set(positive) <= own
 
 
 def arms_of(weights: Mapping[str, float]) -> float:
-    """How many arms at each of two levels have a mean difference that scatters as much as this contrast."""
+    """Return the number of arms at each of two levels whose mean difference scatters as much as this contrast."""
     return 2.0 / math.fsum(weight * weight for weight in weights.values())
 
 
 def _block_seconds(
     data: TrialData, seconds: Sequence[float], arms: Mapping[bool, int]
 ) -> Mapping[str, float]:
-    """The mean time of a block of each condition in the long run: as many blocks with controls as without.
+    """Return each condition's mean block time in the long run: half the blocks with controls, half without.
 
-    ``arms``: the runs of a block with controls and without, for the kind of block that the pilot has not come to.
+    ``arms``: runs of a block with and without controls, to estimate a kind of block that the pilot has not
+    reached.
     """
     by_condition: dict[str, dict[bool, list[float]]] = {}
-    for end, taken in zip(data.ends, seconds, strict=False):  # a signal ends the last block without a word
+    for end, taken in zip(data.ends, seconds, strict=False):  # a signal ends the last block without an entry
         by_condition.setdefault(end.condition, {}).setdefault(end.controls, []).append(taken)
     found = {}
     for key, kinds in by_condition.items():
@@ -261,7 +268,7 @@ def _block_seconds(
 
 
 def _first_seconds(data: TrialData, seconds: Sequence[float]) -> Mapping[str, tuple[float, ...]]:
-    """What each complete block of a condition took, with the void ones before it."""
+    """Return the seconds of each complete block of a condition, including the void blocks before it."""
     found: dict[str, list[float]] = {}
     lost: dict[str, float] = {}
     for end, taken in zip(data.ends, seconds, strict=False):
@@ -273,9 +280,10 @@ def _first_seconds(data: TrialData, seconds: Sequence[float]) -> Mapping[str, tu
 
 
 class _Clock:
-    """A watcher that notes when each block ended, and lets another one watch.
+    """A watcher that records when each block ended and forwards to another watcher.
 
-    The conductor is told of nothing but time; what was measured is not looked at until the end.
+    Only times are recorded, and forwarded snapshots carry no effects: what was measured stays unseen until
+    the end.
     """
 
     def __init__(self, watcher: Watcher) -> None:

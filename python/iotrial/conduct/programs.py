@@ -1,6 +1,6 @@
-"""Programs that the user names by path: refused where somebody else could have put another one in their place.
+"""Checks programs that the user names by path: refused if another user could replace them.
 
-Who may write to a program, or to a folder above it, decides what the user runs.
+A user who may write to a program, or to a folder above it, decides what runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from iotrial.study.programs import PROGRAM_KNOB
 
 
 def check_programs(study: Study) -> None:
-    """Raises RequestError for a path that is no program and no folder of programs, or that others may write to; MissingTool
-    where a workload misses one of its programs there."""
+    """Check the programs that a study names.
+
+    Raises RequestError for a path that is neither a program nor a folder of programs, or that others may
+    write to; MissingTool if a workload lacks one of its programs there.
+    """
     for setting in study.settings:
         if setting.knob == PROGRAM_KNOB:
             path = registry.knob(PROGRAM_KNOB).parse(setting)
@@ -29,7 +32,7 @@ def check_programs(study: Study) -> None:
 
 
 def chosen(study: Study) -> bool:
-    """Whether the user has said where the programs are."""
+    """Return whether the user has named where the programs are."""
     return any(setting.knob == PROGRAM_KNOB for setting in study.settings)
 
 

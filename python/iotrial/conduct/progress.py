@@ -1,5 +1,4 @@
-"""What a watcher of a running trial is told: frozen snapshots, only between blocks, never of an
-incomplete one."""
+"""Progress of a running trial for its watcher: frozen snapshots, taken between blocks, never of an incomplete block."""
 
 from __future__ import annotations
 
@@ -12,8 +11,12 @@ from iotrial.analysis.model import Effect
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How a trial stands. ``effects`` are those of the last look at each condition. ``upcoming`` is the block that follows,
-    as the key of its condition and its index (None: none does); ``block_s``, how long the last block of each took."""
+    """Progress of a trial.
+
+    ``effects`` are those of the last analysis of each condition. ``upcoming`` is the next block, as the key
+    of its condition and its index (None: no block follows). ``block_s``: seconds that the last block of each
+    condition took.
+    """
 
     trial: int
     elapsed_s: float
@@ -32,11 +35,11 @@ class Watcher(Protocol):
     """Shows a trial to its user. Called between blocks only."""
 
     def update(self, snapshot: Snapshot) -> None:
-        """The trial has moved on."""
+        """Show the new progress."""
         ...
 
     def say(self, text: str) -> None:
-        """Something that happens once: the lab is being made, a note of the resolver."""
+        """Show a one-off message: the lab is being made, a note of the resolver."""
         ...
 
 
@@ -44,7 +47,7 @@ class Silent:
     """Shows nothing."""
 
     def update(self, snapshot: Snapshot) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
     def say(self, text: str) -> None:
-        """Nothing to say."""
+        """Do nothing."""

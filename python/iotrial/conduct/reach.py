@@ -1,4 +1,4 @@
-"""Whether those who work in a folder can get into it."""
+"""Checks that the users who work in a folder can enter it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from iotrial.study.server import NOBODY
 
 
 def check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None, place: Place) -> None:
-    """Whoever works in the lab must be able to enter it: root's state folder is closed to everybody else. ``owner``: whose
-    its files are.
+    """Check that every user who works in the lab can enter it: root's state folder is closed to others.
 
-    Raises LabError with the user and what to do.
+    ``owner``: owner of its files. Raises LabError with the user and a remedy.
     """
     users = [] if owner is None else [owner]
     if resolved.root and any(

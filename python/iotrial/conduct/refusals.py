@@ -1,6 +1,6 @@
-"""What is refused before anything is changed, each in words of its own: the checks of ``resolve``.
+"""The checks of ``resolve``: everything that is refused before anything is changed.
 
-All raise RequestError or a kind of it; none returns anything.
+Checks raise RequestError or a subclass and return nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from iotrial.study.schema import Problem
 from iotrial.study.trust import unmet
 from iotrial.study.work import HasPrograms, varied
 
-#: of values of a workload's keys that are tried out beforehand; the rest is met by the run
+#: Combinations of a workload's values tried in advance; others fail in the run, if they do.
 MOST_COMBINATIONS = 10_000
 
 
 def check_names(study: Study) -> None:
-    """Knobs, options, levels and file systems that do not exist, or are not on their lists."""
+    """Refuse unknown knobs, options, levels and file systems, and those not on their lists."""
     for factor in study.factors:
         where = f"{study.origin}:{factor.line}" if factor.line else study.origin
         for level in factor.levels:
@@ -69,7 +69,7 @@ def check_names(study: Study) -> None:
 
 
 def _check_log(study: Study) -> None:
-    """A log on a second device, of a file system that has none."""
+    """Refuse an external log for a file system that has none."""
     if study.log is None:
         return
     made = {s.value for s in study.settings if s.knob == "filesystem.type"}
@@ -83,7 +83,10 @@ def _check_log(study: Study) -> None:
 
 
 def _check_mkfs_options(study: Study) -> None:
-    """A letter that is harmless to one mkfs names a folder to copy, or a device, to another: none meets the wrong one."""
+    """Check each mkfs option against every file system it may be used with.
+
+    An option letter that is harmless to one mkfs may name a folder to copy, or a device, to another.
+    """
     groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
     made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
     own = [place.filesystem for place in study.places if place.filesystem is not None]
@@ -106,7 +109,7 @@ def _check_mkfs_options(study: Study) -> None:
 
 
 def check_trust(study: Study, *, trust: bool) -> None:
-    """What only a trusted study may have."""
+    """Refuse what only a trusted study may do."""
     wanted = () if trust else unmet(study)
     if wanted:
         raise RequestError(
@@ -116,7 +119,7 @@ def check_trust(study: Study, *, trust: bool) -> None:
 
 
 def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
-    """A device lab without a disk that is named, a disk that is named for another lab, or for no place of several."""
+    """Refuse a device lab without a named disk, and a named disk for another lab or for several places."""
     if len(study.places_of_runs) > 1:
         if consent is not None:
             raise RequestError(
@@ -133,7 +136,7 @@ def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
 
 
 def check_one_filesystem(study: Study) -> None:
-    """A device lab of several file systems: it holds one at a time."""
+    """Refuse a device lab of several file systems: it holds one at a time."""
     for factor in study.condition_factors:
         if len(factor.levels) > 1 and any(s.knob == "filesystem.type" for s in factor.levels[0].settings):
             raise RequestError(
@@ -145,7 +148,7 @@ def check_one_filesystem(study: Study) -> None:
 def check_requirement(
     study: Study, setting: Setting, need: Requirement, kind: str, means: Means, *, root: bool
 ) -> None:
-    """A setting that this lab cannot turn, or that wants root or a program that is missing."""
+    """Refuse a setting that this lab cannot make, or that needs root or a missing program."""
     if kind not in need.labs:
         serving = ", ".join(sorted(need.labs & _labs_that_serve(study)))
         raise RequestError(
@@ -163,14 +166,14 @@ def check_requirement(
 
 
 def check_filesystem(filesystem: str, means: Means) -> None:
-    """The file system of the lab without its mkfs."""
+    """Refuse a file system of the lab if its mkfs is missing."""
     kind = FILESYSTEMS[filesystem]
     means.module(filesystem)
     means.program(kind.mkfs[0], kind.package)
 
 
 def check_files(study: Study, means: Means) -> None:
-    """Files that cannot be brought to a level, and a program that a level needs on one of the file systems."""
+    """Refuse files that cannot be brought to a level, and a level whose program is missing for one of the file systems."""
     settings = study.settings
     sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
     made = {s.value for s in settings if s.knob == "filesystem.type"} or {study.lab.filesystem}
@@ -186,7 +189,7 @@ def check_files(study: Study, means: Means) -> None:
 
 
 def check_commands(study: Study, means: Means) -> None:
-    """A command whose program is not installed."""
+    """Refuse a command if its program is not installed."""
     programs.check_programs(study)
     for workload in study.workloads:
         work = workload.work
@@ -211,7 +214,9 @@ def check_commands(study: Study, means: Means) -> None:
 
 
 def check_work_options(study: Study) -> None:
-    """Keys of workloads that a factor varies: every workload has them, and every combination of values can work."""
+    """Check workload keys that a factor varies: every workload must have them, and every combination of values
+    must be valid.
+    """
     groups = [[level.settings for level in factor.levels] for factor in study.factors] + [[study.fixed]]
     options = [[_work_options(settings) for settings in group] for group in groups]
     varying = [group for group in options if any(group)]
@@ -236,7 +241,7 @@ def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
 
 
 def check_made_files(study: Study, lab: str) -> None:
-    """Settings of files that are not there yet when a run begins, because it makes them."""
+    """Refuse settings of files that do not exist yet when a run begins, because the run makes them."""
     treated = {
         s.knob
         for f in study.factors
@@ -262,7 +267,7 @@ def check_made_files(study: Study, lab: str) -> None:
 
 
 def _labs_that_serve(study: Study) -> frozenset[str]:
-    """The kinds of lab that have what the study's workloads and its log need."""
+    """Return the kinds of lab that have what the study's workloads and its log need."""
     labs = frozenset(LABS).intersection(*(w.work.labs() for w in study.workloads))
     if study.log is not None and study.log.disk is None and study.lab.disk is None:
         labs -= {GUEST}
@@ -270,12 +275,12 @@ def _labs_that_serve(study: Study) -> frozenset[str]:
 
 
 def gone(study: Study) -> list[str]:
-    """What a plan says of workloads whose kind is only read from trials of an earlier version."""
+    """Return notes for a plan on workloads of a removed kind, which is only read from trials of an earlier version."""
     return [f"{_gone(one)}; {one.work.gone}" for one in study.workloads if one.work.gone]
 
 
 def check_kinds(study: Study) -> None:
-    """RequestError for a study with such a workload: it can be planned and not run."""
+    """Raise RequestError for a study with a workload of a removed kind: it can be planned but not run."""
     for workload in study.workloads:
         if workload.work.gone:
             raise RequestError(_gone(workload), hint=workload.work.gone)
@@ -286,7 +291,7 @@ def _gone(workload: Workload) -> str:
 
 
 def check_labs(study: Study, lab: str) -> None:
-    """A workload that this kind of lab has not what it needs for."""
+    """Refuse a workload that needs what this kind of lab does not have."""
     for workload in study.workloads:
         labs = workload.work.labs()
         if lab not in labs:
@@ -297,7 +302,7 @@ def check_labs(study: Study, lab: str) -> None:
 
 
 def check_bundles(study: Study) -> None:
-    """A level that sets other knobs than its fellows."""
+    """Refuse a level that sets other knobs than the other levels of its factor."""
     for factor in study.factors:
         knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
         for level, mine in zip(factor.levels, knobs, strict=True):
@@ -310,8 +315,10 @@ def check_bundles(study: Study) -> None:
 
 
 def check_primary(study: Study, workload: Workload) -> None:
-    """No response into which a known slow-down can be put, so that no positive control could be. Where calls are counted
-    nothing is timed at all."""
+    """Refuse a timed workload without a response that a known slowdown can be injected into.
+
+    It could have no positive control. Workloads that only count calls are exempt: nothing in them is timed.
+    """
     own = [r for r in study.responses if r.workload == workload.name]
     if not any(r.primary for r in own):
         raise RequestError(f"workload {workload.name}: no response is primary")

@@ -1,8 +1,8 @@
-"""A rehearsal: one block of a study cut down, to see in seconds whether it can run here at all.
+"""A rehearsal: one block of a scaled-down study, to check within seconds whether it can run here at all.
 
-The lab is made, every level of every treatment is set, verified and put back, every workload that can run under the
-chosen levels of the conditions does its work, smaller than declared, and what was made is taken away: all of it as a trial
-would. What it measures means nothing, is shown to nobody and is stored nowhere.
+It makes the lab; sets, verifies and restores every level of every treatment; runs a smaller version of every
+workload that can run under the chosen condition levels; and removes what it made, all as a trial would. Its
+measurements mean nothing, and are neither shown nor stored.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
 from iotrial.workloads.served import ServedWork
 
-#: what a work has at most, by the name of its field; sizes apart
+#: Upper limits for a rehearsed work, by field name; sizes are listed separately.
 MOST: Mapping[str, float] = {
     "files": 8, "replicates": 1, "operations": 64, "ramp": 8, "time_s": 0.2, "pause_s": 0.05, "burst": 50,
     "rows": 1000, "changed": 100, "delay_s": 0.02, "clients": 2,
 }  # fmt: skip
-#: the same, where 0 stands for all that there are
+#: The same, for fields where 0 stands for "all".
 MOST_OF_ALL: Mapping[str, int] = {"count": 5}
 SIZES = ("size_bytes", "file_size_bytes", "volume_bytes")
 BLOCKS = ("block_size_bytes", "block_bytes", "record_size_bytes", "buffer_bytes")
 LEAST_SIZE = 64 << 10
 LEAST_LAB = 64 << 20
 LAB_WITH_OPTIONS = 256 << 20
-#: so much larger than its files a lab is
+#: The lab is this many times as large as its files.
 ROOM = 4
-#: a block of more is not run as a whole
+#: A block with more runs is run in part.
 MOST_ARMS = 12
 A_LONG_TIME_S = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What one workload did: under which levels of the conditions, how many runs, and what was not as it should be, with how
-    often. ``failures`` are what a trial would count as such, ``void`` what it would leave out."""
+    """Result of one workload: levels of the conditions, number of runs, and counts of problems.
+
+    ``failures`` are what a trial would count as such, ``void`` what it would leave out.
+    """
 
     workload: str
     levels: Mapping[str, str]
@@ -63,7 +65,7 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How a rehearsal went. ``notes``: what the works used besides the lab."""
+    """Result of a rehearsal. ``notes``: what the works used outside the lab."""
 
     workloads: tuple[Rehearsed, ...]
     notes: tuple[str, ...]
@@ -71,14 +73,14 @@ class Rehearsal:
 
     @property
     def failures(self) -> int:
-        """Runs that failed."""
+        """Number of failed runs."""
         return sum(sum(one.failures.values()) for one in self.workloads)
 
 
 def cut_down(study: Study) -> Study:
-    """The study with less work, and one level of each condition: those under which most of its workloads run."""
+    """Return the study with less work and one level of each condition: those under which most workloads run."""
     varied = {dict(s.options).get("option") for s in study.settings if s.knob == "work.option"}
-    # a share in pieces is a share of files of this size
+    # fragmentation is a share of the file size, so sizes must stay
     pieces = any(setting.knob == "file.fragmentation" for setting in study.settings)
     keep_sizes = pieces or bool(varied & {"block", "block_size", "volume", "size"})
     most = {name: most for name, most in MOST.items() if not (pieces and name == "files")}
@@ -94,12 +96,12 @@ def cut_down(study: Study) -> Study:
 
 
 class ShortPlan(Plan):
-    """A plan of which a large block is run in part: as many of its runs as it takes for every level to occur."""
+    """A plan that runs only part of a large block: as many of its runs as needed for every level to occur."""
 
     cut_down = True
 
     def block(self, condition: Condition, index: int) -> Block:
-        """Block ``index`` of a condition, or what is run of it."""
+        """Return block ``index`` of a condition, or the part of it that is run."""
         block = super().block(condition, index)
         if len(block.runs) <= MOST_ARMS:
             return block
@@ -113,7 +115,7 @@ class ShortPlan(Plan):
 
 
 def conduct_rehearsal(resolved: Resolved, plan: Plan, watcher: Watcher, *, folder: str) -> Rehearsal:
-    """Conduct one block of each condition. Raises what a trial raises; leaves nothing behind."""
+    """Run one block of each condition. Raises what a trial raises; leaves nothing behind."""
     with Store.in_memory() as store:
         ended = begin(
             resolved,
@@ -140,7 +142,7 @@ def _told(plan: Plan, data: TrialData) -> list[Rehearsed]:
 
 
 def _smaller(study: Study, workload: Workload, most: Mapping[str, float], *, keep_sizes: bool) -> Workload:
-    """The workload with less to do; as it is where nobody could plan it then."""
+    """Return the workload scaled down, or unchanged if the smaller one cannot be planned."""
     less = structs.replace(workload, work=_less(workload.work, most, keep_sizes=keep_sizes))
     others = tuple(less if one.name == workload.name else one for one in study.workloads)
     try:
@@ -171,8 +173,11 @@ def _less(work: Work, limits: Mapping[str, float], *, keep_sizes: bool) -> Work:
 
 
 def _smaller_lab(study: Study) -> LabSpec:
-    """As small as its files allow. Where options of mkfs are varied, they were chosen for the size that it has; where the
-    study makes a site, nobody knows how large that is."""
+    """Return a lab as small as its files allow.
+
+    Keeps the declared size if mkfs options are varied, which were chosen for it, or if the study makes a
+    site, whose size is unknown.
+    """
     makes = any(isinstance(w.work, ServedWork) and w.work.make for w in study.workloads)
     if makes or any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
@@ -198,7 +203,7 @@ def _narrowed(study: Study) -> Study:
 
 
 def _amount_of(study: Study, levels: Mapping[str, str]) -> int:
-    """What these levels set of sizes and of the works' own keys, in all: how much work they make, roughly."""
+    """Return the sum of the sizes and work keys that these levels set: a rough measure of how much work they cause."""
     total = 0.0
     for factor in study.condition_factors:
         for level in factor.levels:

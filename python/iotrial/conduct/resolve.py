@@ -1,7 +1,7 @@
-"""From a study and a machine to what can be run here: which lab, which knobs, which values.
+"""Resolves a study for this machine: which lab, which knobs, which values.
 
-Everything that can be refused is refused here, before anything is changed: unknown knobs and
-levels, missing root, missing programs, factors that this lab cannot vary.
+Everything that can be refused is refused here, before anything is changed: unknown knobs and levels, missing
+root, missing programs, factors that this lab cannot vary.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MODELLED = "in the memory of a process that answers for it as a modelled disk (F
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One knob to turn in a run: canonical ``value``, and ``values`` of all levels of its factor."""
+    """One knob to set in a run: canonical ``value``, and ``values`` of all levels of its factor."""
 
     knob: Knob
     setting: Setting
@@ -53,8 +53,8 @@ class Turn:
 class Resolved:
     """A study as it can be run here.
 
-    ``notes`` say what this lab leaves out, ``changes`` what is changed as root; ``sites`` are the places to be made;
-    ``needs``, what a guest must bring.
+    ``notes``: what this lab leaves out. ``changes``: what is changed as root. ``sites``: the places to be
+    made. ``needs``: what a guest must contain.
     """
 
     study: Study
@@ -68,7 +68,7 @@ class Resolved:
     needs: Needs | None = None
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
-        """Every knob of a run in the order of stages."""
+        """Return every knob setting of a run in the order of stages."""
         found = list(self.pinned)
         for factor, label in (*condition.levels.items(), *arm.treatment.items()):
             found.extend(self.turns[factor, label])
@@ -79,7 +79,7 @@ class Resolved:
         return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
 
     def treatment_stages(self, *, within_stretches: bool = False) -> frozenset[Stage]:
-        """Stages at which treatment factors act; ``within_stretches``: those only that vary from run to run."""
+        """Return the stages at which treatments act; ``within_stretches``: only of those that vary from run to run."""
         whole = {factor.name for factor in self.study.factors if factor.whole_plot and within_stretches}
         return frozenset(
             turn.knob.stage
@@ -90,7 +90,7 @@ class Resolved:
 
 
 def cache_turn(state: str) -> Turn:
-    """The turn that pins a workload's own cache state."""
+    """Return the setting that pins a workload's own cache state."""
     return Turn(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
 
 
@@ -104,10 +104,11 @@ def resolve(
     consent: Consent | None = None,
     located: Mapping[str, Where] | None = None,
 ) -> Resolved:
-    """Decide lab, places and knobs. ``asked`` names condition factors that the user set himself: those are never dropped;
-    ``consent``, the disk of a device lab; ``located``, where places of the study lie.
+    """Choose lab, places and knobs. Changes nothing.
 
-    Raises UnknownName, UnsupportedLevel, PrivilegeError, MissingTool or RequestError; nothing is changed.
+    ``asked`` names condition factors that the user set explicitly, which are never dropped. ``consent`` is
+    the disk of a device lab; ``located`` maps places of the study to their locations. Raises UnknownName,
+    UnsupportedLevel, PrivilegeError, MissingTool or RequestError.
     """
     refusals.check_names(study)
     refusals.check_trust(study, trust=trust)
@@ -116,7 +117,7 @@ def resolve(
     means: Means = Installed()
     missing: list[str] = []
     if kind == GUEST:
-        means, root = Brought(), True  # in there we are root, whoever we are here
+        means, root = Brought(), True  # inside the guest we are always root
     else:
         study, missing = without_missing(study)
     study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
@@ -175,7 +176,7 @@ def resolve(
             "what is said of the guest's kernel, memory and processors is of it as it was first booted"
         )
     changes = _changes(sites, every)
-    if isinstance(means, Brought):  # what is changed there is gone with it
+    if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
     return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
 
@@ -214,7 +215,7 @@ def _directory_can_serve(study: Study) -> bool:
 
 
 def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -> tuple[Study, list[str]]:
-    """Leave out levels of conditions that this lab cannot bring about, and say so."""
+    """Drop condition levels that this lab cannot set, and note it."""
     fixed: list[str] = []
     kept: list[Factor] = []
     for factor in study.factors:
@@ -271,7 +272,7 @@ def _pin(setting: Setting, kind: str) -> Turn:
 
 
 def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
-    """Access times are taken from a clock that ticks every few milliseconds: few files, read fast, hardly move it."""
+    """Access times come from a clock that ticks every few milliseconds: a few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
     few = [w.name for w in study.workloads if w.work.timed and w.work.files < FILES_FOR_ATIME]
@@ -284,13 +285,13 @@ def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
 
 
 def served_by(study: Study) -> Needs:
-    """What the two guests of a link must bring: for the link, and for every way in which files are served."""
+    """Return what the two guests of a link must contain: for the link, and for every protocol that serves files."""
     assert study.lab.link is not None
     found = needs_of(study.lab.link)
     asked = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
     for name in (asked & set(PROTOCOLS)) | {
         SHARED["protocol"]
-    }:  # by which files are made before any knob is turned
+    }:  # the protocol by which files are made before any knob is set
         found |= PROTOCOLS[name].needs
     return found
 

@@ -1,8 +1,8 @@
-"""One run: turn the knobs through their neutral values, bring the cache to its state, measure, verify.
+"""One run: set the knobs through their neutral values, bring the cache to its state, measure, verify.
 
-The same transitions in every arm, in the order of the knobs' stages. What is measured is measured
-by the probe; what is found wrong becomes a void rule (label-blind, the whole block goes) or a
-failure (counted by level), never a silent loss.
+Every arm goes through the same transitions, in the order of the knobs' stages. The probe does the measuring.
+A problem either triggers a void rule (blind to labels; the whole block is dropped) or counts as a failure (by
+level). It never silently loses data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from iotrial.study.work import varied
 
 
 class NothingPrinted(ProbeError):
-    """A program ran well and did not print what the study reads from it."""
+    """A program succeeded without printing what the study reads from its output."""
 
 
 class Runner:
@@ -47,17 +47,17 @@ class Runner:
         self._stretch = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
-        #: by place, the stretch for which its file system was made
+        #: By place: the stretch (whole plot) for which its file system was made.
         self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
         self._boots = Stage.MACHINE in stages
         self._boots_each_run = Stage.MACHINE in varied_within
-        #: the stretch for which the guest was booted
+        #: The stretch (whole plot) for which the guest was booted.
         self._stretch_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
         self._entered: list[tuple[Turn, Subject]] = []
-        #: by workload, what a run of it was seen to use
+        #: By workload: what a run of it was seen to use.
         self._seen: dict[str, Touched] = {}
         self._serving = Serving(root=session.resolved.root)
         syncs = stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE}
@@ -65,16 +65,18 @@ class Runner:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a probe to carry out anything."""
+        """Whether a probe is alive to carry out runs."""
         return self._session.alive
 
     def rehearse(self, condition: Condition, run: PlannedRun) -> None:
-        """Do a run untimed, so that programs and libraries are loaded before the first timed one. Its outcome is ignored
-        but for a failure, which the first timed run will meet and report."""
+        """Do an untimed run, so that programs and libraries are loaded before the first timed one.
+
+        Its outcome is ignored. A failure will happen again in the first timed run, which reports it.
+        """
         self.run(condition, run, block=0)
 
     def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
-        """Set, prepare, measure, verify. Raises only where the lab itself is broken."""
+        """Set, prepare, measure, verify. Raises only if the lab itself is broken."""
         try:
             return self._run(condition, run, block)
         except BaseException as error:
@@ -86,13 +88,18 @@ class Runner:
             self._leave()
 
     def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
-        """Do a run for what is counted of it alone. Raises what the lab, the target or the probe raises (NotSupported:
-        nothing of it was done), and ProbeError where the work failed or calls were lost."""
+        """Do a run only to count what it does.
+
+        Raises what the lab, the target or the probe raises (NotSupported: nothing was run), and ProbeError if
+        the work failed or calls were lost.
+        """
         answer, subject, _ = self._untimed(condition, run, block, lambda _: asked(what))
         return told(answer, what, requested_of(subject))
 
     def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, Subject, str]:
-        """Do a run to see which files it uses, and in which cache state it began. Raises as ``account`` does."""
+        """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
+        ``account`` does.
+        """
 
         def roots(subject: Subject) -> dict[str, object]:
             return {"touches": [subject.place.root, *(place.root for place in subject.beside.values())]}
@@ -103,14 +110,14 @@ class Runner:
         return Touched.of(answer, subject.files.bytes), subject, state
 
     def _check_told(self, condition: Condition, answer: dict[str, Any], subject: Subject) -> None:
-        """NothingPrinted where a program that ran well does not print what the study reads from it."""
+        """Raise NothingPrinted if a program succeeded without printing what the study reads."""
         workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
         missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
         if missing is not None:
             raise NothingPrinted(f"workload {workload.name}: {missing}")
 
     def saw(self, workload: str, touched: Touched) -> None:
-        """Hold cold runs of a workload to what it was seen to read."""
+        """Require cold runs of a workload to read what it was seen to read."""
         self._seen[workload] = touched
 
     def _untimed(
@@ -143,7 +150,7 @@ class Runner:
         return answer, subject, state
 
     def _enter(self, subject: Subject, turns: list[Turn]) -> None:
-        """Put the probe where the knobs of the work want it, for the rest of the run."""
+        """Apply the knobs of the work to the probe for the rest of the run."""
         for turn in turns:
             self._entered.append((turn, subject))
             turn.knob.enter(subject, turn.setting, turn.value)
@@ -173,7 +180,7 @@ class Runner:
             health.check(place, error.message, number=error.errno)
             if error.errno not in FULL:
                 raise
-            return Outcome(failure=error.message)  # the work of an earlier run has filled the lab
+            return Outcome(failure=error.message)  # an earlier run's work has filled the lab
         try:
             wrong = self._serving.warm(
                 subject, workload.work, state, lambda: self._asking.job(subject, workload, 0.0)
@@ -208,15 +215,18 @@ class Runner:
     # before the timed part
 
     def _boot_if_due(self, turns: tuple[Turn, ...], stretch: tuple[str, int, int] | None) -> None:
-        """A guest that is a treatment is booted for every run, or at the start of a stretch; one that is pinned or a
-        condition, where another stands."""
+        """Boot the guest if this run needs it.
+
+        If a treatment varies it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        a condition: if a different guest is running.
+        """
         wishes = {turn.knob.name: turn.value for turn in turns if turn.knob.stage is Stage.MACHINE}
         if not wishes:
             return
         wanted = MachineSpec.of(wishes)
         anew = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
         if anew or wanted != self._session.machine:
-            self._stretch_booted = None  # until it is done
+            self._stretch_booted = None  # until the boot has succeeded
             self._stretch_formatted.clear()
             self._session.revive(wanted)
             self._stretch_booted = stretch
@@ -232,25 +242,28 @@ class Runner:
         session = self._session
         subject = session.subject(place)
         if self._compares_places:
-            # whatever the run before has left on whichever place: none of them has anything to write
+            # flush whatever the previous run left on any place, so that none of them has anything to write
+            # back
             for every in session.places.values():
                 every.syncfs()
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
         for turn in by_stage[Stage.MACHINE]:
             turn.knob.verify(subject, turn.setting, turn.value)
-        # what is about to be joined anew has its settings turned after that: as it stands it may not even have them
+        # a place that is about to be reassembled gets its settings after that: until then they may not even
+        # exist
         if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
             self._turn_settings(subject, turns)
         state = self._cache_state(by_stage[Stage.CACHE])
         fresh = cache.needs_fresh_mount(state)
         treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
-        # Where a run leaves the neutral mount, the next one starts with the way back to it: so must the first of a block.
+        # A run that leaves the neutral mount makes the next one begin by returning to it. The first run of a
+        # block must do so, too.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
         by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
-            self._stretch_formatted[place.name] = None  # until it is done
+            self._stretch_formatted[place.name] = None  # until formatting has succeeded
             self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
             self._stretch_formatted[place.name] = stretch
         size = next(
@@ -275,7 +288,7 @@ class Runner:
             turn.knob.write(subject, turn.setting, turn.value)
         place.settle(always=treated, fresh=fresh)
         for other in subject.beside.values():
-            if fresh and isinstance(other, DiskPlace):  # what the work keeps there is as cold as its files
+            if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                 other.settle(always=False, fresh=True)
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
             turn.knob.verify(subject, turn.setting, turn.value)
@@ -289,7 +302,7 @@ class Runner:
 
     def _turn_settings(self, subject: Subject, turns: tuple[Turn, ...]) -> None:
         settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
-        # the scheduler first: it drags the others along
+        # the scheduler first: changing it changes the others
         settings.sort(key=lambda t: t.knob.name != "block.scheduler")
         self._turn_through_neutral(subject, settings, verify=False)
         if any(t.knob.stage is Stage.DEVICE for t in settings):
@@ -299,7 +312,7 @@ class Runner:
 
     def _turn_through_neutral(self, subject: Subject, turns: list[Turn], *, verify: bool = True) -> None:
         for turn in turns:
-            # what is the same in every arm of a block needs no common way to it
+            # a value that is the same in every arm of a block needs no neutral step
             neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
             if neutral is not None:
                 turn.knob.write(subject, turn.setting, neutral)
@@ -309,8 +322,11 @@ class Runner:
                 turn.knob.verify(subject, turn.setting, turn.value)
 
     def _format_due(self, subject: Subject, turns: list[Turn], stretch: tuple[str, int, int] | None) -> bool:
-        """Where a treatment makes the file system: for every run, or at the start of a stretch. What is pinned or a condition
-        has it made where it is another than the one that stands."""
+        """Return whether the file system must be made for this run.
+
+        If a treatment makes it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        a condition: if the current one differs.
+        """
         if self._formats:
             made_for = self._stretch_formatted.get(subject.place.name)
             return self._formats_each_run or stretch is None or stretch != made_for
@@ -327,7 +343,8 @@ class Runner:
         if place.forgets_settings:
             self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
             self._session.settings.repin(place)
-        # Where every run or stretch has a file system of its own, other conditions' files would be made for nothing.
+        # If every run or stretch gets a file system of its own, do not make files of other conditions, which
+        # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
 
     # the timed part
@@ -353,5 +370,5 @@ class Runner:
 
 
 def _as_drafted(workload: Workload, subject: Subject) -> Workload:
-    """The workload with those of its keys that knobs have set."""
+    """Return the workload with the keys that knobs have set."""
     return structs.replace(workload, work=varied(workload.work, subject.work.options))

@@ -1,7 +1,8 @@
-"""Samples within a run: processors, page cache and the lab's device over its time, by a probe beside the one that works.
+"""Samples taken during a run by a second probe: processors, page cache and the lab's device over time.
 
-The kernel's counters become shares, rates and levels, one for each interval between two samples, at the middle of it, in
-seconds since the timed part began. A run that gives fewer than four has none: it is over before anything can be seen.
+The kernel's counters become shares, rates and levels, one value per interval between two samples, placed at
+its middle, in seconds since the timed part began. A run with fewer than four intervals has no samples: it is
+too short to show anything.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ _LEVELS = {"cached_kib": "cached_bytes", "dirty_kib": "dirty_bytes", "write_back
 
 
 class Sampler:
-    """Takes samples every ``period_s`` while a run lasts."""
+    """Takes a sample every ``period_s`` seconds during a run."""
 
     def __init__(self, period_s: float) -> None:
         self.period_s = period_s
         self._probe = Probe(isolate=False)
 
     def start(self, devices: Sequence[str]) -> None:
-        """Begin, just before the run is asked for."""
+        """Start sampling, just before the run is started."""
         self._probe.call("sample_start", devices=list(devices), period_ms=round(1000 * self.period_s))
 
     def stop(self) -> dict[str, Any]:
-        """The counters at each moment since then."""
+        """Stop sampling and return the counters of each sample since ``start``."""
         return self._probe.call("sample_stop")
 
     def close(self) -> None:
-        """End the process."""
+        """End the sampling process."""
         self._probe.close()
 
 
 def series_of(
     samples: Mapping[str, Any], device: str | None, *, started_ns: int, wall_ns: int
 ) -> dict[str, list[float]] | None:
-    """By name one number for each interval of the timed part; ``at_s`` is where it lies. None for a run too short."""
+    """Return, by name, one number per interval of the timed part; ``at_s`` is its middle. None if the run is too short."""
     at_ns = samples["at_ns"]
     inside = [
         (before, after)
@@ -74,11 +75,11 @@ def series_of(
 
 
 def _shares(samples: Mapping[str, Any], inside: Sequence[tuple[int, int]]) -> dict[str, list[float]]:
-    """What the processors did, as shares of all their time in the interval."""
+    """Return processor states as shares of the total time in each interval."""
     columns = {name: samples[f"cpu_{name}_ns"] for name in _CPU}
     found: dict[str, list[float]] = {f"cpu_{name}": [] for name in _CPU}
     for before, after in inside:
-        # waiting may be counted back: it is never less than nothing
+        # iowait may go backwards: clamp at 0
         spent = {name: max(0, column[after] - column[before]) for name, column in columns.items()}
         total = max(1, sum(spent.values()))
         for name, ns in spent.items():
@@ -87,5 +88,5 @@ def _shares(samples: Mapping[str, Any], inside: Sequence[tuple[int, int]]) -> di
 
 
 def _short(number: float) -> float:
-    """Four digits are more than a sample has."""
+    """Round to four significant digits; a sample has no more."""
     return float(f"{number:.4g}")

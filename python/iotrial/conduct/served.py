@@ -1,4 +1,4 @@
-"""A run whose files another guest serves: what that one and the network did meanwhile, beside what the work itself counts."""
+"""A run on files that another guest serves: measures the server and the network as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest.link import MARKS, SERVER, WIRE
 
 _NS = 1e-9
-#: the card's counters by what they say of the link, as the server sees it
+#: The card's counters mapped to traffic on the link, as the server sees it.
 _LINK = {
     "rx_bytes": "link_to_server_bytes",
     "rx_packets": "link_to_server_packets",
@@ -22,10 +22,13 @@ _LINK = {
 
 
 def measured(place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]]) -> dict[str, Any]:
-    """The answer of the job, its devices those of the machine that serves, and ``served``: seconds of processor time there
-    (``nas_cpu``, of which ``nas_interrupts``), the share of the time that its processors were busy, bytes, packets and
-    interrupts of the link. ``job`` is given the fields by which the probe that works tells the other one when its timed part
-    begins and ends."""
+    """Return the job's answer, with the serving machine's devices and an additional key ``served``.
+
+    ``served`` holds processor seconds of the server (``nas_cpu``, of which ``nas_interrupts``), the share of
+    the time that its processors were busy in percent, and bytes, packets and interrupts of the link. ``job``
+    is called with the fields that let the working probe tell the other one when its timed part begins and
+    ends.
+    """
     devices = list(dict.fromkeys((*place.queues, *place.devices.values())))
     place.target.call("watch_start", devices=devices, cards=[WIRE], listen=f"{SERVER}:{MARKS}")
     try:

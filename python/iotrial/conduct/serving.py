@@ -1,6 +1,6 @@
-"""The server and the data of a run's own: made before the timed part, checked and undone after it, the same in every arm.
+"""Per-run servers and data: created before the timed part, checked and undone after it, the same in every arm.
 
-Most works need neither; for them nothing is done here.
+Most works need neither; for them nothing is done.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from iotrial.study import server
 from iotrial.study.server import NOBODY, Server
 from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
 
-#: the name of a study's place for what a database writes ahead
+#: Name of a study's place for a database's write-ahead log.
 LOG = "log"
 
 
 class Serving:
-    """What is running for the present run. ``root``: the probe may become any user."""
+    """The servers of the current run. ``root``: the probe may switch to any user."""
 
     def __init__(self, *, root: bool) -> None:
         self._root = root
@@ -29,14 +29,14 @@ class Serving:
         self._running: list[tuple[Target, Server]] = []
 
     def user(self) -> dict[str, int] | None:
-        """Whose programs are that root must not run: the invoking user's, or nobody's where that is root."""
+        """Return the user for programs that root must not run: the invoking user, or nobody if that is root."""
         uid, gid = invoking_user()
         if not self._root:
             return None
         return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
 
     def lab_context(self, subject: Subject) -> LabContext:
-        """Where the run is."""
+        """Return the context of the run in the lab."""
         files, place, log = subject.files, subject.place, subject.beside.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return LabContext(
@@ -53,15 +53,14 @@ class Serving:
         )
 
     def provide(self, subject: Subject, work: Work) -> None:
-        """What the work needs in the lab; before its cache is prepared."""
+        """Create what the work needs in the lab. Call before the cache is prepared."""
         if isinstance(work, HasServer) and work.listens():
             self._port = server.free_port(subject.worker)
         if isinstance(work, HasOwnData):
             work.provide(self.lab_context(subject))
 
     def start(self, subject: Subject, work: Work, state: str) -> None:
-        """Bring the cache to its state, the server up in between: what is cold is so before it starts, what is warm only
-        after. Raises LabError."""
+        """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""
         lab = self.lab_context(subject)
         if state != "warm":
             cache.prepare(subject, state)
@@ -72,7 +71,8 @@ class Serving:
                 server.start(subject.worker, wanted, lab.user)
                 self._running.append((subject.worker, wanted))
             work.begun(lab)
-            # Else what it has written while it started would be written back, and room for it be looked for, in the time.
+            # Otherwise what it wrote while starting would be written back, and space allocated for it, during
+            # the timed part.
             subject.place.syncfs()
         if state == "warm":
             cache.prepare(subject, state)
@@ -80,8 +80,10 @@ class Serving:
     def warm(
         self, subject: Subject, work: Work, state: str, job: Callable[[], Mapping[str, object]]
     ) -> str | None:
-        """Do the job as often as the work wants that before its timed one; what was wrong with its outcome. It is asked for
-        only then: most works want none."""
+        """Run the warm-up jobs that the work wants before its timed one; return a problem, if any.
+
+        ``job`` is called only if there are any: most works want none.
+        """
         for _ in range(work.warm(state) if isinstance(work, HasOwnData) else 0):
             answer = subject.worker.call(work.verb, **job())
             wrong = self.settle(subject, work, answer)
@@ -91,11 +93,11 @@ class Serving:
         return None
 
     def settle(self, subject: Subject, work: Work, answer: Mapping[str, Any]) -> str | None:
-        """Check and undo what the job did; in words what was wrong."""
+        """Check and undo what the job did; return a problem, if any."""
         return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None
 
     def stop(self) -> str | None:
-        """Stop what runs; in words which server had ended by itself."""
+        """Stop the servers; return a message if one had already ended."""
         died = None
         while self._running:
             target, running = self._running.pop()
@@ -103,12 +105,12 @@ class Serving:
         return died
 
     def abandon(self) -> None:
-        """The probe is lost, and with it what it held."""
+        """Forget the servers: the probe is lost, and they with it."""
         self._running.clear()
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, float]:
-    """What the servers used over the timed part, all of them together: seconds, bytes and counts by name."""
+    """Return what all servers used during the timed part: seconds, bytes and counts by name."""
     found: dict[str, float] = {}
     for used in answer.get("servers", {}).values():
         for name, value in used.items():

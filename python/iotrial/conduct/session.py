@@ -1,9 +1,9 @@
-"""What a trial holds while it runs: lock, journal, probe, places, file sets. Leaving it puts everything back.
+"""Resources of a running trial: lock, journal, probe, places, file sets. Closing it restores everything.
 
-Order matters. The lock comes first, then the journal is asked for leftovers, then the probe starts;
-on the way out knobs are restored through the journal while the devices still exist, then places
-close, then the probe ends. If the probe was killed, the kernel has taken mounts, devices and images
-down, and the journal is undone through a fresh probe.
+Order matters. Take the lock first, then check the journal for leftovers, then start the probe. On the way
+out, restore knobs through the journal while the devices still exist, then close the places, then end the
+probe. If the probe was killed, the kernel has removed its mounts, devices and images, and a new probe undoes
+the journal.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Session:
         self.plan = plan
         self.trial = trial
         self.journal = Journal(state / "journal")
-        #: whether the journal was found empty, or without what could harm
+        #: Whether the journal was found empty, or without harmful entries.
         self._begun = False
         self.folder = folder
         self._guest: Guests | None = None
-        #: by how much the probe's clock is ahead of ours: a guest has one of its own
+        #: By how much the probe's clock is ahead of ours: a guest has its own clock.
         self.clock_ahead_ns = 0
         self._own_folder = state / "lab"
-        #: by name: those of runs, and those beside them
+        #: By name: places of runs, and additional ones.
         self.places: dict[str, Place] = {}
         self.restored: tuple[Restored, ...] = ()
         self._lock = MachineLock()
@@ -85,16 +85,15 @@ class Session:
         self.boot_id = ""
 
     def open(self) -> None:
-        """Make everything. Whatever goes wrong on the way, what was made is taken down again before
-        the error goes on."""
+        """Open everything. On an error, take down what was made, then re-raise."""
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
             self._begun = True
-            # a user's folder is there already, or it is not the one that was meant
+            # a user's folder must already exist: if it is missing, it is not the one that was meant
             if Path(self.folder) == self._own_folder:
                 make_folder(self._own_folder)
-                self.folder = str(self._own_folder.resolve())  # the probe follows no link on the way
+                self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample looks at this machine, and the trial happens in a guest")
@@ -108,7 +107,7 @@ class Session:
         except BaseException as error:
             if isinstance(error, Stopped):
                 self.abandon_probe()
-            # what cannot be put back is told by check_restored, beside this error
+            # check_restored reports what could not be restored, together with this error
             with suppress(IotrialError):
                 self.close()
             raise
@@ -134,12 +133,15 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether there is what carries out runs: the probe, in each guest where there are any."""
+        """Whether what carries out runs is alive: the probe, or the probe in each guest."""
         return self.probe.alive and (self._guest is None or self._guest.alive)
 
     def _furnish(self) -> None:
-        """Places, settings, files; once more in a guest booted anew where it has died or hung over it: its kernel may, and
-        nothing is being measured that this could be a failure of."""
+        """Prepare places, settings and files; retry once in a rebooted guest if the guest died or hung meanwhile.
+
+        A guest's kernel may crash, and nothing is being measured yet, so the crash is not a failure of any
+        run.
+        """
         try:
             self._furnish_once()
         except ProbeError:
@@ -163,12 +165,13 @@ class Session:
 
     @property
     def revivable(self) -> bool:
-        """Whether a probe has died with its guest, which can be booted anew."""
+        """Whether a probe has died with its guest, which can be rebooted."""
         return self._guest is not None and not self.alive
 
     def again_where_it_dies(self, act: Callable[[], _Found]) -> _Found:
-        """What ``act`` gives; asked once more in a guest booted anew where it has died or hung over it. Raises what ``act``
-        raises."""
+        """Return the result of ``act``; retry once in a rebooted guest if the guest died or hung. Raises what
+        ``act`` raises.
+        """
         try:
             return act()
         except ProbeError:
@@ -179,11 +182,11 @@ class Session:
 
     @property
     def machine(self) -> MachineSpec | None:
-        """What the guest is; None where there is none."""
+        """The guest's machine; None if there is no guest."""
         return None if self._guest is None else self._guest.wanted
 
     def revive(self, machine: MachineSpec | None = None) -> None:
-        """Boot the guest anew, another one if ``machine`` says so, with everything in it as when the trial began."""
+        """Reboot the guest, as ``machine`` if given, and prepare everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
         self._boot_anew()
@@ -197,14 +200,16 @@ class Session:
         self._start_probe()
 
     def check_restored(self, error: BaseException | None = None) -> None:
-        """Raises RestoreError where something could not be put back, or the journal was not whole; ``error`` is what had
-        ended the trial before."""
+        """Raise RestoreError if something could not be restored, or the journal was damaged.
+
+        ``error`` is what had ended the trial before.
+        """
         before = f"{error}; and then " if isinstance(error, IotrialError) else ""
         problems = {r.entry.number: r.problem or "foreign value" for r in self.restored if r.kept}
         pending, damaged = self.journal.read()
         lost = self.journal.lost
         kept = [entry for entry in pending if entry.trial == self.trial]
-        # an entry that could not be taken off the disk: its change was put back
+        # an entry that could not be removed from the disk although its change was undone
         undone = {entry.number for entry in kept if entry.number in lost and entry.number not in problems}
         left = [entry for entry in kept if entry.number not in undone]
         said = []
@@ -242,10 +247,10 @@ class Session:
         self.places.clear()
 
     def close(self) -> None:
-        """Put back what the journal holds, then take the places down. Safe to call twice.
+        """Restore what the journal holds, then take the places down. Safe to call twice.
 
-        Where the probe is dead, or taking the places down fails, the kernel takes down what the probe held, and the
-        journal is undone through a fresh one; ``restored`` then says what could not be.
+        If the probe is dead, or taking the places down fails, the kernel removes what the probe held, and a
+        new probe undoes the journal; ``restored`` then lists what could not be undone.
         """
         if self.sampler is not None:
             self.sampler.close()
@@ -256,7 +261,7 @@ class Session:
             self._lock.__exit__(None, None, None)
             return
         try:
-            if self._guest is not None:  # all that was changed there is gone with it
+            if self._guest is not None:  # changes inside the guest vanish with it
                 probe.close()
                 self._guest.hang_up()
                 self._undo_through_a_fresh_probe()
@@ -288,7 +293,7 @@ class Session:
         if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
-        if not probe.close():  # it had to be killed: whether all of it has ended is for a fresh one to see
+        if not probe.close():  # it was killed: a new probe must check that all of it has ended
             self._undo_through_a_fresh_probe()
         for entry in self.journal.pending():
             if entry.knob == LabProcess.name and entry.trial == self.trial and not self._kept(entry):
@@ -303,16 +308,16 @@ class Session:
             self.restored += restore(self.journal, Target(fresh))
 
     def _restore_settings(self) -> None:
-        """Knobs that name a device are put back while that device is still the lab's own."""
+        """Restore knobs that name a device while that device is still the lab's own."""
         for entry in reversed(self.journal.pending()):
             if entry.knob not in registry.objects():
-                with suppress(TakenError):  # ``restore`` looks at it again, and says so
+                with suppress(TakenError):  # ``restore`` checks it again and reports it
                     registry.knob(entry.knob).undo(self.target, entry)
 
     # places
 
     def place_of(self, condition: Condition, arm: Arm) -> Place:
-        """The place where this arm's runs under this condition happen."""
+        """Return the place where this arm's runs under this condition happen."""
         site = next(site for site in self.resolved.sites if site.holds is Holds.RUNS)
         filesystem = site.filesystems[0]
         for turn in self.resolved.turns_of(condition, arm):
@@ -320,17 +325,17 @@ class Session:
                 site = next(one for one in self.resolved.sites if one.name == turn.value)
             elif turn.knob.name == FILESYSTEM and turn.role is Role.CONDITION:
                 filesystem = turn.value
-        # of its own where nothing chooses between several
+        # the site's own file system if nothing chooses between several
         return self.places[site.place(filesystem if filesystem in site.filesystems else site.filesystems[0])]
 
     def beside(self) -> Mapping[str, Place]:
-        """Places beside those of runs, by the study's name: for what a work keeps elsewhere."""
+        """Return the additional places, by the study's name: for what a work keeps outside the place of the runs."""
         return {
             site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
         }
 
     def make_files(self, place: Place, *, only: Condition | None = None) -> None:
-        """Create every file set that a condition of this place needs, or the one that ``only`` needs."""
+        """Create every file set that a condition of this place needs, or only the one that ``only`` needs."""
         if only is not None:
             self.files.make(place, [only])
             return
@@ -339,13 +344,13 @@ class Session:
         self.files.make(place, conditions)
 
     def verify_files(self) -> None:
-        """Raises ProbeError where a file that no workload writes to is not as it was made."""
+        """Raise ProbeError if a file that no workload writes to has changed."""
         for place in self.places.values():
             self.files.verify(place)
 
     def _open_places(self) -> None:
         if self.resolved.lab != "directory":
-            if not self.target.exists(MOUNT_FOLDER):  # else it is another journal's to take away
+            if not self.target.exists(MOUNT_FOLDER):  # otherwise another journal entry removes it
                 LabPath().make_folder(
                     self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
                 )
@@ -385,14 +390,14 @@ class Session:
         return place
 
     def _room(self, site: Site) -> int:
-        """Bytes that a folder must have free: its files; and where a command writes others, what the study gives a lab."""
+        """Return the bytes a folder must have free: its files and, if a command writes others, the lab's declared size."""
         writing = any(one.work.needs_scratch() for one in self.plan.study.workloads)
         return max(self.files.bytes_needed(), site.size_bytes if writing else 0)
 
     # settings that outlive the conductor
 
     def subject(self, place: Place, files: FileSelection | None = None) -> Subject:
-        """What knobs act on."""
+        """Return what knobs act on."""
         return Subject(
             target=self.target,
             place=place,
@@ -406,7 +411,7 @@ class Session:
         )
 
     def facts(self) -> Mapping[str, object]:
-        """The lab for the stored trial."""
+        """Return the facts of the lab for the stored trial."""
         together = [group.facts() for group in sharing(self.resolved, self.folder)]
         return {
             "kind": self.resolved.lab,

@@ -1,6 +1,6 @@
-"""Settings that outlive the conductor: journaled before the first write, tried out; what a study does not vary is pinned.
+"""Settings that outlive the conductor: journaled before the first write and tried out; unvaried ones are pinned.
 
-A change of scheduler drags other settings of the queue along; so these are written again and read back after it.
+Changing the scheduler changes other settings of the queue; these are rewritten and read back after it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from iotrial.study.model import Setting
 
 
 class Settings:
-    """The settings of one trial. ``subject_of`` gives what knobs act on, on a place."""
+    """The settings of one trial. ``subject_of`` returns what knobs act on, for a place."""
 
     def __init__(self, resolved: Resolved, subject_of: Callable[[Place], Subject]) -> None:
         self._resolved = resolved
         self._subject_of = subject_of
-        #: by name of the place
+        #: By name of the place.
         self._pins: dict[str, tuple[Turn, ...]] = {}
 
     def pinned(self) -> Mapping[str, str]:
-        """What is pinned, by name of the knob; where places differ, by that of the place too."""
+        """Return the pinned values by knob name; where places differ, by place and knob name."""
         found: dict[str, str] = {}
         for place, turns in self._pins.items():
             for turn in turns:
@@ -38,14 +38,16 @@ class Settings:
         return found
 
     def settle(self, places: Iterable[Place], beside: Iterable[Place] = ()) -> None:
-        """Journal everything that outlives the conductor, then pin what the study does not vary. ``beside``: places where no
-        run happens, so that nothing is varied there."""
+        """Journal everything that outlives the conductor, then pin what the study does not vary.
+
+        ``beside``: places where no run happens, so nothing is varied there.
+        """
         for place in beside:
             self._settle_apart(place)
         every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
         varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         taken = {t.knob.name for t in varied}
-        # The scheduler last, so that it is the first to be put back: it drags the others along.
+        # Record the scheduler last, so that it is restored first: changing it changes the others.
         for place in places:
             subject = self._subject_of(place)
             if isinstance(place, DiskPlace):
@@ -66,7 +68,7 @@ class Settings:
                     turn.knob.prepare(subject, turn.setting, turn.values)
 
     def _settle_apart(self, place: Place) -> None:
-        """Pin the queue of a device which no factor varies: of a log, of a place beside that of the runs."""
+        """Pin the queue of a device that no factor varies: a log's, or an additional place's."""
         subject = self._subject_of(place)
         settings = () if place.device is None else pinned(place, scheduler_varies=False)
         self._pins[place.name] = tuple(map(_pin, settings))
@@ -75,11 +77,11 @@ class Settings:
         self.repin(place)
 
     def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
-        """Raises KnobError for a level that the kernel does not take as it is written, before the first run."""
+        """Raise KnobError, before the first run, for a level that the kernel does not accept as written."""
         if any(turn.knob.name == BlockScheduler.name for turn in varied):
-            return  # it drags the others along: only a run has them all as they belong together
+            return  # it changes the other settings: only a run sets them all in their final combination
         if subject.place.forgets_settings:
-            return  # it is not yet made as any run will have it, and may not even have what is set
+            return  # not yet created as runs will use it; the setting may not even exist
         for turn in varied:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
@@ -88,17 +90,18 @@ class Settings:
         neutral = turn.knob.neutral(turn.setting, turn.values)
         turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
         if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
-            # Tried on the lab's own device before the first run: what the kernel lacks is told now, with what it has.
+            # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
+            # it offers.
             turn.knob.write(subject, turn.setting, turn.value)
             self._note_dragged(subject)
 
     def _note_dragged(self, subject: Subject) -> None:
-        """What a write has dragged along is ours too."""
+        """Journal the settings that a write has changed as a side effect."""
         for pin in self._pins.get(subject.place.name, ()):
             pin.knob.prepare(subject, pin.setting, ())
 
     def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
-        """Without a scheduler a queue is as long as the disk's own, with one twice that; the shorter fits both."""
+        """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
         self._note_dragged(subject)
@@ -110,7 +113,7 @@ class Settings:
         )
 
     def repin(self, place: Place) -> None:
-        """Write and verify the pinned queue settings, which a change of scheduler drags along."""
+        """Rewrite and verify the pinned queue settings, which a scheduler change alters."""
         subject = self._subject_of(place)
         pins = self._pins.get(place.name, ())
         for turn in pins:

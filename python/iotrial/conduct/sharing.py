@@ -1,6 +1,6 @@
-"""Whether places that a study compares lie on one disk: then the trial compares that disk with itself.
+"""Detects compared places that lie on one disk: then the trial would compare that disk with itself.
 
-Asked of the user's folders and disks before anything is made, so that ``plan`` can say it.
+Looks at the user's folders and disks before anything is made, so that ``plan`` can report it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from iotrial.study.model import Holds
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Places that share disks. ``compared``: runs happen at more than one of them; ``log``: the name of the log's place where
-    it is among them."""
+    """Places that share disks.
+
+    ``compared``: runs happen at more than one of them. ``log``: name of the log's place if it is among them.
+    """
 
     places: tuple[str, ...]
     disks: tuple[str, ...]
@@ -24,7 +26,7 @@ class Together:
     log: str | None
 
     def facts(self) -> dict[str, object]:
-        """For the stored trial."""
+        """Return the facts for the stored trial."""
         return {
             "places": list(self.places),
             "disks": list(self.disks),
@@ -34,7 +36,7 @@ class Together:
 
 
 def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
-    """The places that share disks. ``folder``: where those lie that the user has not located."""
+    """Return the places that share disks. ``folder`` holds the places that the user has not located."""
     names = {_name(site): site for site in resolved.sites}
     found = []
     for places, disks in shared([(name, _disks(site, folder)) for name, site in names.items()]):
@@ -45,7 +47,7 @@ def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
 
 
 def disk_kinds(resolved: Resolved, folder: str) -> dict[str, dict[str, str | None]]:
-    """By place, the disks that it lies on, each "rotating", "solid-state" or None where the kernel does not say."""
+    """Return the disks under each place, each "rotating", "solid-state" or None if the kernel does not say."""
     found = {_name(site): sorted(_disks(site, folder)) for site in resolved.sites}
     return {place: {disk: kind_of_disk(disk) for disk in disks} for place, disks in found.items() if disks}
 
@@ -55,7 +57,7 @@ def _name(site: Site) -> str:
 
 
 def _disks(site: Site, folder: str) -> frozenset[str]:
-    if site.disk is not None:  # in memory
+    if site.disk is not None:  # simulated in memory
         return frozenset()
     consent = site.where.consent
     if consent is None:

@@ -1,10 +1,11 @@
-"""SIGINT, SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\): an end at any instant, with the status 128 + signal and without a trace.
+"""SIGINT, SIGTERM, SIGHUP and SIGQUIT (Ctrl-\\): end cleanly at any time, with exit status 128 + signal.
 
-Three ways, by what is at stake. Outside a trial nothing is: the process ends at once. In a trial a signal is
-noted, and raised where the conductor waits for the probe or asks: never in the middle of a note in the journal.
-While a report is written the first signal waits for it and the second does not.
+There are three ways, depending on what is at stake. Outside a trial the process ends at once. In a trial a
+signal is recorded, and raised where the conductor waits for the probe or checks for it: never in the middle
+of a journal write. While a report is written, the first signal waits for it to finish and the second does
+not.
 
-A signal that was ignored when the program was started (nohup, a shell's background jobs) stays ignored.
+A signal that was ignored when the program started (nohup, a shell's background jobs) stays ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Stopped(BaseException):
-    """A signal asked the conductor to stop. Not an Exception, so that no handler of errors swallows it."""
+    """A signal stopped the conductor. Not an Exception, so that no error handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -25,17 +26,17 @@ class Stopped(BaseException):
 
 
 def end_at_once() -> None:
-    """From here on a signal ends the process where it stands: for all that changes nothing, imports included."""
+    """Make signals end the process at once: for everything that changes nothing, imports included."""
     _install(_end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    # Not an exception: raised in a finaliser or in the import machinery it would be printed, and lost.
+    # Not an exception: raised in a finaliser or in the import machinery, it would be printed and lost.
     os._exit(128 + number)
 
 
 def _install(handler: object) -> dict[int, object]:
-    """Handlers as they were, of those signals that are not ignored."""
+    """Install a handler for the signals that are not ignored; return their previous handlers."""
     before: dict[int, object] = {}
     for number in NUMBERS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -44,7 +45,7 @@ def _install(handler: object) -> dict[int, object]:
 
 
 class _Handlers:
-    """Handlers for the time of a ``with``."""
+    """Installs handlers for the duration of a ``with`` block."""
 
     def __init__(self) -> None:
         self.pending: int | None = None
@@ -64,7 +65,7 @@ class _Handlers:
 
 
 class Held(_Handlers):
-    """While entered, a first signal is noted in ``pending``; a second ends the process at once."""
+    """While entered, the first signal is recorded in ``pending``; the second ends the process at once."""
 
     def __enter__(self) -> Held:  # type: ignore[override]
         super().__enter__()
@@ -77,8 +78,9 @@ class Held(_Handlers):
 
 
 class StopSignals(_Handlers):
-    """While entered, a signal raises Stopped at ``check``, and inside ``interruptible`` while the probe is
-    waited for (``waiting``)."""
+    """While entered, a signal raises Stopped at ``check``, and inside ``interruptible`` during a wait for the
+    probe (``waiting``).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,16 +98,16 @@ class StopSignals(_Handlers):
             raise Stopped(number)
 
     def check(self) -> None:
-        """Raises Stopped if a signal has come."""
+        """Raise Stopped if a signal has arrived."""
         if self.pending is not None:
             raise Stopped(self.pending)
 
     def interruptible(self) -> _Interruptible:
-        """For work that may be abandoned whenever it waits for the probe."""
+        """Return a context manager for work that may be abandoned whenever it waits for the probe."""
         return _Interruptible(self)
 
     def waiting(self) -> _Waiting:
-        """Entered by the probe's client around each wait for an answer."""
+        """Return a context manager that the probe's client enters around each wait for an answer."""
         return _Waiting(self)
 
     def arm(self, armed: bool) -> None:
@@ -117,8 +119,8 @@ class StopSignals(_Handlers):
     def wait(self, waits: bool) -> None:
         """Used by ``waiting``."""
         self._waiting = waits
-        if waits and self._interruptible and self.pending is not None:  # it came just before
-            # Once: what is put back because of it waits for a probe, too.
+        if waits and self._interruptible and self.pending is not None:  # it arrived just before
+            # Raise only once: the restore that follows waits for a probe, too.
             self._interruptible = self._waiting = False
             raise Stopped(self.pending)
 

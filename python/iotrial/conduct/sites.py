@@ -1,7 +1,7 @@
-"""The places of a trial as they will be made: what the study declares, and where the user says that each of them lies.
+"""The places of a trial before they are made: what the study declares, and where the user locates each of them.
 
-A study without places has one, which is called like what is made on it. A condition of several file systems has a place for
-each of them, so that none is made anew from block to block.
+A study without places has one, named after what is made on it. A condition over several file systems has a
+place for each of them, so that none is reformatted from block to block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the user says that a place lies: in a folder, or on a disk that he has given up; neither: the default folder."""
+    """Where the user locates a place: in a folder, or on a disk given up for it. Neither: in the default folder."""
 
     folder: str | None = None
     consent: Consent | None = None
@@ -33,8 +33,11 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place to be made. ``name`` is the study's (empty where it declares none), ``kind`` that of the lab, or log;
-    ``filesystems``: those between which conditions choose, each on an image of its own."""
+    """One place to be made.
+
+    ``name`` is the study's (empty if it declares none). ``kind`` is that of the lab, or log. ``filesystems``:
+    the file systems that conditions choose between, each on an image of its own.
+    """
 
     name: str
     holds: Holds
@@ -44,11 +47,11 @@ class Site:
     where: Where
     text: str = ""
     disk: DiskSpec | None = None
-    #: of how many disks it consists, joined to an array where there are several
+    #: Number of disks; more than one form an array.
     disks: int = 1
 
     def place(self, filesystem: str) -> str:
-        """The name of the place for one of its file systems."""
+        """Return the name of the place for one of its file systems."""
         if not self.name:
             return "folder" if self.kind == "directory" else filesystem
         return f"{self.name}.{filesystem}" if len(self.filesystems) > 1 else self.name
@@ -57,10 +60,10 @@ class Site:
 def sites_of(
     study: Study, lab: str, located: Mapping[str, Where], consent: Consent | None
 ) -> tuple[Site, ...]:
-    """Every place of a study in a kind of lab: those of runs, those beside them, the log's. ``consent``: the disk of a study
-    that declares no place.
+    """Return every place of a study in a kind of lab: those of runs, the additional ones, the log's.
 
-    Raises RequestError or UnknownName for one that is located and not there, or is another thing than the study wants.
+    ``consent``: the disk for a study that declares no places. Raises RequestError or UnknownName for a
+    located place that does not exist or does not match what the study declares.
     """
     specs = (*study.places_of_runs, *study.places_beside)
     known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
@@ -73,7 +76,7 @@ def sites_of(
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
         specs = (PlaceSpec(""), *specs)
-    # a disk for the whole lab is that of its only place
+    # a disk given for the whole lab belongs to its only place
     alone = specs[0].name if len(study.places_of_runs) < 2 else None
     found = [_site(study, spec, lab, located.get(spec.name, Where(None, consent if spec.name == alone else None)))
              for spec in specs]  # fmt: skip
@@ -93,18 +96,18 @@ def sites_of(
 
 
 def lab_of(sites: Sequence[Site], lab: str) -> str:
-    """The kind of lab that all of these are: images and disks together are called an image lab."""
+    """Return the kind of lab of these places together: images mixed with disks count as an image lab."""
     kinds = {site.kind for site in sites if site.holds is Holds.RUNS}
     return lab if lab in ("directory", GUEST) else "device" if kinds == {"device"} else "image"
 
 
 def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
-    """How much of a disk the study's device lab takes, its mark not counted: enough for every file system that it makes."""
+    """Return the bytes of a disk that a device lab takes, without its mark: enough for every file system made on it."""
     return whole_blocks(_enough(study, study.factors, spec))
 
 
 def image_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
-    """The size of an image: enough for every file system that is made in it. A condition's has an image of its own."""
+    """Return the size of an image: enough for every file system made in it. A condition's has an image of its own."""
     return whole_blocks(_enough(study, study.treatment_factors, spec))
 
 
@@ -119,7 +122,7 @@ def _enough(study: Study, factors: Sequence[Factor], spec: PlaceSpec | None) -> 
 
 def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     label = f"place {spec.name}" if spec.name else "the lab"
-    # a place beside that of the runs may lie anywhere
+    # an additional place may lie anywhere
     otherwise = "image" if lab == "device" and spec.holds is Holds.FILES else lab
     kind = "device" if where.consent is not None else otherwise
     if (lab == "directory") != (kind == "directory"):
@@ -144,7 +147,7 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
             f"{label}: {disks} disks make an array, which only a guest lab has", hint="use --lab guest"
         )
     if kind == GUEST and disk is not None and disks == 1:
-        kind = "image"  # a modelled disk is the probe's own, in the guest's memory, and none of QEMU's
+        kind = "image"  # a simulated disk belongs to the probe, in the guest's memory, not to QEMU
     return Site(
         spec.name,
         spec.holds,
@@ -159,7 +162,7 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
 
 
 def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
-    """The model of a place's disk; none of one that the user has located, for that is the disk that he means."""
+    """Return the disk model of a place; None if the user has located it, which means that very disk."""
     return (spec.disk or study.lab.disk) if where == Where() else None
 
 
@@ -181,7 +184,7 @@ def _log(study: Study, spec: PlaceSpec, lab: str, where: Where, lab_bytes: int) 
 
 
 def _filesystems(study: Study) -> tuple[str, ...]:
-    """Those between which conditions choose."""
+    """Return the file systems that conditions choose between."""
     settings = (s for f in study.condition_factors for level in f.levels for s in level.settings)
     return tuple(dict.fromkeys(s.value for s in settings if s.knob == FILESYSTEM))
 

@@ -1,4 +1,4 @@
-"""How a trial is begun, resumed and ended: header, session, conductor, final state."""
+"""Starts, resumes and ends a trial: header, session, conductor, final state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _GUEST = "a guest (kernel and tools are fetched where they are not there yet), i
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a trial ended; ``signal`` where one ended it."""
+    """How a trial ended; ``signal`` is set if a signal ended it."""
 
     trial: StoredTrial
     state: TrialState
@@ -63,8 +63,10 @@ class Ended:
 
 
 def default_folder(resolved: Resolved, on: str | None) -> str:
-    """Where images or lab folders go that the user has not located: as named, else the state folder. Raises RequestError for
-    a folder, be it this or a place's own, that cannot be used."""
+    """Return the folder for images or lab folders that the user has not located: ``on``, else one in the state folder.
+
+    Raises RequestError for an unusable folder, whether this one or one that a place names.
+    """
     owners = {0, os.geteuid(), invoking_user()[0]} if resolved.root else None
     for site in resolved.sites:
         if site.where.folder is not None:
@@ -84,7 +86,7 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
 
 
 def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int] | None) -> str:
-    """The folder without links. Root works in none that others could swap for another one."""
+    """Return the folder with symbolic links resolved. Root refuses a folder that other users could replace."""
     try:
         found = settled(folder, option, owners)
     except OSError as error:
@@ -99,7 +101,7 @@ def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int]
 
 
 def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
-    """The plan of a resolved study, with a fresh seed unless the user chose one (32 hexadecimal digits)."""
+    """Return the plan of a resolved study, with a new seed unless the user chose one (32 hexadecimal digits)."""
     return Plan(resolved.study, seed or new_seed(), controls=controls, controls_first=CONTROLS_FIRST)
 
 
@@ -168,12 +170,14 @@ def resume(
     *,
     further: Continuation | None = None,
 ) -> Ended:
-    """Go on with a stored trial: same plan, same seed; its unfinished block is completed first. ``further``: it had ended,
-    and is continued to these limits, on the machine and in the lab of its first blocks. Raises RequestError where those have
-    changed."""
+    """Resume a stored trial with the same plan and seed; its unfinished block is completed first.
+
+    ``further``: the trial had ended and is continued to these limits, on the machine and in the lab of its
+    first blocks. Raises RequestError if either has changed.
+    """
     trial = data.trial
     named = str(trial.header.options.get("folder", state_folder() / "lab"))
-    # the same folder as then, or none: on a disk that is not mounted now another one would be measured
+    # the same folder as before, or none: if its disk is not mounted now, the folder is on another disk
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
     check_kinds(resolved.study)
     with StopSignals() as signals:
@@ -196,7 +200,7 @@ def resume(
         return _conduct(session, plan, store, trial, limits, watcher, signals, data)
 
 
-#: facts of a machine and of a place without which blocks of two dates are not of the same trial
+#: Facts of a machine and of a place that must match for blocks of two dates to belong to one trial.
 _OF_MACHINE = ("kernel", "processor", "processors", "system", "virtual")
 _OF_PLACE = (
     "kind",
@@ -213,7 +217,7 @@ _OF_PLACE = (
 
 
 def _check_unchanged(trial: StoredTrial, session: Session) -> None:
-    """RequestError where the machine or the lab is not that of the trial's first blocks."""
+    """Raise RequestError if the machine or the lab differs from that of the trial's first blocks."""
     now = session.again_where_it_dies(lambda: host.facts(session.target))
     changed = [
         (name, trial.header.host.get(name), now.get(name))
@@ -246,14 +250,14 @@ def _check_unchanged(trial: StoredTrial, session: Session) -> None:
 
 
 def _sample_s(options: Mapping[str, object]) -> float | None:
-    """How often samples are taken within a run, where the user asked for it."""
+    """Return the sampling period within a run in seconds; None if the user did not ask for sampling."""
     period_s = options.get("sample_s")
     return float(period_s) if isinstance(period_s, int | float) else None
 
 
 @contextmanager
 def _opened(session: Session, signals: StopSignals) -> Iterator[None]:
-    """Opens a session. Where that fails, or what is done inside to make the trial known, it is closed again."""
+    """Open a session; close it again if opening it, or creating the trial inside, fails."""
     try:
         with signals.interruptible():
             session.open()
@@ -265,16 +269,17 @@ def _opened(session: Session, signals: StopSignals) -> Iterator[None]:
 
 
 def look_at_disks(resolved: Resolved) -> tuple[dict[str, object], ...]:
-    """What a run would be made on where places are disks: claimed, looked at as a run would, and given up again. Nothing is
-    written. Raises what the guard raises.
+    """Claim the disks that a run would use, check them as a run would, and release them.
+
+    Nothing is written. Returns facts of each disk. Raises what the guard raises.
     """
     disks = [(site, site.where.consent) for site in resolved.sites if site.where.consent is not None]
     if not disks:
         return ()
     found: list[dict[str, object]] = []
     with MachineLock(), Probe(isolate=False) as probe:
-        refuse_leftovers(Journal(state_folder() / "journal"))  # of a trial on this very disk, perhaps
-        for site, consent in disks:  # all are claimed until the probe ends: two places are two disks
+        refuse_leftovers(Journal(state_folder() / "journal"))  # perhaps of a trial on this very disk
+        for site, consent in disks:  # keep all claims until the probe ends: two places must be two disks
             disk = claim(Target(probe), consent, site.size_bytes)
             found.append(
                 {
@@ -292,7 +297,7 @@ def look_at_disks(resolved: Resolved) -> tuple[dict[str, object], ...]:
 
 
 def _place_options(resolved: Resolved) -> dict[str, object]:
-    """What ``consent_of`` and ``located_of`` read."""
+    """Return the options that ``consent_of`` and ``located_of`` read."""
     found: dict[str, object] = {}
     places: dict[str, object] = {}
     for site in resolved.sites:
@@ -310,12 +315,12 @@ def _place_options(resolved: Resolved) -> dict[str, object]:
 
 
 def consent_of(header: TrialHeader) -> Consent | None:
-    """The disk to which the user consented when the trial was begun; it is found by its name, not by its path then."""
+    """Return the disk that the user consented to when the trial began; it is found by its name, not by its path then."""
     return _consent(header.options)
 
 
 def located_of(header: TrialHeader) -> Mapping[str, Where]:
-    """Where places were when the trial was begun; disks by their names."""
+    """Return where places were when the trial began; disks by their names."""
     places = header.options.get("places")
     return {
         str(name): Where(None if "folder" not in given else str(given["folder"]), _consent(given))
@@ -352,7 +357,7 @@ def _conduct(
         signal = stopped.number
         session.abandon_probe()
         state = TrialState.INTERRUPTED
-    except BrokenPipeError:  # nobody reads any more what the watcher says: as if SIGPIPE had come
+    except BrokenPipeError:  # the watcher's output was closed: treat it as SIGPIPE
         signal = SIGPIPE
         state = TrialState.INTERRUPTED
     except BaseException as error:
@@ -360,7 +365,7 @@ def _conduct(
     try:
         session.close()
     except Exception as error:
-        # a lab that has failed is seldom taken down well: the first word is the cause
+        # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error
     if failed is None:
         try:
@@ -380,9 +385,9 @@ def _conduct(
 
 @contextmanager
 def told_beside(first: BaseException) -> Iterator[None]:
-    """Lets the error that is under way be told with a second one that happens while it is dealt with.
+    """Report a second error, raised while an error is being handled, together with the first.
 
-    What could not be put back outweighs what could not be stored: a RestoreError gives the exit status.
+    Failing to restore settings outweighs failing to store: a RestoreError determines the exit status.
     """
     try:
         yield

@@ -1,7 +1,8 @@
-"""Whether a work uses what the knobs of its study turn: the files of the lab, and its device.
+"""Checks that a work uses what the knobs of its study change: the lab's files and the lab's device.
 
-Programs of a study's choosing may work on any file. Which ones they use is looked at once before the first timed run, with
-every system call of theirs traced; how much of a run's I/O went to other devices, in every run, by the kernel's counters.
+The programs of a study may work on any file. The files they use are found once, before the first timed run,
+by tracing all of their system calls. How much of a run's I/O went to other devices is found in every run,
+from the kernel's counters.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from iotrial.lab.knob import Subject
 from iotrial.study.model import Role
 from iotrial.units import format_bytes
 
-#: of the data that the traced run read from the lab's files, the share that a cold run gets from the device at least: file
-#: systems may compress it
+#: A cold run must read at least this share of the data that the traced run read from the lab's files: file
+#: systems may compress it.
 LEAST_SHARE = 0.1
-#: less I/O elsewhere than this is what any program does; of more, this share is noted
+#: Any program does I/O elsewhere up to LEAST_ELSEWHERE. More is noted if its share is at least NOTED_SHARE.
 LEAST_ELSEWHERE = 64 << 10
 NOTED_SHARE = 0.5
-#: a smaller share of the bytes that a run moved is negligible
+#: A smaller share of the bytes that a run moved is negligible.
 NEGLIGIBLE = 0.01
-#: what a look at a name reads: a block of a folder or of a table of inodes
+#: Bytes read to look up a name: one block of a directory or of an inode table.
 BLOCK_BYTES = 4096
 MOST_PATHS = 5
 NOT_USED = "the work did not use the device under test"
@@ -34,9 +35,12 @@ NOT_USED = "the work did not use the device under test"
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What one traced run used. ``read``: data of the lab's files that it read, each byte once, without what it had
-    written itself, of a selection of ``of_bytes``; ``outside`` are the files elsewhere with most bytes, those of the system
-    last. ``sure``: nothing can have been missed."""
+    """Files used by one traced run.
+
+    ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
+    itself, of a selection of ``of_bytes`` bytes. ``outside``: the files outside the lab with most bytes,
+    system files last. ``sure``: nothing can have been missed.
+    """
 
     sure: bool
     files: int
@@ -49,7 +53,7 @@ class Touched:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], of_bytes: int) -> Touched | None:
-        """What the probe's answer says; None where it was not asked."""
+        """Return the files named in the probe's answer; None if the probe did not trace them."""
         found = answer.get("touched")
         if found is None:
             return None
@@ -65,22 +69,23 @@ class Touched:
         )
 
     def least_read(self, of_bytes: int) -> int:
-        """Bytes that a cold run on a selection of ``of_bytes`` reads from the device at least."""
+        """Return the least number of bytes that a cold run on a selection of ``of_bytes`` reads from the device."""
         scale = of_bytes / self.of_bytes if self.of_bytes else 1.0
         return int(self.read * scale * LEAST_SHARE)
 
     @property
     def share_outside(self) -> float:
-        """Of the bytes that it moved, the share that was not the lab's."""
+        """Share of the bytes that it moved outside the lab."""
         moved = self.bytes + self.outside_bytes
         return self.outside_bytes / moved if moved else 0.0
 
     def is_enough(self, *, cut_down: bool) -> bool:
-        """Whether it used the lab enough for its time to say something about the lab.
+        """Return whether it used the lab enough for its time to say something about the lab.
 
-        Looking at a name counts as one block. A work that moves no data of the lab is compared with all that it moved
-        elsewhere. One that does is compared with what it read there by calls: a mapping is counted whole, even if a
-        program uses little of it. In a rehearsal (``cut_down``) the lab's files are too small for this second comparison.
+        Looking up a name counts as one block. A work that moves no data of the lab is compared with
+        everything that it moved elsewhere. A work that does is compared only with what it read elsewhere by
+        read calls: a mapping is counted in full, even if a program uses little of it. In a rehearsal
+        (``cut_down``) the lab's files are too small for this second comparison.
         """
         if not self.files:
             return False
@@ -92,24 +97,26 @@ class Touched:
 
 
 def in_the_lab(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """The turns of factors that act on the lab alone: a work elsewhere does not meet them."""
+    """Return the settings of factors that act on the lab only: a work outside the lab is not affected by them."""
     return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
 
 
 def turns_device(turns: Iterable[Turn]) -> bool:
-    """Whether a treatment turns the lab's device."""
+    """Return whether a treatment changes the lab's device."""
     return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in turns)
 
 
 def needs_lab(turns: Iterable[Turn], state: str) -> bool:
-    """Whether a work has to use the lab's files: for what is turned, or because they are made cold."""
+    """Return whether a work has to use the lab's files: because factors change the lab, or because its files are
+    made cold.
+    """
     return bool(in_the_lab(turns)) or state.startswith("cold")
 
 
 def refusal(
     workload: str, touched: Touched, turns: Iterable[Turn], subject: Subject, state: str
 ) -> RequestError:
-    """The error for a work that uses nothing of the lab, or next to nothing."""
+    """Return the error for a work that uses little or nothing of the lab."""
     place = subject.place
     turned = {
         f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
@@ -130,7 +137,7 @@ def refusal(
 
 
 def unseen_note(workload: str) -> str:
-    """In words that a work may have used other files than were seen."""
+    """Return the note for a work that may have used files that the trace did not see."""
     return (
         f"{workload}: the files that it uses were seen only in part (io_uring, libaio, a 32-bit program or too many system "
         "calls), and what was seen is hardly the lab's: whether it uses what the study turns is not known"
@@ -138,7 +145,7 @@ def unseen_note(workload: str) -> str:
 
 
 def outside_note(workload: str, touched: Touched) -> str | None:
-    """In words how much of what it read and wrote was not the lab's; None where that is little."""
+    """Return the note on how much of its I/O was outside the lab; None if that is little."""
     if touched.outside_bytes < LEAST_ELSEWHERE or touched.share_outside < NOTED_SHARE:
         return None
     share = f"{100 * touched.share_outside:.0f} %" if touched.share_outside < 0.995 else "over 99 %"
@@ -152,8 +159,10 @@ def outside_note(workload: str, touched: Touched) -> str | None:
 def elsewhere_bytes(
     evidence: Mapping[str, float], answer: Mapping[str, Any], devices: Iterable[str]
 ) -> float | None:
-    """Bytes that the work had read from, or left to be written to, devices that are not the lab's. None where the kernel or
-    the lab does not tell."""
+    """Return the bytes that the work caused to be read from, or written to, devices other than the lab's.
+
+    None if the kernel or the lab does not report them.
+    """
     devices = list(devices)
     during, synced = (summed(answer.get(key), devices) for key in ("devices", "devices_after_sync"))
     if not during or "work_fetched_bytes" not in evidence:
@@ -166,10 +175,11 @@ def elsewhere_bytes(
 
 
 def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: float | None, state: str) -> bool:
-    """Whether a run made no use of the lab's devices worth the name, though it was cold or had I/O elsewhere.
+    """Return whether a run hardly used the lab's devices although it was cold or did I/O elsewhere.
 
-    A cold run reads at least the blocks of the lab's folders, so that there were requests says little. Only where the whole
-    machine was cold (cold-system) are bytes from elsewhere no sign: programs are read from there.
+    A cold run reads at least the blocks of the lab's directories, so having made requests proves little. With
+    cold-system, bytes from elsewhere prove nothing: programs are read from there, since the whole machine was
+    cold.
     """
     if elsewhere is None:
         return False
@@ -183,6 +193,6 @@ def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: floa
 
 
 def had_request(evidence: Mapping[str, float]) -> bool:
-    """Whether the lab's device had a request while a run was timed; so too where nobody counted."""
+    """Return whether the lab's device had a request during the timed part; True also if nothing was counted."""
     counts = [n for name, n in evidence.items() if name.startswith("device_") and name.endswith("_ios")]
     return not counts or any(counts)

@@ -1,7 +1,7 @@
 """The conductor: rounds of blocks until every condition is decided or the budget is spent.
 
-Decisions are made between complete blocks only. A begun block is finished, by ``resume`` if need be
-(and marked ``gap``). Every finished run is in the store before the next one starts.
+Decisions are made between complete blocks only. A block that has begun is finished, if necessary by
+``resume`` (and marked ``gap``). Every finished run is stored before the next one starts.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ from iotrial.store.records import washed_in
 FAILURES_TO_DROP = 3
 WASH_IN_FAILED = "wash_in_failed"
 READ_BACKS_TO_FAIL = 3
-VOIDS_TO_DROP = 20  # with not one complete block between them
+VOIDS_TO_DROP = 20  # without one complete block in between
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts
-    may stop it."""
+    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts may stop it."""
 
     time_s: float
     blocks: int
@@ -60,7 +59,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Line:
-    """How one condition stands."""
+    """Progress of one condition."""
 
     condition: Condition
     blocks: list[ObservedBlock]
@@ -73,7 +72,7 @@ class _Line:
 
     @property
     def dropped(self) -> bool:
-        """Whether it fails too often, or never comes to a block that counts."""
+        """Whether it fails too often, or never completes a block that counts."""
         return self.failures >= FAILURES_TO_DROP or (self.void >= VOIDS_TO_DROP and not self.complete)
 
     @property
@@ -85,21 +84,24 @@ class _Line:
         return sum(block.void is None for block in self.blocks)
 
     def look(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
-        """Ask what the blocks say, once there is one that counts; ``every``: those of all conditions."""
+        """Analyse the blocks once one counts; ``every``: those of all conditions."""
         if self.complete:
             self.state = analyse_condition(spec, self.condition.key, self.blocks, every)
             self.last_look = self.complete
 
     @property
     def washes_in(self) -> bool:
-        """Whether the next block has a neutral run before each measured one: from the block on after which runs were found
-        to depend on the run before. A function of the stored blocks, so a resumed trial goes on as it would have."""
+        """Whether the next block has a neutral run before each measured one (wash-in).
+
+        Starts with the block after runs were found to depend on the previous run. Depends only on the stored
+        blocks, so a resumed trial continues as it would have.
+        """
         found = self.state is not None and self.state.carried_over
         return found or any(block.wash_in for block in self.blocks)
 
 
 def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
-    """How the conditions stood when an earlier attempt stopped."""
+    """Return the progress of the conditions when an earlier attempt stopped."""
     lines = {c.key: _Line(c, []) for c in plan.conditions}
     for block in earlier.blocks:
         line = lines[block.condition]
@@ -115,7 +117,7 @@ def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
 
 
 def is_decided(plan: Plan, spec: Spec, earlier: TrialData) -> bool:
-    """Whether no condition of a stored trial needs another block."""
+    """Return whether no condition of a stored trial needs another block."""
     return all(line.decided for line in _lines_of(plan, spec, earlier).values())
 
 
@@ -149,8 +151,8 @@ class Conductor:
         self._round = 0
         self._read_backs = 0
         self._unfinished: dict[str, list[RunRecord]] = {}
-        #: by condition, how many runs there were, how many of them made no use of the device, and how many had a request
-        #: to it while they were timed
+        #: By condition: number of runs, of runs that made no use of the device, of runs with a request to it
+        #: during the timed part.
         self._use: dict[str, list[int]] = {}
         self._done_in_round: set[str] = set()
         if earlier is not None:
@@ -158,7 +160,7 @@ class Conductor:
         self._began_ns = 0
 
     def _take_up(self, earlier: TrialData) -> None:
-        """Go on where an earlier attempt stopped."""
+        """Continue where an earlier attempt stopped."""
         ended = {(end.condition, end.block) for end in earlier.ends}
         self._lines = _lines_of(self._plan, self._spec, earlier)
         for run in earlier.runs:
@@ -167,17 +169,17 @@ class Conductor:
                 self._unfinished.setdefault(run.condition, []).append(run)
         self._round = max((end.round for end in earlier.ends), default=0)
         self._done_in_round = {end.condition for end in earlier.ends if end.round == self._round}
-        # Not the time of day, which may have been set in between: the seconds since the trial began, which every
-        # run has from a clock that nobody can set.
+        # Not the time of day, which may have been set in between: each run stores the seconds since the trial
+        # began, from a clock that cannot be set.
         self._elapsed_before = max((run.started_s for run in earlier.runs), default=0.0)
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of measuring, those of earlier attempts included."""
+        """Seconds of measuring, including earlier attempts."""
         return self._elapsed_before + (time.monotonic_ns() - self._began_ns) / 1e9
 
     def run(self) -> TrialState:
-        """Measure until decided or spent. Raises LabError where the lab breaks, Stopped on a signal."""
+        """Measure until decided or the budget is spent. Raises LabError if the lab breaks, Stopped on a signal."""
         self._rehearse()
         self._began_ns = time.monotonic_ns()
         while True:
@@ -199,14 +201,17 @@ class Conductor:
             self._done_in_round.clear()
 
     def _rest_of_round(self, waiting: Sequence[Condition]) -> list[Condition]:
-        """What is left of this round, in the order that was drawn for all that it began with: a resumed round goes on as it
-        would have, though some of its conditions may have spent their blocks meanwhile."""
+        """Return the rest of this round, in the order drawn for all conditions that it began with.
+
+        So a resumed round continues as it would have, even if some of its conditions have used up their
+        blocks meanwhile.
+        """
         keys = {condition.key for condition in waiting} | self._done_in_round
         began = [line.condition for key, line in self._lines.items() if key in keys]
         return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
 
     def _goes_on(self, line: _Line) -> bool:
-        if line.condition.key in self._unfinished:  # a begun block is finished, whatever has been decided
+        if line.condition.key in self._unfinished:  # finish a begun block, even if all is decided
             return True
         if line.next_index >= self._limits.blocks or line.dropped:
             return False
@@ -216,8 +221,7 @@ class Conductor:
         return any(line.state is not None and line.state.control_failed for line in self._lines.values())
 
     def _rehearse(self) -> None:
-        """Whole processes once untimed, so that their programs are loaded: a program is not what is
-        on trial."""
+        """Run works that start processes once, untimed, so that their programs are loaded: loading is not on trial."""
         rehearsed: set[str] = set()
         for condition in self._plan.conditions:
             starts = self._plan.study.workload(condition.workload).work.starts_programs
@@ -238,9 +242,12 @@ class Conductor:
             self._runner.rehearse(condition, run)
 
     def _look_at(self, condition: Condition) -> bool:
-        """See which files a workload uses; whether a run of it was done for that. Raises RequestError where no arm uses the
-        lab more than a little, and what is turned is there, and where no arm prints what the study reads. A run that fails
-        otherwise shows nothing; the first timed one says why."""
+        """Find out which files a workload uses; return whether a run was done for it.
+
+        Raises RequestError if no arm uses the lab, or only a little of it, although the study changes
+        something there, and if no arm prints what the study reads. A run that fails for another reason shows
+        nothing; the first timed run reports why.
+        """
         first: tuple[Touched, Subject, str] | None = None
         turns: list[Turn] = []
         done: set[str] = set()
@@ -297,7 +304,7 @@ class Conductor:
         }
         void: tuple[str, str] | None = None
         observations: list[Observation] = []
-        # a begun block is finished as it was begun
+        # a block that has begun is finished the way it began
         wash_in = washed_in(earlier.values()) if earlier else self._washes_in(line)
         for planned in block.runs:
             kept = earlier.get(planned.slot)
@@ -338,8 +345,11 @@ class Conductor:
         self._look(line)
 
     def _run(self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: bool) -> Outcome:
-        """One run, after a neutral one where the block has wash-in. A guest that dies over it is the run's failure; it is
-        booted anew, and the trial goes on."""
+        """Do one run, after a neutral one if the block has wash-in.
+
+        If the guest dies during the run, the run counts as failed, the guest is rebooted, and the trial goes
+        on.
+        """
         if wash_in and (wrong := self._wash_in(condition, planned, block)) is not None:
             return wrong
         try:
@@ -350,8 +360,11 @@ class Conductor:
         return replace(outcome, checks={**outcome.checks, WASH_IN: True}) if wash_in else outcome
 
     def _wash_in(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome | None:
-        """Do the neutral run, of which nothing is kept. If it fails, what follows does not start from the common state: the
-        block is void, whichever arm comes next."""
+        """Do the neutral run, of which nothing is stored.
+
+        If it fails, the next run does not start from the common state: the block is void, whichever arm comes
+        next.
+        """
         try:
             outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
         except ProbeError as error:
@@ -366,7 +379,7 @@ class Conductor:
         )
 
     def _washes_in(self, line: _Line) -> bool:
-        """Whether the next block of a condition has wash-in; says so where it begins."""
+        """Return whether the next block of a condition has wash-in; report it where it starts."""
         if self._plan.study.wash_in:
             return True
         if line.washes_in and not any(block.wash_in for block in line.blocks):
@@ -378,7 +391,7 @@ class Conductor:
         return line.washes_in
 
     def _revive(self, error: ProbeError) -> None:
-        """Boot a guest anew that has died or hung; ``error`` goes on where it has not, or there is none."""
+        """Reboot a guest that has died or hung; re-raise ``error`` if it has not, or if there is no guest."""
         if not self._session.revivable:
             raise error
         self._watcher.say(f"{error.message}: booting it anew")
@@ -393,7 +406,7 @@ class Conductor:
             found[2] += had_request(run.evidence)
 
     def _not_used(self) -> tuple[str, ...]:
-        """Conditions in which the treatment turns the lab's device, and not one run of any arm made use of it: in words."""
+        """Return messages for conditions in which a treatment changes the lab's device but no run of any arm used it."""
         found = []
         for condition in self._plan.conditions:
             runs, unused, _ = self._use.get(condition.key, (0, 0, 0))
@@ -406,7 +419,7 @@ class Conductor:
         return turns_device(turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
 
     def _note_idle(self) -> None:
-        """Note the conditions in which the treatment turns the lab's device and no run had a request to it."""
+        """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
         for condition in self._plan.conditions:
             runs, unused, asked = self._use.get(condition.key, (0, 0, 0))
             if runs and not asked and unused < runs and self._turns_device(condition):
@@ -457,7 +470,7 @@ class Conductor:
             line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
-        """The block that follows, if time is left: of the rest of this round, or of the next one."""
+        """Return the next block, of the rest of this round or of the next one; the time left is not considered."""
         if not rest:
             waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
             rest = self._plan.round(self._round + 1, waiting)
@@ -484,7 +497,7 @@ class Conductor:
     def _finish(self) -> TrialState:
         with self._signals.interruptible():
             self._verify_files()
-        self._account()  # last, so that nothing that goes wrong there can spoil the trial
+        self._account()  # last, so that no problem there can spoil the trial
         for line in self._lines.values():
             self._look(line, always=True)
         blocks = [block for line in self._lines.values() for block in line.blocks]
@@ -515,17 +528,17 @@ class Conductor:
             for place in self._session.places.values():
                 health.check(place, error.message, number=error.errno)
             raise
-        except ProbeError as error:  # with a guest its files are gone; all that was measured is stored
+        except ProbeError as error:  # a guest's files are gone with it; everything measured is stored
             self._revive(error)
 
 
 def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] = ()) -> TrialState:
-    """DONE, or INVALID where a control of the trial failed, or its work was ``unused`` to what was turned."""
+    """Return DONE, or INVALID if a control failed or no run used what was varied (``unused``)."""
     return TrialState.DONE if analyse(spec, blocks, unused=unused).valid else TrialState.INVALID
 
 
 def level_text(arm: Arm) -> str:
-    """A run's treatment in words, for counts by level; that of a control is its original's."""
+    """Return a run's treatment as text, for counts by level; that of a control is its original's."""
     return arm.name if arm.kind is ArmKind.TREATMENT else join(list(arm.treatment.values()))
 
 

@@ -1,4 +1,4 @@
-"""Whose trial it is, and who runs its commands."""
+"""The user of a trial, and the user who runs its commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["command_user", "invoking_user"]
 
 
 def command_user(study: Study) -> tuple[int, int]:
-    """User and group under which a study's commands run: those of who typed the command.
+    """Return uid and gid under which a study's commands run: those of the invoking user.
 
-    Where that is root, commands of a study from elsewhere run as nobody.
+    If that is root, commands of an untrusted study run as nobody.
     """
     uid, gid = invoking_user()
     return (NOBODY, NOBODY) if uid == 0 and not study.trusted else (uid, gid)

@@ -1,6 +1,6 @@
 """The store of trials: SQLite, append-only, durable at every commit.
 
-What is here is imported when it is first asked for: a list of trials needs little of it.
+Names are imported on first use: a list of trials needs few of the modules.
 """
 
 from __future__ import annotations

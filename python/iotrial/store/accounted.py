@@ -1,7 +1,7 @@
-"""What accounted repetitions found as events of a trial, in JSON: one for each system call, and for each kind of request.
+"""Counts of accounted repetitions as JSON events of a trial: one per system call, and one per kind of request.
 
-An event is what every iotrial can read, keep and pack; one that knows nothing of such a kind shows it as a note. Each is
-short enough for a packed trial, which takes no long texts.
+Every iotrial can read, keep and pack an event; one that does not know these kinds shows them as notes. Each
+is short enough for a packed trial, which limits the length of texts.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from iotrial.store.model import AccountedCall, AccountedRequests
 from iotrial.store.records import to_json
 
 CALL, REQUESTS = "call", "requests"
-#: a note that says what could not be counted, and why
+#: Event kind: what could not be counted, and why.
 NOT_ACCOUNTED = "not-accounted"
-#: notes on what the work used that is not the lab's; and on conditions in which no run used the device under test
+#: Event kinds: what the work used outside the lab; conditions in which no run used the device under test.
 OUTSIDE, NOT_USED = "outside", "not-used"
 
 Accounted = AccountedCall | AccountedRequests
-#: condition, arm and number of a repetition
+#: Condition, arm and number of a repetition.
 Repetition = tuple[str, str, int]
 
 
 def event_of(record: Accounted) -> tuple[str, str]:
-    """Kind and text of the event."""
+    """Return kind and text of the event."""
     return CALL if isinstance(record, AccountedCall) else REQUESTS, to_json(asdict(record))
 
 
 def of_event(kind: object, text: object) -> Accounted:
-    """The record in an event of one of these two kinds; StoreError where its text holds none."""
+    """Return the record in an event of one of these two kinds; StoreError if its text holds none."""
     wanted = AccountedCall if kind == CALL else AccountedRequests
     try:
         record: Accounted = wanted(**json.loads(str(text)))
@@ -50,12 +50,12 @@ def of_event(kind: object, text: object) -> Accounted:
 
 
 def repetition_of(record: Accounted) -> Repetition:
-    """The repetition that it belongs to."""
+    """Return the repetition that a record belongs to."""
     return record.condition, record.arm, record.repetition
 
 
 def _is_sound(record: Accounted) -> bool:
-    """Whether what both kinds have is of its shape."""
+    """Return whether the fields common to both kinds have the right types."""
     name = record.name if isinstance(record, AccountedCall) else record.kind
     return (
         all(isinstance(text, str) for text in (record.condition, record.arm, name))

@@ -1,7 +1,7 @@
-"""What is stored of a run besides its numbers, among its checks: by what names, and the facts that a run finds out.
+"""Keys of a run's stored checks, and the encoding of the facts that a run finds out.
 
-A fact is a word by name ("read": "once"). Facts are stored the other way round, the names by word, because few words stand
-for many names.
+A fact maps a name to a word ("read": "once"). Facts are stored inverted, the names by word, because few words
+occur for many names.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FACTS = "facts"
-#: samples within the run
+#: Samples taken during the run.
 SERIES = "series"
-#: what the work itself tells of its seconds
+#: The work's own data by second.
 BY_SECOND = "seconds"
 
 
 def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names that each word was found for."""
+    """Return the names for each word."""
     found: dict[str, list[str]] = {}
     for name, word in facts.items():
         found.setdefault(word, []).append(name)
@@ -24,7 +24,7 @@ def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def by_name(kept: object) -> dict[str, str]:
-    """The word of each name; what is of another form, as in an imported trial, is left out."""
+    """Return the word of each name; entries of another form, as in an imported trial, are ignored."""
     if not isinstance(kept, Mapping):
         return {}
     return {

@@ -1,11 +1,13 @@
-"""A checksum with each record of a store: what was changed inside its cell, which SQLite cannot see, is found and named.
+"""Checksums of a store's records: they detect a value changed inside its cell, which SQLite cannot detect.
 
-It is the CRC-32 (zlib) of the JSON text of ``[table, id of the trial, values ...]``, the values of the columns that the
-record was stored with in the order of its INSERT, followed by the decimal digits of the record's own number (``sequence``; of
-a trial ``number``), which the database gives it. Records of a store that an older iotrial wrote have none, and are taken as
-they are; where a trial's own row has one, each of its records must.
+A checksum is the CRC-32 (zlib) of the JSON text of ``[table, id of the trial, values ...]``, with the values
+of the columns that the record was stored with in the order of its INSERT, followed by the decimal digits of
+the record's own number (``sequence``; of a trial ``number``), which the database assigns. Records written by
+an older iotrial have none and are accepted as they are. If a trial's own row has one, each of its records
+must.
 
-The statements that add rows are here too, since SQL calls the checksum where it draws the record's number.
+The statements that add rows are here too, since SQL calls the checksum function where it assigns the record's
+number.
 """
 
 from __future__ import annotations
@@ -32,17 +34,19 @@ HINT = (
 
 
 def checksum(table: str, trial: str, row: Iterable[object]) -> int:
-    """Of one record that has no number yet; ``trial``: its id. 32 bits."""
+    """Return the 32-bit checksum of a record without its number; ``trial``: the trial's ID."""
     return crc32(_encoded((table, trial, *row)))
 
 
 def numbered(unnumbered: int, sequence: int) -> int:
-    """The checksum that is stored: of the record and its number. SQL calls it too, where it draws the number."""
+    """Return the checksum to store: of the record and its number. SQL calls it where it assigns the number."""
     return crc32(b"%d" % sequence, unnumbered)
 
 
 def sealed(table: str, trial: str, number: int, row: Row) -> Row:
-    """The values for an INSERT of ``iotrial.store.checksums``: the trial's number, the record, its first checksum."""
+    """Return the values for an INSERT of ``iotrial.store.checksums``: the trial's number, the record, its
+    unnumbered checksum.
+    """
     return (number, *row, checksum(table, trial, row))
 
 
@@ -54,7 +58,7 @@ class Digest(Protocol):
 
 
 class Seals:
-    """The checksums of one trial's records. ``digest`` is fed with every record that is read."""
+    """Verifies the checksums of one trial's records. ``digest`` is updated with every record that is read."""
 
     def __init__(self, connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> None:
         self._number = number
@@ -68,11 +72,14 @@ class Seals:
         self._required = found is not None and found[1] is not None
 
     def columns(self, names: str, own: str = "sequence") -> str:
-        """What to select for ``checked``; ``names``: the columns that are stored, in order; ``own``: that of the number."""
+        """Return the columns to select for ``checked``.
+
+        ``names``: the stored columns, in order; ``own``: the column of the record's number.
+        """
         return f"{names}, {own}, {self._column}"
 
     def checked(self, table: str, found: Iterable[Row]) -> Iterator[Row]:
-        """The rows without numbers and checksums. StoreError at the first that is not as it was stored."""
+        """Yield the rows without numbers and checksums. StoreError at the first that is not as it was stored."""
         trial, required, digest = self._trial, self._required, self._digest
         for place, row in enumerate(found, start=1):
             *values, sequence, stored = row
@@ -89,11 +96,15 @@ class Seals:
             yield tuple(values)
 
     def refuse_lost(self, tables: Iterable[str] = ("state", "run", "block_end", "event")) -> None:
-        """StoreError where a record of this trial is not found by the trial's number: the number with the record, or the one
-        in the index, is not as it was stored. Looks through the numbers of all records, past the indexes."""
+        """Raise StoreError if a record of this trial cannot be found by the trial's number.
+
+        Then the number in the record, or the one in the index, has changed. Scans the numbers of all records
+        without the indexes.
+        """
         for table in tables:
             with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
-                # a damaged page hides this, and is found when the store is opened; an index is done without
+                # A damaged page makes the scan fail. The check on opening finds that, and readers do without
+                # a damaged index.
                 self._refuse_lost(table)
 
     def _refuse_lost(self, table: str) -> None:
@@ -131,7 +142,7 @@ _OF_A_TRIAL = {
 
 
 def all_as_stored(connection: sqlite3.Connection) -> bool:
-    """Whether every trial's own row and each of its states has the checksum that it was stored with. Runs are not read."""
+    """Return whether every trial's own row and states match their stored checksums. Runs are not read."""
     column = has_checksums(connection)
     if column == "NULL":
         return True
@@ -154,7 +165,7 @@ def all_as_stored(connection: sqlite3.Connection) -> bool:
 
 
 def has_checksums(connection: sqlite3.Connection) -> str:
-    """The column to select: that of the checksums, or NULL in a store of an older iotrial that is only read."""
+    """Return the checksum column to select; NULL in an older iotrial's store that is opened read-only."""
     names = [name for _, name, *_ in connection.execute("PRAGMA table_info(trial)")]
     return "checksum" if "checksum" in names else "NULL"
 
@@ -172,7 +183,7 @@ def _named(table: str, place: int, values: list[Any]) -> str:
 
 
 def _insert(table: str, columns: str, own: str = "sequence") -> str:
-    """Takes the values of ``columns`` and the checksum without number; the new row's number is one more than the highest."""
+    """Return an INSERT that takes ``columns`` and the unnumbered checksum; the row's number is the highest plus one."""
     marks = ", ".join("?" for _ in columns.split(","))
     return (
         f"INSERT INTO {table} ({own}, {columns}, checksum) SELECT next, {marks}, numbered(?, next) "
@@ -188,12 +199,12 @@ _INSERT_TRIAL = _insert("trial", records.HEADER_COLUMNS, own="number")
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Make known to a connection what these statements call."""
+    """Register the SQL function that these statements call."""
     connection.create_function("numbered", 2, numbered, deterministic=True)
 
 
 def insert_trial(connection: sqlite3.Connection, header: TrialHeader) -> int:
-    """A row in ``trial``; gives its number."""
+    """Insert a row into ``trial``; return its number."""
     row = records.header_row(header)
     cursor = connection.execute(_INSERT_TRIAL, (*row, checksum("trial", header.id, row)))
     assert cursor.lastrowid is not None
@@ -201,5 +212,5 @@ def insert_trial(connection: sqlite3.Connection, header: TrialHeader) -> int:
 
 
 def now() -> str:
-    """This moment as ISO 8601 in UTC, to the millisecond."""
+    """Return the current time as ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

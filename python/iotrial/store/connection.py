@@ -1,9 +1,9 @@
-"""Opening a store's file: durable when written, careful when it is not what it should be.
+"""Opens a store's file: durable writes, and care with damaged or foreign files.
 
-WAL with ``synchronous = FULL``: a commit has reached the disk when it returns (SQLite documentation,
-"Write-Ahead Logging", 3.2), one fsync each. Every complaint of SQLite becomes a StoreError that says what
-to do. A file is looked at through a connection that cannot write before one is opened that can: a store that
-is damaged, newer or not ours is left as it is, byte by byte.
+WAL with ``synchronous = FULL``: a commit is on disk when it returns (SQLite documentation, "Write-Ahead
+Logging", 3.2), one fsync each. Every SQLite error becomes a StoreError with a remedy. A file is inspected
+through a read-only connection before one is opened that can write: a store that is damaged, newer or not ours
+is left unchanged, byte by byte.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from iotrial.store import schema
 from iotrial.store.checksums import prepare
 
 _WAIT_S = 30.0
-# What a file that somebody else made could use against its reader: functions in its schema, pages that lie.
+# Defences against a file made by somebody else: functions in its schema, inconsistent pages.
 _CAREFUL = "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
 _SETTINGS = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA recursive_triggers = ON;"
 _MAGIC = b"SQLite format 3\0"
-_MAX_VALUE = 64 << 20  # bytes of one text, one row or one statement
+_MAX_VALUE = 64 << 20  # bytes of one text, row or statement
 
 
 def connect(
     path: Path | None, *, read_only: bool, checked: bool = True
 ) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """A connection to the store of this file, made if it is missing, and what a reader must know of it.
+    """Connect to the store of this file and return warnings about the file. Creates the file if it is missing.
 
-    Read-only, a missing or empty file is an empty store, nothing is created or changed, and a file that is newer
-    or damaged is opened with a warning; StoreError for these to a writer, and where nothing can be opened.
-    ``None`` is a store in memory. A reader who is not ``checked`` does without the look at every page of the file.
+    Read-only, a missing or empty file is an empty store, nothing is created or changed, and a file that is
+    newer or damaged is opened with a warning. For a writer these raise StoreError, as does a file that cannot
+    be opened at all. ``None`` is a store in memory. A reader may skip the check of every page of the file
+    (``checked``).
     """
     if path is None:
         return _created_in_memory(), ()
@@ -55,7 +56,7 @@ def connect(
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns what SQLite and the system say inside into a StoreError with a hint."""
+    """Turn errors of SQLite and the system into a StoreError with a hint."""
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -64,7 +65,7 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"store {path}: {error}", hint=_advice(error, path)) from error
     except OSError as error:
         raise StoreError(f"store {path}: {error.strerror or error}", hint=_WRITABLE) from error
-    except UnicodeDecodeError as error:  # SQLite quoted a damaged name, and Python cannot say it
+    except UnicodeDecodeError as error:  # SQLite quoted a damaged name that Python cannot decode
         raise StoreError(f"store {path}: holds text that is none", hint=_rescue(path)) from error
     except MemoryError as error:
         raise StoreError(f"store {path}: holds more than this machine's memory takes") from error
@@ -97,13 +98,13 @@ def _rescue(path: Path) -> str:
 
 
 def _holds_something(path: Path) -> bool:
-    """Whether there is anything to be careful with; a log may hold a store whose file is still empty."""
+    """Return whether the file or its WAL holds data; the WAL may hold a store whose file is still empty."""
     wal = path.with_name(path.name + "-wal")
     return any(file.exists() and file.stat().st_size > 0 for file in (path, wal))
 
 
 def _refuse_headless(path: Path) -> None:
-    """StoreError for a file that does not begin as SQLite's do: a very short one SQLite itself would take for empty."""
+    """Raise StoreError for a file without SQLite's magic bytes: SQLite itself takes a very short one for empty."""
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))
     if start not in (b"", _MAGIC):
@@ -134,11 +135,11 @@ def _writing(path: Path) -> sqlite3.Connection:
 
 
 def _refuse_unwritable(path: Path) -> None:
-    """StoreError for a store that this program must not write to, found out without a change to it."""
+    """Raise StoreError for a store that must not be written to, without changing it."""
     try:
         connection = _reading(path)
     except sqlite3.OperationalError:
-        return  # a half-made file or a folder without rights: opening it for writing will tell, or mend it
+        return  # half-made file or missing permissions: opening it for writing reports or repairs it
     with closing(connection):
         if _is_empty(connection):
             return
@@ -180,8 +181,8 @@ def _reading(path: Path) -> sqlite3.Connection:
         _harden(connection)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError:
-        # In a folder that cannot be written SQLite cannot make the index of its log. Without a log, nobody is
-        # writing and nothing is outstanding, so the file can be read as it is.
+        # In a read-only folder SQLite cannot create the WAL's index. Without a WAL there is no writer and
+        # nothing outstanding, so the file can be read as it is.
         connection.close()
         wal = path.with_name(path.name + "-wal")
         if wal.exists() and wal.stat().st_size:
@@ -238,7 +239,7 @@ def _newer(version: int) -> str:
 
 
 def _make_file(path: Path) -> None:
-    """The folder (mode 0700) and the file (mode 0600), so that neither is ever readable by others."""
+    """Create the folder (mode 0700) and the file (mode 0600), so that neither is ever readable by others."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
@@ -249,13 +250,13 @@ def _create(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        # Another process may have made the same tables in the meantime; then all is well.
+        # Another process may have created the same tables in the meantime; then all is well.
         if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
             raise
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring a store of an older version up to this one; another process may do so at the same time."""
+    """Migrate an older store to this version; another process may do so at the same time."""
     if standing(connection).version >= schema.VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -271,7 +272,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> str:
-    """Turns the write-ahead log on. SQLite does not wait for other processes here, so this does."""
+    """Turn WAL on. SQLite's busy timeout does not apply here, so retry."""
     deadline = time.monotonic() + _WAIT_S
     while True:
         try:
@@ -287,7 +288,7 @@ MAX_CHECKED = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The marks in the file's header, and whether it has any table."""
+    """The IDs in the file's header, and whether it has any table."""
 
     empty: bool
     application: int
@@ -295,7 +296,7 @@ class Standing:
 
 
 def standing(connection: sqlite3.Connection) -> Standing:
-    """The marks at one moment of the file: another process may be making it."""
+    """Read the header IDs in one transaction: another process may be creating the file."""
     connection.execute("BEGIN")
     try:
         empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
@@ -308,10 +309,10 @@ def standing(connection: sqlite3.Connection) -> Standing:
 
 
 def complaint(connection: sqlite3.Connection, path: Path) -> str | None:
-    """What SQLite finds wrong with the file, in words; None for a sound one, or one too large to ask.
+    """Return what SQLite's quick_check finds wrong with the file; None if nothing, or if the file is too large to check.
 
-    A value that was changed inside its cell is no damage that SQLite can see. Measured on a store of 101 MiB with
-    105,000 runs, in the page cache, two cores at 2.6 GHz: 64 to 95 ms (four times).
+    SQLite cannot detect a value changed inside its cell. Measured on a store of 101 MiB with 105,000 runs, in
+    the page cache, two cores at 2.6 GHz: 64 to 95 ms (four times).
     """
     try:
         if path.stat().st_size > MAX_CHECKED:
@@ -325,8 +326,10 @@ def complaint(connection: sqlite3.Connection, path: Path) -> str | None:
 
 
 def check_tables(connection: sqlite3.Connection, path: Path, *, exactly: bool) -> None:
-    """StoreError where a table of ours is something else (a view could compute for ever), or, ``exactly``, where it
-    is declared otherwise or a trigger is there that we did not make."""
+    """Raise StoreError if one of our tables is not a table (a view could compute forever).
+
+    With ``exactly``, also if a table is declared differently, or if there is a trigger that we did not make.
+    """
     found = {
         str(name): (str(kind), str(sql))
         for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")

@@ -1,4 +1,4 @@
-"""That a trial which had ended was continued: an event with its new limits, so that it travels with a packed trial."""
+"""Continuation of a trial that had ended: an event with its new limits, so that a packed trial includes it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Iterable
 from iotrial.store.model import Continuation, Event
 
 KIND = "continued"
-#: of one condition; a store and a packed trial hold no more
+#: Per condition; a store and a packed trial hold no more.
 MOST_BLOCKS = 1_000_000
 _LONGEST_S = 1e10
 
 
 def text_of(one: Continuation) -> str:
-    """The text of the event."""
+    """Return the text of the event."""
     return json.dumps({"time_s": one.time_s, "blocks": one.blocks, "no_stop": one.no_stop})
 
 
 def continuations(events: Iterable[Event]) -> tuple[Continuation, ...]:
-    """What the events say, oldest first; an event of another shape, which a packed trial may hold, says nothing."""
+    """Return the continuations in the events, oldest first.
+
+    An event of another shape, which a packed trial may hold, is ignored.
+    """
     found = (_told(event) for event in events if event.kind == KIND)
     return tuple(one for one in found if one is not None)
 

@@ -1,8 +1,8 @@
 """The store of trials: everything that was planned and measured, added and never changed.
 
-Each run is one transaction, durable when ``append_run`` returns; what a killed conductor leaves behind is
-whole. A block counts once its end is written. A (condition, block, slot) is measured once: to resume is to
-add the runs that an unfinished block still lacks, and such a block is marked as having a gap.
+Each run is one transaction, durable when ``append_run`` returns, so a killed conductor leaves only complete
+runs. A block counts once its end is written. A (condition, block, slot) is measured once: resuming adds the
+runs that an unfinished block still lacks, and such a block is marked as having a gap.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ MAX_RUNS = 5_000_000  # of one trial that is read into memory
 
 
 class Store:
-    """One file of trials. Close it, or use it as a context.
+    """One file of trials. Close it, or use it as a context manager.
 
-    ``warnings`` say what a reader must know of the file as a whole: newer than this program, or damaged.
+    ``warnings`` apply to the file as a whole: newer than this program, or damaged.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, warnings: tuple[str, ...] = ()) -> None:
@@ -67,10 +67,11 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, read_only: bool = False, checked: bool = True) -> Self:
-        """The store of this file (None: the default one), made where it is missing.
+        """Open the store of this file (None: the default one), created if it is missing.
 
-        StoreError for a file that is no store or in a place that cannot be written. One that is damaged or of a
-        newer schema is opened for reading only. A reader who comes often may leave the file un-``checked``.
+        StoreError for a file that is not a store or is in a place that cannot be written to. With
+        ``read_only``, one that is damaged or of a newer schema is opened with a warning. Frequent readers may
+        skip the check of the file (``checked``).
         """
         path = store_path() if path is None else Path(path)
         connection, warnings = connect(path, read_only=read_only, checked=checked)
@@ -78,12 +79,12 @@ class Store:
 
     @classmethod
     def in_memory(cls) -> Self:
-        """An empty store that vanishes when it is closed, to look into a packed trial without importing it."""
+        """Open an empty store that vanishes when it is closed, to read a packed trial without importing it."""
         connection, warnings = connect(None, read_only=False)
         return cls(connection, Path(":memory:"), warnings)
 
     def close(self) -> None:
-        """Ends the connection; the last one to close folds the log into the file."""
+        """Close the connection; the last one to close checkpoints the WAL into the file."""
         with explained(self.path):
             self._connection.close()
 
@@ -98,7 +99,7 @@ class Store:
     # -- adding
 
     def create_trial(self, header: TrialHeader) -> StoredTrial:
-        """A new trial, in state ``running`` under this process; numbers count 1, 2, ..."""
+        """Add a trial, in state ``running`` under this process; numbers count 1, 2, ..."""
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -113,14 +114,14 @@ class Store:
         return StoredTrial(number, header, TrialState.RUNNING, 0.0)
 
     def append_run(self, trial_id: str, run: RunRecord) -> None:
-        """Adds one run, durably; StoreError where this slot was measured before or its block is over."""
+        """Add one run, durably; StoreError if this slot was measured before or its block is over."""
         number = self._number(trial_id)
         row = (self._attempt(number), time.time(), *records.run_row(run))
         with explained(self.path):
             self._connection.execute(checksums.INSERT_RUN, sealed("run", trial_id, number, row))
 
     def end_block(self, trial_id: str, end: BlockEnd) -> None:
-        """Declares a block complete; ``gap`` is added where two attempts measured its runs."""
+        """Mark a block as complete; ``gap`` is set if two attempts measured its runs."""
         number = self._number(trial_id)
         with explained(self.path):
             attempts = self._connection.execute(
@@ -135,7 +136,7 @@ class Store:
             self._connection.execute(checksums.INSERT_END, sealed("block_end", trial_id, number, row))
 
     def set_state(self, trial_id: str, state: TrialState, reason: str | None = None) -> None:
-        """A change of state. ``running`` begins an attempt (a resume) under this process."""
+        """Add a change of state. ``running`` begins an attempt (a resume) under this process."""
         number = self._number(trial_id)
         process = identity() if state is TrialState.RUNNING else None
         with explained(self.path):
@@ -143,8 +144,10 @@ class Store:
         self._attempts.pop(number, None)
 
     def continue_trial(self, trial_id: str, further: Continuation) -> None:
-        """A new attempt of a trial that had ended, under this process, with its new limits: both or neither, so that one that
-        is cut off can be resumed to these limits."""
+        """Begin a new attempt of a trial that had ended, under this process, with its new limits.
+
+        Both are stored in one transaction, so that a trial that is cut off can be resumed to these limits.
+        """
         number = self._number(trial_id)
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -159,15 +162,15 @@ class Store:
         self._attempts.pop(number, None)
 
     def note(self, trial_id: str, kind: str, text: str) -> None:
-        """Something that happened and is no observation."""
+        """Add an event: something that happened and is not an observation."""
         self._append_events(trial_id, [(kind, text)])
 
     def append_accounted(self, trial_id: str, found: Sequence[Accounted]) -> None:
-        """Adds what one accounted repetition found, all or none."""
+        """Add what one accounted repetition found, all or none."""
         self._append_events(trial_id, map(event_of, found))
 
     def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
-        """What belongs together of one kind: all of it or nothing."""
+        """Add several events of one kind, all or none."""
         self._append_events(trial_id, ((kind, text) for text in texts))
 
     def _append_events(self, trial_id: str, events: Iterable[tuple[str, str]]) -> None:
@@ -185,10 +188,10 @@ class Store:
                 raise
 
     def unpack(self, found: Iterable[PackedRecord | PackedEnd], *, source: str) -> StoredTrial:
-        """Adds a packed trial, all of it or nothing, and marks it as imported from the file called ``source``.
+        """Add a packed trial, all or nothing, marked as imported from the file called ``source``.
 
-        Whatever ``found`` raises, nothing stays. RequestError where the store has this trial already, or where
-        one is running: its conductor would have to wait, in the middle of a block.
+        Whatever ``found`` raises, nothing is stored. RequestError if the store has this trial already, or if
+        a trial is running: its conductor would have to wait in the middle of a block.
         """
         for trial in self.listing()[0]:
             if trial.state is TrialState.RUNNING:
@@ -207,20 +210,20 @@ class Store:
         return self.find(name)
 
     def gathering(self) -> Gathering:
-        """What adds trials of other machines part by part, while they are measured there."""
+        """Return an object that adds trials of other machines part by part, while they are measured there."""
         return Gathering(self._connection, self.path)
 
     # -- reading
 
     def trials(self) -> tuple[StoredTrial, ...]:
-        """All trials by number; StoreError where one of them cannot be read."""
+        """Return all trials by number; StoreError if one of them cannot be read."""
         trials, damaged = self.listing()
         if damaged:
             raise StoreError(f"store {self.path}: trial {damaged[0].number}: {damaged[0].problem}")
         return trials
 
     def listing(self) -> tuple[tuple[StoredTrial, ...], tuple[DamagedTrial, ...]]:
-        """All trials by number, and apart from them those that cannot be read, with what is wrong."""
+        """Return all readable trials by number, and separately the damaged ones with their problems."""
         sound: list[StoredTrial] = []
         damaged: list[DamagedTrial] = []
         with explained(self.path):
@@ -233,7 +236,7 @@ class Store:
         return tuple(sound), tuple(damaged)
 
     def pack(self, ref: str | int, file: BinaryIO) -> str:
-        """Writes one trial to a file as a packed one; gives the digest. RequestError where it is still running."""
+        """Write one trial to a file as a packed trial; return the digest. RequestError if it is still running."""
         with explained(self.path):
             self._connection.execute("BEGIN")
             try:
@@ -249,20 +252,20 @@ class Store:
                 self._rollback()
 
     def find(self, ref: str | int, digest: Digest | None = None) -> StoredTrial:
-        """The trial of this number, id, unique beginning of an id, or ``last``; UnknownName where there is none."""
+        """Return the trial of this number, ID, unique prefix of an ID, or ``last``; UnknownName if there is none."""
         with explained(self.path):
             number = number_meant(self._connection, str(ref).strip(), self.path)
             return stored_trial(self._connection, number, digest)
 
     def data(self, ref: str | int) -> TrialData:
-        """A trial with every run; ``blocks`` holds what has an end, in the order in which blocks ended."""
+        """Return a trial with every run; ``blocks`` holds those with an end, in the order in which they ended."""
         return self.data_and_digest(ref)[0]
 
     def data_and_digest(self, ref: str | int) -> tuple[TrialData, bytes]:
-        """The same, and a digest of all rows that it was read from: any other value in one of them gives another digest."""
+        """Return the trial's data, and a digest of all rows read: changing any value gives another digest."""
         digest = hashlib.sha256()
         with explained(self.path):
-            self._connection.execute("BEGIN")  # one moment of the file, also while a conductor adds to it
+            self._connection.execute("BEGIN")  # a snapshot, even while a conductor adds to it
             try:
                 trial = self.find(ref, digest)
                 (count,) = next(self._rows("SELECT count(*) FROM run WHERE trial = ?", trial.number))
@@ -288,26 +291,26 @@ class Store:
         return assembled(trial, runs, ends, events), digest.digest()
 
     def mark(self, number: int) -> str:
-        """Another text once anything was added to a trial: an attempt, to which all its runs belong, or an event."""
+        """Return a text that changes when an attempt, to which all its runs belong, or an event is added to a trial."""
         query = "SELECT (SELECT max(sequence) FROM state WHERE trial = ?), (SELECT max(sequence) FROM event WHERE trial = ?)"
         with explained(self.path):
             attempt, event = next(self._rows(query, number, number))
             return f"{attempt} {event}"
 
     def runs_of(self, trial_id: str, condition: str, block: int) -> tuple[RunRecord, ...]:
-        """The runs of one block in the order they were made, whether or not it is over."""
+        """Return the runs of one block in the order they were made, finished or not."""
         number = self._number(trial_id)
         with explained(self.path):
             return self._runs("WHERE trial = ? AND condition = ? AND block = ?", number, condition, block)
 
     def events(self, trial_id: str) -> tuple[Event, ...]:
-        """What was noted of a trial, oldest first."""
+        """Return the events of a trial, oldest first."""
         number = self._number(trial_id)
         with explained(self.path):
             return self._events(number)
 
     def accounted(self, trial_id: str) -> frozenset[Repetition]:
-        """The accounted repetitions that a trial has already."""
+        """Return the accounted repetitions that a trial already has."""
         number = self._number(trial_id)
         with explained(self.path):
             return frozenset(map(repetition_of, self._accounted(number)))
@@ -350,7 +353,7 @@ class Store:
         self._connection.execute(checksums.INSERT_STATE, sealed("state", trial_id, number, row))
 
     def _rollback(self) -> None:
-        """Ends the transaction, unless SQLite has done so already (as it does on a full disk)."""
+        """Roll back, unless SQLite has already done so (as it does on a full disk)."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -376,7 +379,7 @@ class Store:
 
 
 def _conductor(header: TrialHeader) -> ProcessIdentity:
-    """The process that conducts a new trial: as its options say, else this one."""
+    """Return the conductor's process of a new trial: from its options, else this one."""
     pid, started = header.options.get("pid"), header.options.get("pid_started")
     if isinstance(pid, int) and started is not None:
         return ProcessIdentity(pid, str(started))

@@ -1,8 +1,9 @@
-"""Trials that go to another store or come from one: packed at once, or part by part while another machine measures them.
+"""Moves trials between stores: packed in one piece, or part by part while another machine measures them.
 
-A trial that comes in part by part stands in the store like any other. Its ``options["fleet"]`` says of which fleet and host
-it is. How much of it has come is counted from its rows: nothing is stored for that, which could be lost or be wrong. So a
-host may not send what the coordinator adds itself: states whose reason begins with ``OWN`` and events of the kind ``KIND``.
+A trial that arrives in parts is stored like any other. Its ``options["fleet"]`` names its fleet and host. How
+much of it has arrived is counted from its rows: no separate progress is stored, which could be lost or wrong.
+So a host may not send what the coordinator adds itself: states with a reason that begins with ``OWN`` and
+events of the kind ``KIND``.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
 from iotrial.store.schema import IMPORTED
 from iotrial.store.states import identity
 
-FLEET = "fleet"  # its name among the options of a trial
+FLEET = "fleet"  # its key in the options of a trial
 KIND = "fleet"  # of events that the coordinator adds
-OWN = "fleet: "  # begins the reason of states that the coordinator adds
+OWN = "fleet: "  # prefix of the reason of states that the coordinator adds
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """How much of a trial has come: its states, its finished blocks, its events, each counted from the first."""
+    """How much of a trial has arrived: counts of its states, finished blocks and events."""
 
     states: int = 0
     blocks: int = 0
@@ -52,7 +53,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What has come at once of one trial, in the order of its host's store; ``runs`` are those of ``ends``."""
+    """Records of one trial that arrived together, in the order of its host's store; ``runs`` are those of ``ends``."""
 
     states: tuple[PackedState, ...] = ()
     runs: tuple[PackedRun, ...] = ()
@@ -66,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One trial of a fleet as this store has it. ``runnings``: how often it began, the coordinator's own marks included."""
+    """A fleet's trial as stored here. ``runnings``: number of ``running`` states, including those the coordinator added."""
 
     number: int
     id: str
@@ -86,7 +87,7 @@ class Gathering:
         self.path = path
 
     def trials(self, fleet: str) -> tuple[Gathered, ...]:
-        """Those of one fleet, by their numbers."""
+        """Return the trials of one fleet, by number."""
         with explained(self.path):
             found = self._connection.execute(
                 "SELECT number, id, json_extract(options, '$.fleet.host') FROM trial "
@@ -99,12 +100,12 @@ class Gathering:
             )
 
     def header(self, number: int) -> TrialHeader:
-        """All that is known of such a trial before its first run."""
+        """Return what is known of such a trial before its first run."""
         with explained(self.path):
             return stored_trial(self._connection, number).header
 
     def states(self, number: int) -> tuple[PackedState, ...]:
-        """The states that came from the host, in their order."""
+        """Return the states that came from the host, in order."""
         with explained(self.path):
             found = rows(
                 self._connection,
@@ -118,8 +119,10 @@ class Gathering:
             )
 
     def begin(self, header: TrialHeader, fleet: str, host: str, part: Part) -> int:
-        """Adds a trial with its first part; gives its number. The study of a trial from elsewhere is not trusted. ValueError
-        for rows that the store refuses."""
+        """Add a trial with its first part; return its number.
+
+        The study of a trial from elsewhere is not trusted. ValueError for rows that the store refuses.
+        """
         named = {**header.options, FLEET: {"id": fleet, "host": host}}
         study = structs.replace(header.study, trusted=False)
         with self._transaction():
@@ -128,27 +131,32 @@ class Gathering:
         return number
 
     def add(self, number: int, part: Part, taken_up: int) -> None:
-        """Adds a further part, all of it or nothing. A host's attempts count behind the ``taken_up`` ones that were marked
-        here. ValueError for rows that the store refuses."""
+        """Add a further part, all or nothing.
+
+        The host's attempts are numbered after the ``taken_up`` ones that were added here. ValueError for rows
+        that the store refuses.
+        """
         with self._transaction():
             self._insert(number, part, taken_up)
 
     def mark(self, number: int, state: TrialState, said: str) -> None:
-        """A change of state that the coordinator knows of and the host cannot: it let go of the trial, or took it up."""
+        """Add a change of state that only the coordinator knows of: it stopped following the trial, or follows it again."""
         row = (time.time(), state.value, OWN + said, *_conductor(state))
         with self._transaction():
             self._put(checksums.INSERT_STATE, "state", number, [row])
 
     def note(self, number: int, text: str) -> None:
-        """Something that the coordinator has to say of such a trial."""
+        """Add a note of the coordinator to such a trial."""
         with self._transaction():
             self._put(checksums.INSERT_EVENT, "event", number, [(checksums.now(), KIND, text)])
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is added inside is committed at once, when the block ends; nothing of it where that fails, or an error leaves
-        the block. What ``begin`` or ``add`` refuse meanwhile leaves the rest as it is. Without anything new, nothing is
-        written."""
+        """Group additions into one transaction, committed when the block ends.
+
+        Nothing is stored if the commit fails or an error leaves the block. If ``begin`` or ``add`` refuses
+        something inside, the rest is kept. If nothing was added, nothing is written.
+        """
         assert not self._grouped
         self._grouped = True
         try:
@@ -165,7 +173,11 @@ class Gathering:
             self._grouped = False
 
     def _insert(self, number: int, part: Part, taken_up: int) -> None:
-        """A trial that runs is this process's, so that a store whose coordinator died says so."""
+        """Insert the rows of a part.
+
+        A running trial gets this process as its conductor, so that it counts as interrupted if the
+        coordinator dies.
+        """
         states = [(one.at_s, one.state.value, one.reason, *_conductor(one.state)) for one in part.states]
         self._put(checksums.INSERT_STATE, "state", number, states)
         runs = [
@@ -184,8 +196,10 @@ class Gathering:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing: one transaction, or a part of the one that ``together`` commits. ValueError for what the tables
-        refuse: a block or a trial that is there already."""
+        """Add all or nothing: one transaction, or a savepoint in the one that ``together`` commits.
+
+        ValueError for what the tables refuse: a block or a trial that already exists.
+        """
         end, undo = "RELEASE part", ["ROLLBACK TO part", "RELEASE part"]
         with explained(self.path):
             if not self._connection.in_transaction:
@@ -206,7 +220,7 @@ class Gathering:
 
 
 def refuse_reserved(part: Part) -> None:
-    """ValueError where a host sends what only the coordinator adds, which would be counted wrong."""
+    """Raise ValueError if a host sends what only the coordinator adds, which would be miscounted."""
     if any(state.reason is not None and state.reason.startswith(OWN) for state in part.states):
         raise ValueError(f'a host gives a reason that begins with "{OWN}"')
     if any(event.kind in (KIND, IMPORTED) for event in part.events):
@@ -217,12 +231,12 @@ _encoded = msgspec.json.Encoder().encode
 
 
 def _compact(value: object) -> str:
-    """JSON of a value that was checked to be finite when it came in: several times as fast as ``records.to_json``."""
+    """Return JSON of a value already checked to be finite: several times as fast as ``records.to_json``."""
     return _encoded(value).decode()
 
 
 def _conductor(state: TrialState) -> tuple[int | None, str | None]:
-    """The process that a state names: this one, for a trial that runs."""
+    """Return the process to store with a state: this one for a running trial, else none."""
     if state is not TrialState.RUNNING:
         return None, None
     mine = identity()
@@ -250,7 +264,7 @@ def _counted(connection: sqlite3.Connection, number: int) -> tuple[Position, int
 
 
 def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterator[PackedRecord]:
-    """All that a packed trial holds, in its order. The caller holds a transaction open meanwhile."""
+    """Yield all records of a packed trial, in order. The caller holds a transaction open meanwhile."""
     yield trial.header
     seals = Seals(connection, trial.number)
     seals.refuse_lost()
@@ -270,9 +284,9 @@ def packed_records(connection: sqlite3.Connection, trial: StoredTrial) -> Iterat
 
 
 def take_in(connection: sqlite3.Connection, found: Iterable[PackedRecord | PackedEnd], *, source: str) -> str:
-    """Inserts the records of one packed trial; gives its id. The caller commits, or rolls back on any error.
+    """Insert the records of one packed trial; return its ID. The caller commits, or rolls back on any error.
 
-    ``source`` is the file's name for the event that marks the trial as foreign.
+    ``source`` is the file's name, for the event that marks the trial as imported.
     """
     number, name = 0, ""
     for record in found:

@@ -1,4 +1,4 @@
-"""Find a trial in a file by what it is called, and read its rows, also where an index of the file is damaged."""
+"""Finds a trial in a file by its number or ID, and reads its rows even if an index of the file is damaged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iotrial.store.states import Measured, ProcessIdentity, StateChange, duratio
 
 
 def stored_trial(connection: sqlite3.Connection, number: int, digest: Digest | None = None) -> StoredTrial:
-    """The trial of this number; StoreError where its records are damaged. ``digest`` is fed with them."""
+    """Return the trial of this number; StoreError if its records are damaged. ``digest`` is updated with them."""
     seals = Seals(connection, number, digest)
     query = f"SELECT {seals.columns(records.HEADER_COLUMNS, own='number')} FROM trial WHERE number = ?"
     header = next(seals.checked("trial", connection.execute(query, (number,))), None)
@@ -62,12 +62,14 @@ def stored_trial(connection: sqlite3.Connection, number: int, digest: Digest | N
 
 
 def number_meant(connection: sqlite3.Connection, ref: str, path: Path) -> int:
-    """The number of the trial that is meant by a number, an id, the unique beginning of one, or ``last``. UnknownName where
-    there is none, RequestError where several begin so; ``path`` is what the error calls the file."""
+    """Return the number of the trial given by a number, an ID, a unique prefix of one, or ``last``.
+
+    UnknownName if there is none, RequestError if the prefix is ambiguous; ``path`` names the file in errors.
+    """
     try:
         listed = connection.execute("SELECT number, id FROM trial ORDER BY number").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError):
-        # a damaged row hides the others from this query, not from that one
+        # a damaged row makes this query fail, but not that of ``numbers``
         listed = [(number, "") for number in numbers(connection)]
     if not listed:
         error = UnknownName("trial", ref, [], where=f"store {path} holds no trial yet")
@@ -89,7 +91,7 @@ def number_meant(connection: sqlite3.Connection, ref: str, path: Path) -> int:
 
 
 def _measured(connection: sqlite3.Connection, number: int, attempt: int) -> Measured | None:
-    """The first and the last run of an attempt, in the order in which they were stored."""
+    """Return the first and the last run of an attempt, in storage order."""
     ends = next(
         rows(
             connection,
@@ -115,7 +117,7 @@ _BY_INDEX = re.compile(r"\bFROM (\w+) WHERE (trial|id) = \?")
 
 
 def rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query of one trial; asked again past the index where SQLite stumbles before the first row."""
+    """Yield the rows of a query of one trial; retry without the index if SQLite fails before the first row."""
     begun = False
     try:
         for row in connection.execute(query, values):
@@ -130,8 +132,11 @@ def rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterato
 
 
 def runs_in_order(connection: sqlite3.Connection, columns: str, number: int) -> Iterator[tuple[Any, ...]]:
-    """A trial's runs in the order in which they were stored. Those that lie together in the table, as those of one conductor
-    do, are read as they lie: through an index SQLite would have to sort them, texts and all."""
+    """Yield a trial's runs in storage order.
+
+    Runs that are contiguous in the table, as those of one conductor are, are read by a table scan: with an
+    index, SQLite would have to sort them with all their texts.
+    """
     query = f"SELECT {columns} FROM run WHERE trial = ? ORDER BY sequence"
     of_trial = "SELECT count(*), min(sequence), max(sequence) FROM run WHERE trial = ?"
     count, first, last = next(rows(connection, of_trial, number))
@@ -151,7 +156,7 @@ def runs_in_order(connection: sqlite3.Connection, columns: str, number: int) -> 
 
 
 def numbers(connection: sqlite3.Connection) -> tuple[int, ...]:
-    """The numbers of all trials; where a page is damaged, of those that some way through the file still finds."""
+    """Return the numbers of all trials; if a page is damaged, of those that some scan order still finds."""
     ways = (
         "SELECT number FROM trial ORDER BY number",
         "SELECT number FROM trial ORDER BY number DESC",

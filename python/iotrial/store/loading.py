@@ -1,8 +1,8 @@
-"""Load a whole trial into memory, from the rows of a store or the records of a packed file.
+"""Loads a whole trial into memory, from the rows of a store or the records of a packed file.
 
-A hundred thousand runs take little memory: a run's evidence is a row of a table that all runs with the same names share, and
-its histograms stay the text that they are stored as until somebody reads one. Words that come again in run after run are kept
-once. What is refused is what ``records.run_of`` refuses.
+A hundred thousand runs take little memory: a run's evidence is a row of a table shared by all runs with the
+same names, and its histograms stay JSON text until they are read. Repeated strings are interned. It refuses
+what ``records.run_of`` refuses.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from iotrial.store.model import (
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
 from iotrial.store.states import Measured, StateChange, duration_s, present
 
-NOT_STORED = 0  # where a trial's number would be
+NOT_STORED = 0  # in place of a trial's number
 
 
 def assembled(
     trial: StoredTrial, runs: tuple[RunRecord, ...], ends: tuple[BlockEnd, ...], events: Sequence[Event]
 ) -> TrialData:
-    """A trial with everything measured. StoreError where an event of an accounted repetition is damaged."""
+    """Return a trial with everything measured. StoreError if an event of an accounted repetition is damaged."""
     runs = with_energy(runs, events)
     by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
     for run in runs:
@@ -69,7 +69,7 @@ def assembled(
 
 
 def unpacked(found: Iterable[PackedRecord | PackedEnd], *, source: str) -> TrialData:
-    """A packed trial, read into memory and stored nowhere. Raises what ``found`` raises: it has checked every record.
+    """Return a packed trial, read into memory and not stored. Raises what ``found`` raises: it has checked every record.
 
     ``source`` is the name of the file.
     """
@@ -113,7 +113,7 @@ def _attempts_of(runs: Iterable[PackedRun]) -> dict[int, Measured]:
 
 
 def _texts(events: Iterable[Event], kind: str) -> tuple[str, ...]:
-    """The different texts of the events of one kind, oldest first."""
+    """Return the distinct texts of the events of one kind, oldest first."""
     return tuple(dict.fromkeys(event.text for event in events if event.kind == kind))
 
 
@@ -130,7 +130,7 @@ _NONE: Mapping[str, Sequence[Sequence[int]]] = {}
 
 
 class StoredHistograms(Mapping[str, Sequence[Sequence[int]]]):
-    """Histograms by operation, of a text that is known to hold some."""
+    """Histograms by operation, decoded on access from a JSON text that is known to be valid."""
 
     __slots__ = ("_text",)
 
@@ -150,19 +150,19 @@ class StoredHistograms(Mapping[str, Sequence[Sequence[int]]]):
         return len(self._read())
 
     def items(self):  # type: ignore[no-untyped-def]
-        """All at once: what is asked for one by one is read one by one."""
+        """Return all at once, decoding once instead of once per operation."""
         return self._read().items()
 
 
 def runs_of(rows: Iterable[records.Row]) -> tuple[RunRecord, ...]:
-    """The runs in the columns of ``records.RUN_COLUMNS``, in their order. StoreError where one is damaged."""
+    """Return the runs in the columns of ``records.RUN_COLUMNS``, in order. StoreError if one is damaged."""
     reader = _Reader()
     with keeping_all():
         return tuple(map(reader.run, rows))
 
 
 class _Reader:
-    """Reads runs one after the other."""
+    """Decodes runs one after the other."""
 
     def __init__(self) -> None:
         self._tables = Tables()
@@ -216,8 +216,8 @@ def _histograms(text: str) -> Mapping[str, Sequence[Sequence[int]]]:
 
 
 def _sound(text: str) -> str:
-    """The text, unless there is half a character in it, which nothing could print."""
-    if "\\" in text and "\\u" in text:  # one character is looked for ten times as fast as two
+    """Return the text unless it contains a lone surrogate, which cannot be printed."""
+    if "\\" in text and "\\u" in text:  # searching for one character is ten times as fast as for two
         records.object_of(text)
     return text
 
@@ -235,20 +235,20 @@ class Table:
         self.rows = 0
 
     def add(self, numbers: Sequence[float]) -> NumbersOfRow:
-        """Another row."""
+        """Add a row."""
         self.numbers.extend(numbers)
         self.rows += 1
         return NumbersOfRow(self, self.rows - 1)
 
 
 class Tables:
-    """A table for each list of names that rows have."""
+    """One table for each list of names."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, ...], Table] = {}
 
     def row(self, numbers: Mapping[str, float]) -> NumbersOfRow:
-        """The numbers as a row of the table of their names."""
+        """Store the numbers as a row of the table for their names."""
         names = tuple(numbers)
         table = self._tables.get(names)
         if table is None:
@@ -279,14 +279,14 @@ class NumbersOfRow(Mapping[str, float]):
 
 
 def shape_of(row: Mapping[str, float]) -> object:
-    """What only rows with the same names in the same order share; of rows of a table the table, which needs no look."""
+    """Return a key that rows with the same names in the same order share; for a row of a table, quickly, the table."""
     return row.table if type(row) is NumbersOfRow else tuple(row)
 
 
 def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floats]]:
-    """By name, in the order in which names first come up: which of the rows have it, and what."""
+    """Return by name, in order of first appearance, the indices of the rows that have it and their values."""
     everywhere: Counts = np.arange(len(rows), dtype=np.intp)
-    # by type: isinstance asks the abstract base class, once for each of a hundred thousand rows
+    # compare types: isinstance would call the abstract base class for each of a hundred thousand rows
     kept = [row for row in rows if type(row) is NumbersOfRow]
     table = kept[0].table if kept and len(kept) == len(rows) else None
     if table is not None and all(row.table is table for row in kept):
@@ -313,7 +313,7 @@ def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[Counts, Floa
 
 @contextmanager
 def keeping_all() -> Iterator[None]:
-    """Cycles that are given up inside are collected some time afterwards; everything else is freed as ever."""
+    """Pause the garbage collector; cycles dropped inside are collected later, everything else is freed as usual."""
     collecting = gc.isenabled()
     gc.disable()
     try:

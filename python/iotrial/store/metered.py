@@ -1,7 +1,7 @@
-"""Energy of runs that was measured beside them, by a meter of one's own, and imported later.
+"""Energy of runs, measured by an external meter and imported later.
 
-Runs are never changed. What a meter says of them is noted as events of the trial: each holds the joules of some runs, by
-their place in the order in which they were stored, so that it travels with a packed trial. A later import counts instead of
+Runs are never changed. A meter's readings are stored as events of the trial: each holds the joules of some
+runs, by their position in storage order, so that they are included in a packed trial. A later import replaces
 an earlier one.
 """
 
@@ -20,14 +20,17 @@ _LARGEST_J = 1e12
 
 
 def notes(joules: Sequence[float | None]) -> Iterator[str]:
-    """The texts of the events, for all runs of a trial in order; None: the meter says nothing of it."""
+    """Return the texts of the events, for all runs of a trial in order; None: no reading for this run."""
     for first in range(0, len(joules), _PER_EVENT):
         part = [None if j is None else float(f"{j:.6g}") for j in joules[first : first + _PER_EVENT]]
         yield json.dumps({"first": first, "joules": part}, separators=(",", ":"))
 
 
 def with_energy(runs: tuple[RunRecord, ...], events: Sequence[Event]) -> tuple[RunRecord, ...]:
-    """The runs with what the events say of them; an event of another shape, which a packed trial may hold, says nothing."""
+    """Return the runs with their energy from the events.
+
+    An event of another shape, which a packed trial may hold, is ignored.
+    """
     known: dict[int, float | None] = {}
     for event in events:
         if event.kind == KIND:

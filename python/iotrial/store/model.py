@@ -1,4 +1,4 @@
-"""Stored things as frozen values: what a trial was, and every run of it."""
+"""Stored records as frozen values: a trial, its runs, and what happened in it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TrialHeader:
-    """All that is known of a trial before its first run.
+    """Everything known of a trial before its first run.
 
     ``study`` is the study as run (after ``--set``, ``--condition`` ...), ``seed`` 32 hexadecimal digits.
     ``lab``, ``host`` and ``options`` are JSON objects: the places made and their settings, facts of the
-    machine, how the user asked (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
+    machine, and the user's options (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
     """
 
     id: str
@@ -41,8 +41,8 @@ class TrialHeader:
 class RunRecord:
     """One run as measured. Times in seconds since the trial began; responses in their declared units.
 
-    ``evidence`` holds further numbers (device counters, faults, residency), ``histograms`` latency
-    histograms by operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
+    ``evidence`` holds further numbers (device counters, faults, residency), ``histograms`` latency histograms
+    by operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
     """
 
     condition: str
@@ -60,13 +60,13 @@ class RunRecord:
     files: tuple[int, ...] | None = None
 
 
-#: among the checks of a run that came after a neutral, unmeasured one
+#: Key among the checks of a run that followed a neutral, unmeasured one.
 WASH_IN = "wash_in"
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEnd:
-    """Written once a block is over: complete, or thrown out by the void rule ``void``."""
+    """The end of a block: complete, or dropped by the void rule ``void``."""
 
     condition: str
     block: int
@@ -79,7 +79,7 @@ class BlockEnd:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened during a trial and is no observation. ``at`` is ISO 8601 in UTC."""
+    """Something that happened during a trial and is not an observation. ``at`` is ISO 8601 in UTC."""
 
     at: str
     kind: str
@@ -88,8 +88,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """That a trial which had ended was continued: ``at`` (ISO 8601 in UTC), and the limits of the whole trial from then on,
-    seconds of measuring and blocks of each condition; ``no_stop``: also where all is decided."""
+    """The continuation of a trial that had ended.
+
+    ``at`` is ISO 8601 in UTC. ``time_s`` (seconds of measuring) and ``blocks`` (per condition) are the new
+    limits of the whole trial. ``no_stop``: do not stop when everything is decided.
+    """
 
     at: str
     time_s: float
@@ -99,7 +102,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class AccountedCall:
-    """One system call in one accounted repetition of an arm, over its whole tree of processes; never part of a timed run.
+    """One system call in one accounted repetition of an arm, over its whole process tree; never part of a timed run.
 
     ``errors`` by errno as text, ``histogram`` of times as ``[[longest nanoseconds, count], ...]``.
     """
@@ -117,12 +120,12 @@ class AccountedCall:
 
 @dataclass(frozen=True, slots=True)
 class AccountedRequests:
-    """The requests of one kind (``read``, ``write``, ``flush``, ``discard``, ``other``) to the lab's device in one accounted
-    repetition of an arm; never part of a timed run.
+    """Requests of one kind to the lab's device in one accounted repetition of an arm; never part of a timed run.
 
-    Times go from when the kernel made a request to its completion; ``histogram`` has them as ``[[longest nanoseconds of the
-    bar, count], ...]``, four bars an octave. Reads and writes are told also where there were none. ``alone``: those of the
-    work and of the sync after it; earlier trials counted what the probe checked the work by too.
+    Kinds are ``read``, ``write``, ``flush``, ``discard`` and ``other``. Times go from when the kernel made a
+    request to its completion; ``histogram`` has them as ``[[longest nanoseconds of the bar, count], ...]``,
+    four bars an octave. Reads and writes are recorded even if there were none. ``alone``: only requests of
+    the work and of the sync after it; earlier trials also counted those of the probe's checks of the work.
     """
 
     condition: str
@@ -140,13 +143,13 @@ WITH_CHECKS = "accounted requests are counted with the checks after the work: th
 
 
 def with_checks(requests: Sequence[AccountedRequests]) -> bool:
-    """Whether some were counted together with what the probe checked the work by."""
+    """Return whether some counts include the requests of the probe's checks of the work."""
     return not all(one.alone for one in requests)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """One trial as the store lists it. ``imported`` says from where, for one that was measured elsewhere."""
+    """One trial as the store lists it. ``imported``: the origin of a trial that was measured elsewhere."""
 
     number: int
     header: TrialHeader
@@ -158,7 +161,7 @@ class StoredTrial:
 
 @dataclass(frozen=True, slots=True)
 class DamagedTrial:
-    """A trial that the store lists and cannot read, with what is wrong."""
+    """A trial that the store lists but cannot read, and the problem."""
 
     number: int
     problem: str
@@ -166,10 +169,15 @@ class DamagedTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One trial with everything measured, in time order; ``blocks``: complete ones only, void ones marked; ``calls`` and
-    ``requests``: of repetitions that were accounted instead of timed; ``not_accounted`` says what could not be, and
-    why; ``continued``: how often and to what limits it was continued after its end;
-    ``outside``: what the work used that is not the lab's; ``unused``: where no run used the device under test."""
+    """One trial with everything measured, in time order.
+
+    - ``blocks``: complete ones only, void ones marked.
+    - ``calls`` and ``requests``: counts of repetitions that were accounted instead of timed.
+      ``not_accounted``: what could not be counted, and why.
+    - ``continued``: each continuation after its end, with its limits.
+    - ``outside``: what the work used outside the lab. ``unused``: conditions in which no run used the device
+      under test.
+    """
 
     trial: StoredTrial
     blocks: tuple[ObservedBlock, ...]
@@ -184,12 +192,12 @@ class TrialData:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What has to be said of the trial whatever its blocks say."""
+        """Caveats of the trial that hold whatever its blocks show."""
         return (*self.outside, *((WITH_CHECKS,) if with_checks(self.requests) else ()))
 
 
 def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """What a reader has to know of places that lie on one disk, a sentence each; as ``Together.facts`` stored them."""
+    """Return the caveats on places that share disks, one sentence each, from what ``Together.facts`` stored."""
     found = []
     for one in stored:
         places, disks = _joined(one.get("places")), _joined(one.get("disks"))

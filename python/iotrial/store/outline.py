@@ -1,8 +1,8 @@
-"""A line for each trial of a store: what a list says of it, of a thousand trials in a few hundredths of a second.
+"""Lists the trials of a store, one line each: a thousand trials in a few hundredths of a second.
 
-Asked of all trials at once, without decoding studies or looking at more runs than the first and the last of each attempt.
-Where the file has anything in it that is not as it should be, all trials are read one by one instead, as ``Store.listing``
-does: that finds what can still be read.
+All trials are queried at once, without decoding studies or reading more runs than the first and the last of
+each attempt. If anything in the file is not as expected, all trials are read one by one instead, as
+``Store.listing`` does: that finds what can still be read.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SELECT number, id, json_extract(study, '$.study.name'), json_extract(study, '$.s
 FROM trial ORDER BY number
 """
 _CHANGES = "SELECT trial, at, state, reason, pid, pid_started FROM state ORDER BY sequence"
-# Runs of an attempt are stored one after the other by one conductor: the run before the first is another's, as is the one
-# after the last, or the time of day was set back in between.
+# Runs of an attempt are stored consecutively by one conductor. So the run before the first, or after the
+# last, belongs to another attempt; otherwise the time of day was set back in between.
 _MEASURED = """
 WITH attempts AS (
     SELECT trial, row_number() OVER (PARTITION BY trial ORDER BY sequence) AS attempt FROM state WHERE state = 'running'
@@ -66,8 +66,11 @@ FROM ends JOIN run AS one ON one.sequence = first JOIN run AS other ON other.seq
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """One trial of a list. ``problem``: why it cannot be read; then nothing but its number is known. ``lab``: its kind;
-    ``host``: facts of the machine; ``fleet``: the id of the fleet that it belongs to, ``member``: its host's name there."""
+    """One trial of a list.
+
+    ``problem``: why it cannot be read; then only its number is known. ``lab``: its kind. ``host``: facts of
+    the machine. ``fleet``: ID of its fleet; ``member``: its host's name there.
+    """
 
     number: int
     id: str = ""
@@ -86,13 +89,13 @@ class Outline:
 
 
 class _NotAsItShouldBe(Exception):
-    """Something that only reading trial by trial makes sense of."""
+    """Something that only reading trial by trial can handle."""
 
 
 def outlines(path: Path, *, checked: bool = True) -> tuple[tuple[Outline, ...], tuple[str, ...]]:
-    """All trials of the store by number, and what must be known of the file as a whole. A store that is not there has none.
+    """Return all trials of the store by number, and warnings about the file. A missing store has no trials.
 
-    Who asks often may leave the file un-``checked``. Raises StoreError where nothing can be read.
+    Frequent callers may skip the check of the file (``checked``). Raises StoreError if nothing can be read.
     """
     if not path.exists():
         return (), ()
@@ -118,7 +121,7 @@ def _at_once(connection: sqlite3.Connection) -> Iterator[Outline]:
             raise _NotAsItShouldBe
         measured[trial, attempt] = Measured(first_at, last_at, last_s - first_s)
     now_s = time.time()
-    facts = cache(_facts)  # of most trials the same machine
+    facts = cache(_facts)  # most trials share one machine
     for row in connection.execute(_TRIALS, (IMPORTED,)):
         number, name, study, title, started, kernel, lab, kind, host, imported, fleet, member = row
         if {*map(type, (name, study, started, lab))} != {str} or lab[:1] != "{" or number not in changes:
@@ -174,7 +177,7 @@ def _change(row: tuple[Any, ...]) -> StateChange:
 
 
 def _one_by_one(path: Path) -> tuple[Outline, ...]:
-    from iotrial.store.database import Store  # which a store that is as it should be does not need
+    from iotrial.store.database import Store  # not needed for an undamaged store
 
     with Store.open(path, read_only=True) as store:
         sound, damaged = store.listing()

@@ -1,7 +1,7 @@
-"""Rows of the store and the frozen values that they stand for.
+"""Converts rows of the store to frozen values and back.
 
-A row may have been damaged on its disk, or made by somebody else: what it holds is checked to be of the shape
-that the rest relies on, and anything else is a StoreError.
+A row may be damaged on disk or written by another program: its contents are checked for the shape that other
+code relies on, and anything else raises StoreError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Row = tuple[Any, ...]
 
 
 def header_row(header: TrialHeader) -> Row:
-    """The columns of ``HEADER_COLUMNS``."""
+    """Return the columns of ``HEADER_COLUMNS``."""
     return (
         header.id,
         to_json(study_to_json(header.study)),
@@ -52,7 +52,7 @@ def header_row(header: TrialHeader) -> Row:
 
 
 def header_of(row: Row) -> TrialHeader:
-    """The header in the columns of ``HEADER_COLUMNS``."""
+    """Return the header in the columns of ``HEADER_COLUMNS``."""
     trial_id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version = row
     _wanted("trial", all(isinstance(text, str) for text in (trial_id, seed, started, version)))
     _wanted("trial", len(seed) == SEED_DIGITS and set(seed) <= set("0123456789abcdef"))
@@ -80,8 +80,10 @@ def header_of(row: Row) -> TrialHeader:
 
 
 def run_row(run: RunRecord, text: Callable[[object], str] | None = None) -> Row:
-    """The columns of ``RUN_COLUMNS``, values as ``text`` writes them; by ``to_json``, where it is left out: StoreError for a
-    number that is not finite."""
+    """Return the columns of ``RUN_COLUMNS``, with values encoded by ``text``.
+
+    ``text`` defaults to ``to_json``, which raises StoreError for a number that is not finite.
+    """
     text = text or to_json
     return (
         run.condition,
@@ -90,7 +92,7 @@ def run_row(run: RunRecord, text: Callable[[object], str] | None = None) -> Row:
         run.arm,
         run.kind,
         text(run.treatment),
-        run.started_s + 0.0,  # as SQLite gives it back, which knows neither -0.0 nor a whole number here
+        run.started_s + 0.0,  # as SQLite returns it: a float, and never -0.0
         run.failure,
         text(run.responses),
         text(run.evidence),
@@ -101,7 +103,7 @@ def run_row(run: RunRecord, text: Callable[[object], str] | None = None) -> Row:
 
 
 def run_of(row: Row) -> RunRecord:
-    """The run in the columns of ``RUN_COLUMNS``."""
+    """Return the run in the columns of ``RUN_COLUMNS``."""
     condition, block, slot, arm, kind, treatment, started_s, failure, *texts, files = row
     responses, evidence, histograms, checks = (object_of(text) for text in texts)
     levels = object_of(treatment)
@@ -132,12 +134,12 @@ def run_of(row: Row) -> RunRecord:
 
 
 def end_row(end: BlockEnd) -> Row:
-    """The columns of ``END_COLUMNS``."""
+    """Return the columns of ``END_COLUMNS``."""
     return (end.condition, end.block, end.round, int(end.controls), end.void, end.void_level, int(end.gap))
 
 
 def end_of(row: Row) -> BlockEnd:
-    """The end of a block in the columns of ``END_COLUMNS``."""
+    """Return the end of a block in the columns of ``END_COLUMNS``."""
     condition, block, number, controls, void, void_level, gap = row
     _wanted("end of a block", isinstance(condition, str) and all(isinstance(n, int) for n in (block, number)))
     _wanted("end of a block", all(text is None or isinstance(text, str) for text in (void, void_level)))
@@ -145,32 +147,32 @@ def end_of(row: Row) -> BlockEnd:
 
 
 def event_of(row: Row) -> Event:
-    """The event in the columns at, kind, text."""
+    """Return the event in the columns at, kind, text."""
     _wanted("event", all(isinstance(text, str) for text in row))
     return Event(*row)
 
 
 def state_of(name: object) -> TrialState:
-    """The state of this name; StoreError for one that is not known here."""
+    """Return the state of this name; StoreError if it is unknown."""
     if name not in list(TrialState):
         raise StoreError(f"holds a state that is not known: {str(name)[:40]!r}")
     return TrialState(str(name))
 
 
 def number_of(value: object) -> float:
-    """A finite number of a row."""
+    """Return a row's value as a finite number."""
     _wanted("time", _is_number(value))
     return float(value)  # type: ignore[arg-type]
 
 
 def text_of(value: object) -> str | None:
-    """A text of a row, or None."""
+    """Return a row's value as text or None."""
     _wanted("text", value is None or isinstance(value, str))
     return None if value is None else str(value)
 
 
 def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
-    """A complete block as analysis takes it: its runs in the order they were made."""
+    """Return a complete block for the analysis: its runs in the order they were made."""
     made = tuple(runs)
     return ObservedBlock(
         condition=end.condition,
@@ -195,12 +197,12 @@ def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
 
 
 def washed_in(runs: Iterable[RunRecord]) -> bool:
-    """Whether the runs of a block were made with a neutral one before each."""
+    """Return whether the runs of a block each followed a neutral one."""
     return any(run.checks.get(WASH_IN) is True for run in runs)
 
 
 def to_json(value: object) -> str:
-    """Compact JSON; StoreError for what JSON cannot hold, such as a response that is not a number."""
+    """Return compact JSON; StoreError for what JSON cannot hold, such as a response that is not a number."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError) as error:
@@ -218,7 +220,7 @@ def _from_json(text: object) -> Any:
         raise StoreError("holds a damaged record: wanted JSON text")
     try:
         value = json.loads(text)
-        if "\\ud" in text.lower():  # half a character, which nothing could print
+        if "\\ud" in text.lower():  # a lone surrogate, which cannot be printed
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise StoreError(f"holds a damaged record: {str(error)[:200]}") from error
@@ -226,7 +228,7 @@ def _from_json(text: object) -> Any:
 
 
 def object_of(text: object) -> dict[str, Any]:
-    """The object in a JSON text; StoreError for anything else."""
+    """Return the object in a JSON text; StoreError for anything else."""
     value = _from_json(text)
     _wanted("record", isinstance(value, dict))
     found: dict[str, Any] = value

@@ -1,8 +1,8 @@
-"""The tables of a store, and how a file is known to be one.
+"""The tables of a store, and the IDs that identify its file.
 
-Observations are only ever added: triggers refuse every UPDATE and DELETE, whoever asks. The state of a
-trial is its newest row in ``state``; its attempts are counted by the rows that say ``running``, and each
-run carries the number of the attempt that measured it.
+Observations are only ever added: triggers refuse every UPDATE and DELETE. The state of a trial is its newest
+row in ``state``. Its attempts are counted by the rows with ``running``, and each run carries the number of
+the attempt that measured it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ VERSION = 2  # user_version; rises with every change that an older iotrial would
 
 TABLES = ("trial", "state", "run", "block_end", "event")
 
-IMPORTED = "imported"  # kind of the event that says where a trial came from
+IMPORTED = "imported"  # kind of the event with the origin of an imported trial
 _CREATE = """
 CREATE TABLE trial (
     number INTEGER PRIMARY KEY,
@@ -94,7 +94,7 @@ _CHECKSUMS = " ".join(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER;" for ta
 
 
 def statements(version: int = VERSION) -> str:
-    """The script that makes an empty database a store, in one transaction."""
+    """Return the script that turns an empty database into a store, in one transaction."""
     guards = [
         _APPEND_ONLY.format(table=table, verb=verb) for table in TABLES for verb in ("UPDATE", "DELETE")
     ]
@@ -104,5 +104,7 @@ def statements(version: int = VERSION) -> str:
 
 
 def migration() -> str:
-    """What makes a store of version 1 one of this version; its records stay without a checksum. In an open transaction."""
+    """Return the script that migrates version 1 to this version, for an open transaction. Old records stay
+    without checksums.
+    """
     return f"{_CHECKSUMS} PRAGMA user_version = {VERSION};"

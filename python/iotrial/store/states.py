@@ -1,11 +1,12 @@
-"""The states of a trial: what they are, whether the process that conducts it still runs, and how long it took.
+"""The states of a trial: their meaning, whether its conductor is still alive, and how long the trial took.
 
-A process is known by its id and by when it started: ids are used again. The start is the boot's id with field 22 of
-``/proc/PID/stat`` (clock ticks since boot; proc_pid_stat(5)), so that a record from before a reboot, or from another machine,
-is never taken for a process of now.
+A process is identified by its ID and its start time, since IDs are reused. The start time is the boot ID with
+field 22 of ``/proc/PID/stat`` (clock ticks since boot; proc_pid_stat(5)), so that a record from before a
+reboot, or from another machine, never matches a current process.
 
-A state knows the time of day only, and a clock may be set back or forward while a trial runs. Each run also knows the seconds
-since its trial began, by a clock that nobody can set: between the first and the last run of an attempt, that clock counts.
+A state stores the time of day only, and the clock may be set back or forward while a trial runs. Each run
+also stores the seconds since its trial began, from a clock that cannot be set: between the first and the last
+run of an attempt, that clock is used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 
 class TrialState(StrEnum):
-    """Where a trial stands. ``running`` in the store of a dead conductor means interrupted."""
+    """State of a trial. ``running`` with a dead conductor means interrupted."""
 
     RUNNING = "running"
     DONE = "done"
@@ -32,30 +33,30 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process: ``pid_started`` is ``BOOT-ID/TICKS``, empty where /proc tells nothing."""
+    """One process: ``pid_started`` is ``BOOT-ID/TICKS``, empty if /proc does not provide it."""
 
     pid: int
     pid_started: str
 
 
 def identity(pid: int | None = None, *, proc: Path = PROC) -> ProcessIdentity:
-    """The identity of a living process (None: this one), for a trial's ``options`` or its state."""
+    """Return the identity of a living process (None: this one), for a trial's ``options`` or its state."""
     pid = os.getpid() if pid is None else pid
     started = _started(pid, proc)
     return ProcessIdentity(pid, "" if started is None else f"{_boot(proc)}/{started}")
 
 
 def is_alive(process: ProcessIdentity, *, proc: Path = PROC) -> bool:
-    """Whether this very process runs; a zombie does not. A ``pid_started`` of ticks alone is of this boot."""
+    """Return whether this very process is running; a zombie is not. A ``pid_started`` of ticks alone means this boot."""
     started = _started(process.pid, proc)
     return started is not None and process.pid_started in (f"{_boot(proc)}/{started}", str(started))
 
 
 def _started(pid: int, proc: Path) -> int | None:
-    """Ticks from boot to the start of the process; None where it is gone or a zombie."""
+    """Return the ticks from boot to the start of the process; None if it is gone or a zombie."""
     try:
         text = (proc / str(pid) / "stat").read_text("utf-8", errors="replace")
-        # The name in brackets may itself hold blanks and brackets: the last one closes it.
+        # The name in parentheses may itself contain blanks and parentheses: the last one closes it.
         fields = text[text.rindex(")") + 1 :].split()
         return None if fields[0] in "ZXx" else int(fields[19])
     except (OSError, ValueError, IndexError):
@@ -74,7 +75,7 @@ ORPHANED = "its conductor ended without a word"
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """One change of state. ``at_s`` is Unix time; ``process`` conducts from here on (``running`` only)."""
+    """One change of state. ``at_s`` is Unix time; ``process`` is the conductor from here on (``running`` only)."""
 
     at_s: float
     state: TrialState
@@ -84,8 +85,10 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The first and the last run of one attempt: when each was stored (Unix time), and the seconds between the
-    starts of the two, by the monotonic clock."""
+    """The first and the last run of one attempt.
+
+    Holds when each was stored (Unix time), and the seconds between their starts by the monotonic clock.
+    """
 
     first_at_s: float
     last_at_s: float
@@ -95,7 +98,7 @@ class Measured:
 def present(
     changes: Sequence[StateChange], alive: Callable[[ProcessIdentity], bool]
 ) -> tuple[TrialState, str | None]:
-    """State and reason now: ``running`` under a process that is gone is ``interrupted``."""
+    """Return the current state and its reason: ``running`` under a dead process is ``interrupted``."""
     newest = changes[-1]
     if newest.state is TrialState.RUNNING and not (newest.process is not None and alive(newest.process)):
         return TrialState.INTERRUPTED, newest.reason or ORPHANED
@@ -105,11 +108,11 @@ def present(
 def duration_s(
     changes: Sequence[StateChange], measured: Callable[[int], Measured | None], *, now_s: float | None
 ) -> float:
-    """Seconds in state ``running``, over all attempts; never negative.
+    """Return the seconds in state ``running``, over all attempts; never negative.
 
-    ``measured`` tells of the runs of an attempt by its number. An attempt without an end lasted until its last
-    run, the newest one until ``now_s`` where it still runs (None: it does not). Of the time before the first
-    stored run and after the last, only the time of day is known.
+    ``measured`` returns the runs of an attempt by its number. An attempt without an end lasted until its last
+    run; the newest one until ``now_s`` if it is still running (None: it is not). For the time before the
+    first stored run and after the last, only the time of day is available.
     """
     total, attempt = 0.0, 0
     for index, change in enumerate(changes):

@@ -1,6 +1,6 @@
-"""The doctor: what this machine can measure, and how finely. It looks, and turns nothing.
+"""The doctor: checks what this machine can measure, and how precisely. It changes nothing.
 
-``examine`` gathers the findings; ``noise`` conducts the blind A/A.
+``examine`` gathers the findings; ``noise`` runs the blind A/A trial.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Examination", "Finding", "Grade", "examine", "noise_findings"]
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All that the doctor found. ``noise`` is None where the A/A was left out."""
+    """Everything the doctor found. ``noise`` is None if the A/A trial was skipped."""
 
     machine: Mapping[str, object]
     findings: tuple[Finding, ...]
@@ -37,18 +37,18 @@ class Examination:
 
     @property
     def fatal(self) -> bool:
-        """Whether something makes every lab impossible."""
+        """Whether a finding makes every lab impossible."""
         return any(finding.fatal for finding in self.findings)
 
     def with_noise(self, noise: Noise | None, more: list[Finding]) -> Examination:
-        """The same with the A/A, and what it adds."""
+        """Return a copy with the A/A result and its findings."""
         return replace(self, noise=noise, findings=(*self.findings, *more))
 
 
 def examine(
     target: Target, *, watch_s: float = 1.0, sleep: Callable[[float], None] | None = None
 ) -> Examination:
-    """Look at a machine through its target, the neighbours for ``watch_s`` seconds. Changes nothing."""
+    """Examine a machine through its target; watch other processes for ``watch_s`` seconds. Changes nothing."""
     folder = state_folder()
     frequency = processor.frequency(target)
     watched = (
@@ -86,7 +86,7 @@ def _space(target: Target, what: str, folder: str, wanted: int) -> Finding:
 
 
 def _no_lab(target: Target) -> Subject:
-    """An image lab that is not made: enough to ask knobs what there is."""
+    """Return an image lab that is not created: enough to ask knobs what they need."""
     journal = Journal(state_folder() / "journal")
     place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"
@@ -94,10 +94,10 @@ def _no_lab(target: Target) -> Subject:
 
 
 def noise_findings(noise: Noise) -> list[Finding]:
-    """What the A/A says that a user should act on."""
+    """Return the findings of the A/A trial that need action."""
     found = []
     if noise.stolen is not None:
-        # a second of watching may miss a neighbour who comes and goes; two minutes do not
+        # watching for a second may miss a neighbour that comes and goes; two minutes do not
         found.append(checks.stolen_finding("stolen in the A/A", noise.stolen, noise.seconds))
     apart = [floor.workload for floor in noise.floors if floor.told_apart]
     if apart or noise.failed_controls:

@@ -1,7 +1,7 @@
-"""From facts of a machine to findings. Pure functions: facts in, words and a grade out.
+"""Turns facts about a machine into findings. Pure functions: facts in, text and grade out.
 
-The limits are rules of thumb for when to look, no tests: whether a neighbour matters shows in the noise floor, which
-is measured.
+The limits are rules of thumb for when to look closer, not tests: whether a neighbour matters shows in the
+measured noise floor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNSEEN = "not visible here (a virtual machine shows none of it; the host decides
 
 
 def clock_finding(clock: Clock) -> Finding:
-    """By what time is told, and whether it keeps its pace."""
+    """Report the clock source and whether it runs at a constant rate."""
     facts = {
         "source": clock.source,
         "available": list(clock.available),
@@ -50,7 +50,7 @@ def clock_finding(clock: Clock) -> Finding:
 
 
 def frequency_finding(frequency: Frequency) -> Finding:
-    """Who sets the processors' frequency."""
+    """Report the governor that sets the processors' frequency."""
     facts = {
         "governors": list(frequency.governors),
         "driver": frequency.driver,
@@ -74,7 +74,7 @@ def frequency_finding(frequency: Frequency) -> Finding:
 
 
 def power_finding(power: Power, *, hypervisor: bool) -> Finding:
-    """AC or battery."""
+    """Report AC or battery power."""
     facts = {"mains": power.mains, "batteries": [{"name": n, "status": s} for n, s in power.batteries]}
     if power.mains is False or any(status == "Discharging" for _, status in power.batteries):
         do = "plug it in: on battery the processor is slowed as it likes"
@@ -87,7 +87,7 @@ def power_finding(power: Power, *, hypervisor: bool) -> Finding:
 
 
 def neighbour_findings(seen: Neighbours) -> list[Finding]:
-    """Stolen time, other processes, pressure."""
+    """Report stolen time, other processes and pressure."""
     over = f"over {seen.seconds:.2g} s"
     stolen = stolen_finding("stolen time", seen.stolen, seen.seconds)
     names = ", ".join(f"{name} {format_percent(share)} of one" for name, share in seen.busiest)
@@ -106,7 +106,7 @@ def neighbour_findings(seen: Neighbours) -> list[Finding]:
 
 
 def stolen_finding(area: str, share: float, seconds: float) -> Finding:
-    """Time that the host gave to others, a share of all processors' over so many seconds."""
+    """Report time that the host gave to other guests, as a share of all processors' time over these seconds."""
     return Finding(
         area,
         _grade(share, STOLEN),
@@ -137,7 +137,7 @@ def _grade(value: float, limits: tuple[float, float]) -> Grade:
 
 
 def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wanted: int) -> Finding:
-    """Free space of one folder (``facts``: statfs of the probe; None where it could not be asked)."""
+    """Report the free space of one folder (``facts``: the probe's statfs; None if it failed)."""
     area = f"space of {what}"
     if facts is None:
         return Finding(area, Grade.NOTE, f"{folder}: not visible here")
@@ -156,12 +156,12 @@ def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wa
 
 
 def lab_bytes(size: int) -> int:
-    """What an image lab of this size wants to find free."""
+    """Return the free space in bytes that an image lab of this size needs."""
     return size + MARGIN_BYTES
 
 
 def program_findings(programs: Sequence[Program]) -> list[Finding]:
-    """One finding for all that is there, one for each that is not."""
+    """Return one finding for all installed programs, and one for each missing one."""
     there = [p.name for p in programs if p.path is not None]
     found = [Finding("programs", Grade.OK, "found: " + (", ".join(there) or "none"))]
     for program in programs:

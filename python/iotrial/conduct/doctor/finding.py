@@ -1,4 +1,4 @@
-"""What the doctor says of one side of a machine: found, how grave, what to do."""
+"""A finding of the doctor: what was found, how serious it is, what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Grade(StrEnum):
-    """How grave a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -17,9 +17,9 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. ``do`` says what to do about it (None where nothing need be done), ``facts`` are its numbers.
+    """One finding. ``do`` says what to do about it (None if nothing), ``facts`` are its numbers.
 
-    ``fatal``: with it no lab at all can be used.
+    ``fatal``: no lab can be used at all.
     """
 
     area: str

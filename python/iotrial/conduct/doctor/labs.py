@@ -1,4 +1,4 @@
-"""Which labs can be used here, and what each of them lacks; what would keep all of them from working."""
+"""Finds which labs can be used here, what each of them lacks, and what prevents all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iotrial.lab.target import Target
 
 @dataclass(frozen=True, slots=True)
 class LabFinding:
-    """One kind of lab: ``lacks`` is empty where it can be used."""
+    """One kind of lab: ``lacks`` lists what is missing, and is empty if it can be used."""
 
     kind: str
     lacks: tuple[str, ...]
@@ -24,7 +24,7 @@ class LabFinding:
 
 
 def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
-    """Directory, image, device and guest, as the probe of this user could use them."""
+    """Return directory, image, device and guest, as this user's probe could use them."""
     hello = target.call("hello")
     root, privileged = hello["uid"] == 0, bool(hello["privileged"])
     found = {program.name for program in programs if program.path is not None}
@@ -52,7 +52,7 @@ def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
 
 
 def filesystems(target: Target) -> frozenset[str]:
-    """Those that the kernel knows now, or has a module for."""
+    """Return the file systems that the kernel supports now or has a module for."""
     known = {line.split()[-1] for line in target.read("/proc/filesystems").splitlines() if line.split()}
     release = target.read("/proc/sys/kernel/osrelease")
     try:
@@ -63,7 +63,7 @@ def filesystems(target: Target) -> frozenset[str]:
 
 
 def privilege_finding(target: Target) -> Finding:
-    """Who we are, and what that allows."""
+    """Report the user's privileges and what they allow."""
     hello = target.call("hello")
     facts = {"uid": hello["uid"], "privileged": hello["privileged"]}
     if hello["uid"] != 0:
@@ -76,7 +76,7 @@ def privilege_finding(target: Target) -> Finding:
 
 
 def kernel_finding(target: Target) -> Finding:
-    """The kernel, and which of the file systems it knows."""
+    """Report the kernel release and the file systems it supports."""
     known = filesystems(target)
     missing = [name for name in FILESYSTEMS if name not in known]
     facts = {"release": target.read("/proc/sys/kernel/osrelease"), "filesystems": sorted(known)}
@@ -88,7 +88,7 @@ def kernel_finding(target: Target) -> Finding:
 
 
 def journal_finding(journal: Journal) -> Finding:
-    """What a trial that was cut off has left."""
+    """Report what an interrupted trial left in the undo journal."""
     pending, damaged = journal.read()
     if damaged:
         text = f"{len(damaged)} of the undo journal cannot be read (first: {damaged[0]})"
@@ -106,7 +106,7 @@ def journal_finding(journal: Journal) -> Finding:
 
 
 def state_finding(target: Target, folder: Path) -> Finding | None:
-    """None where the state folder, or the nearest folder above it, can be written to."""
+    """Return a finding if neither the state folder nor its nearest existing parent is writable; else None."""
     nearest = existing(target, folder)
     done = target.run(["test", "-w", str(nearest)])
     if done.exit_status == 0:
@@ -116,7 +116,7 @@ def state_finding(target: Target, folder: Path) -> Finding | None:
 
 
 def existing(target: Target, folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest existing parent."""
     while not target.exists(str(folder)) and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -1,8 +1,8 @@
-"""The noise floor of a machine: a blind A/A of two identical arms, conducted as any trial is.
+"""The noise floor of a machine: a blind A/A trial of two identical arms, run like any other trial.
 
-A study of its own, which no list shows: a directory lab, no knob turned, its trial kept in memory. From the scatter of
-its blocks follows what effect a minute, five minutes and an hour can resolve, for a study of two levels with this work
-and its controls.
+It is a built-in study that no list shows: a directory lab, no knob set, the trial kept in memory. The scatter
+of its blocks gives the smallest effect that one minute, five minutes and an hour can resolve, for a study of
+two levels with this work and its controls.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ HORIZONS_S = (60.0, 300.0, 3600.0)
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """One workload. ``resolvable``: horizon in seconds to the smallest relative effect resolved in it (None: none).
+    """One workload. ``resolvable`` maps a horizon in seconds to the smallest relative effect it resolves (None: none).
 
-    ``told_apart``: the two identical arms were, at the study's alpha shared over the workloads.
+    ``told_apart``: the two identical arms differed significantly, at the study's alpha divided among the
+    workloads.
     """
 
     workload: str
@@ -46,8 +47,11 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The A/A as conducted. ``failed_controls``: reasons for which a trial would be invalid. ``stolen``: the share of all
-    processors' time that the host gave to others meanwhile (None: not told)."""
+    """Result of the A/A trial. ``failed_controls``: reasons for which a trial would be invalid.
+
+    ``stolen``: share of all processors' time that the host gave to other guests meanwhile (None: not
+    reported).
+    """
 
     seconds: float
     blocks: int
@@ -61,13 +65,13 @@ class Noise:
 
 
 def twin_study() -> Study:
-    """The built-in study of two identical arms."""
+    """Return the built-in study of two identical arms."""
     text = (files(__package__) / "noise.toml").read_text("utf-8")
     return read_study(text, "doctor", trusted=True)
 
 
 def measure_noise(watcher: Watcher, *, root: bool, time_s: float, on: str | None) -> Noise:
-    """Conduct the A/A for about ``time_s`` seconds. Raises what a trial raises; what it made is removed again."""
+    """Run the A/A trial for about ``time_s`` seconds. Raises what a trial raises; removes what it made."""
     resolved = resolve(twin_study(), root=root, lab="directory")
     plan = make_plan(resolved, None, controls=True)
     new = _missing_folders()
@@ -106,7 +110,7 @@ def _floor(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> Floor:
     condition = spec.condition(key)
     line = line_of(pilot, spec, condition)
     comparison = line.comparisons[0]
-    # of a study that has this workload alone, and so its alpha whole
+    # as for a study with this workload only, which has the whole alpha
     rules = replace(rules_of(spec, budget_s=0.0, budget_blocks=0), effect_alpha=spec.alpha)
     effects = [e for e in analysis.effects if e.primary and e.workload == condition.workload]
     return Floor(
@@ -125,7 +129,7 @@ def _floor(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> Floor:
 
 
 def _missing_folders() -> list[Path]:
-    """Folders that a session will make, deepest first."""
+    """Return the folders that a session will make, deepest first."""
     found = []
     for folder in (state_folder() / "lab", state_folder() / "journal"):
         while not folder.exists() and folder not in found:
@@ -139,4 +143,4 @@ def _remove_empty(folders: list[Path]) -> None:
         try:
             folder.rmdir()
         except OSError:
-            continue  # not made after all, or somebody has put something into it
+            continue  # not made after all, or no longer empty

@@ -1,8 +1,8 @@
 """Packed trials: one trial as one file, to be opened, analysed, reported or run again elsewhere.
 
-A gzip stream of JSON lines; no archive members, no paths, no links, so that reading one can write nowhere.
-Reading takes the file to be hostile: every length is bounded before it is believed, and the runs must be
-those that the study and its seed plan. docs/packed-trials.md describes the format.
+A gzip stream of JSON lines; no archive members, paths or links, so that reading one cannot write anywhere.
+The reader treats the file as hostile: every length is checked against a limit before it is used, and the runs
+must be those that the study and its seed plan. docs/packed-trials.md describes the format.
 """
 
 from iotrial.store.packed.file import open_packed

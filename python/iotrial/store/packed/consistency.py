@@ -1,4 +1,4 @@
-"""Whether the records of a packed trial can be those of its plan: the same study and seed give the same runs."""
+"""Checks that a packed trial's records match its plan: the same study and seed give the same runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
 }
 
 
-#: looked up here, as asking an enumeration's member takes longer than all else that is compared
+#: Cached: reading ``value`` of an enum member would take longer than all other comparisons.
 _NAMES = {kind: kind.value for kind in ArmKind}
 
 
 @dataclass(slots=True)
 class _Block:
-    """What was met of one block: its slots as bits, its attempts; and what is planned of it, how many arms and whether it has
-    controls."""
+    """Planned size and controls of one block, and the slots (as a bitmap) and attempts seen so far."""
 
     arms: int
     controls: bool
@@ -38,7 +37,7 @@ class _Block:
 
 
 class Consistency:
-    """Follows the records of one trial in their order. Every method raises ValueError for what cannot be."""
+    """Follows the records of one trial in order. Every method raises ValueError for an impossible record."""
 
     def __init__(self, header: TrialHeader) -> None:
         try:
@@ -108,8 +107,10 @@ class Consistency:
             raise ValueError(f"block {end.block} is not void and names the level that made it so")
 
     def forget_blocks(self) -> None:
-        """Forgets the blocks met so far, where a store that already has them keeps each from coming twice. ValueError for one
-        that has runs and no end."""
+        """Forget the blocks seen so far, if a store that already has them prevents duplicates.
+
+        ValueError for a block that has runs and no end.
+        """
         if not all(block.ended for block in self._blocks.values()):
             raise ValueError("a block has runs and no end")
         self._blocks.clear()
@@ -128,7 +129,7 @@ class Consistency:
 
 
 def check_stored(data: TrialData) -> None:
-    """StoreError where what a store holds cannot be what its study and seed planned: a damage that SQLite cannot see."""
+    """Raise StoreError if stored records cannot be those of their study and seed: damage that SQLite cannot detect."""
     try:
         consistency = Consistency(data.trial.header)
         consistency.add_state(PackedState(0.0, TrialState.RUNNING, None))
@@ -144,7 +145,7 @@ def check_stored(data: TrialData) -> None:
 
 
 def _check_arm(run: RunRecord, arms: tuple[Arm, ...]) -> None:
-    """ValueError where the run is not what the plan has at its place in the block of these arms."""
+    """Raise ValueError if the run is not the planned one at its slot of the block of these arms."""
     if run.slot >= len(arms):
         raise ValueError(f"its plan has no slot {run.slot} in block {run.block}")
     planned = arms[run.slot]

@@ -1,4 +1,4 @@
-"""Packed trials on a disk: opened without waiting for anybody, written whole or not at all."""
+"""Opens packed trials without blocking, and writes them atomically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from iotrial.study.schema import shown
 
 @contextmanager
 def open_packed(path: Path) -> Iterator[BinaryIO]:
-    """The file for reading; PackedError where it is no regular file, too large, or cannot be read."""
+    """Open the file for reading; PackedError if it is not a regular file, too large, or unreadable."""
     where = shown(str(path))[1:-1]
     try:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  closed below, whatever happens
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = error.strerror if isinstance(error, OSError) else error
         hint = "check the name; `iotrial trials` lists what is stored, `iotrial export` packs one of them"
         absent = isinstance(error, FileNotFoundError | NotADirectoryError)
@@ -36,10 +36,10 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def written_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """A file to fill (and to read back), that takes the name ``path`` when the context ends well, else vanishes.
+    """Yield a file to write (and read back) that is renamed to ``path`` on success and removed on failure.
 
-    RequestError where something has that name (``force``: where it is no regular file), StoreError where the
-    folder takes no file or the disk is full.
+    RequestError if the name is taken (``force``: if it is not a regular file), StoreError if the folder
+    cannot be written to or the disk is full.
     """
     refuse_present(path, force=force)
     temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
@@ -67,7 +67,7 @@ def written_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def refuse_present(path: Path, *, force: bool) -> None:
-    """RequestError where a file of this name must not be replaced."""
+    """Raise RequestError if a file of this name must not be replaced."""
     try:
         status = path.lstat()
     except OSError:
@@ -79,12 +79,12 @@ def refuse_present(path: Path, *, force: bool) -> None:
 
 
 def _named_once(temporary: Path, path: Path) -> None:
-    """Gives the file its name unless somebody took it meanwhile: a link never replaces."""
+    """Rename the file unless the name was taken meanwhile: link(2) never replaces."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         raise RequestError(f"{path} is there already", hint="--force replaces it") from None
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         refuse_present(path, force=False)
         temporary.replace(path)
 

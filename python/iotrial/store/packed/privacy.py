@@ -1,7 +1,7 @@
-"""What a packed trial leaves out: folders and names of the user's machine, and text that a terminal would obey.
+"""Removes private data from a packed trial: folders and names of the user's machine, and terminal escapes.
 
-What is measured stays as it is; what is told about the user is reduced to what another machine can use. The
-same record gives the same answer twice, so that an import is exported as it came.
+Measurements stay as they are; what concerns the user is reduced to what another machine can use. The result
+is the same every time, so that an imported trial is exported as it came.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATH = re.compile(r"(?<![\w.~)\]}/-])(?:~|\.{1,2})?/[^\s,:;\"'|]*")
 
 
 class Privacy:
-    """What to leave out of one trial: its lab's folder and the user's home in texts, paths in facts."""
+    """What to remove from one trial: its lab's folder and the user's home in texts, paths in facts."""
 
     def __init__(self, header: TrialHeader, *, home: str | None = None) -> None:
         folder = header.options.get("folder")
@@ -39,7 +39,7 @@ class Privacy:
         self._places = [(place.rstrip("/"), mark) for place, mark in places if len(place.rstrip("/")) > 1]
 
     def reduced(self, record: PackedRecord) -> PackedRecord:
-        """The record as it may leave the machine."""
+        """Return the record as it may leave the machine."""
         match record:
             case TrialHeader():
                 return self._header(record)
@@ -85,7 +85,7 @@ class Privacy:
 
 
 def visible(text: str) -> str:
-    """The text with every character that cannot be shown safely written as an escape; lines end in ``\\n``."""
+    """Return the text with every unsafe character escaped; lines end in ``\\n``."""
     text = text.replace("\r\n", "\n")
     if text.isascii() and text.isprintable():
         return text
@@ -101,13 +101,13 @@ def _safe(character: str) -> bool:
 
 
 def _study(study: Study) -> Study:
-    """A file's path is the user's; a name of the catalogue means the same everywhere. Trust does not travel."""
+    """Return the study without its file's folder, and untrusted. A catalogue name is kept: it is the same everywhere."""
     origin = study.origin if study.origin == study.name else PurePosixPath(study.origin).name
     return structs.replace(study, origin=visible(origin), text=visible(study.text), trusted=False)
 
 
 def _words(argv: object, study: Study) -> list[str]:
-    """The command line without options that name files and folders; other paths by their last part."""
+    """Return the command line without options that name files and folders; other paths are cut to their last part."""
     kept: list[str] = []
     skip = False
     for word in map(str, argv if isinstance(argv, list | tuple) else ()):

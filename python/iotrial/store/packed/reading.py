@@ -1,4 +1,4 @@
-"""From the file of a packed trial to its records, one at a time, each believed only when it fits the rest."""
+"""Reads the records of a packed trial one at a time; each is checked against the ones before it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ORDER = ("trial", "state", "run", "block_end", "event", "end")
 
 @dataclass(frozen=True, slots=True)
 class PackedEnd:
-    """The end of a sound file: its digest."""
+    """The end of a valid file: its digest."""
 
     sha256: str
 
 
 def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd]:
-    """The header, states, runs, ends of blocks and events, then the end. Raises PackedError or StudyError.
+    """Yield the header, states, runs, ends of blocks and events, then the end. Raises PackedError or StudyError.
 
-    ``where`` is what errors call the file. Nothing may be kept before the PackedEnd has come and the
+    ``where`` names the file in errors. Store nothing permanently before the PackedEnd has come and the
     iterator has ended.
     """
     counts = dict.fromkeys(COUNTS.values(), 0)

@@ -55,7 +55,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class PackedState:
-    """A change of state; the process that conducted means nothing elsewhere. ``at_s`` is Unix time."""
+    """A change of state, without the conductor's process, which means nothing elsewhere. ``at_s`` is Unix time."""
 
     at_s: float
     state: TrialState
@@ -64,7 +64,7 @@ class PackedState:
 
 @dataclass(frozen=True, slots=True)
 class PackedRun:
-    """A run with the attempt that measured it and when (Unix time) it was stored."""
+    """A run, its attempt, and when it was stored (Unix time)."""
 
     run: RunRecord
     attempt: int
@@ -75,7 +75,7 @@ PackedRecord = TrialHeader | PackedState | PackedRun | BlockEnd | Event
 
 
 def to_value(record: PackedRecord) -> tuple[str, dict[str, Any]]:
-    """The kind of a record and its fields, ready for JSON."""
+    """Return the kind of a record and its fields, ready for JSON."""
     match record:
         case TrialHeader():
             return "trial", {**_plain(record), "study": study_to_json(record.study)}
@@ -90,7 +90,7 @@ def to_value(record: PackedRecord) -> tuple[str, dict[str, Any]]:
 
 
 def from_value(kind: str, value: object, where: str) -> PackedRecord:
-    """The record of this kind. ValueError or StudyError where a field is missing, unknown or out of bounds."""
+    """Return the record of this kind. ValueError or StudyError if a field is missing, unknown or out of bounds."""
     table = _Fields(value)
     makers: dict[str, Callable[[_Fields, str], PackedRecord]] = {
         "trial": _trial,
@@ -171,7 +171,7 @@ class _Fields:
 
     def numbers(self, name: str, least: float) -> dict[str, float]:
         found = self.table(name, MAX_NUMBERS)
-        # most of a file is numbers: a call for each would take longer than all else
+        # most of a file is numbers: one call per number would dominate the time
         return {
             key: float(value)
             if type(value) in (float, int) and least <= value <= MAX_VALUE
@@ -247,7 +247,7 @@ def _words(value: object, name: str) -> list[str]:
 
 
 def check_facts(facts: dict[str, Any], name: str) -> dict[str, Any]:
-    """The facts, of any shape; ValueError where they are not few and short enough for a report to list."""
+    """Return the facts, of any shape; ValueError if they are too many or too long for a report."""
     count = 1
     waiting: list[dict[str, Any] | list[Any]] = [facts]
     while waiting:
@@ -308,7 +308,7 @@ def _histograms(given: dict[str, Any]) -> dict[str, Any]:
     for bins in given.values():
         if not isinstance(bins, list) or len(bins) > MAX_BINS:
             raise ValueError(f"a histogram is a list of at most {MAX_BINS} pairs")
-    try:  # of a trial's records these are the most: a check in Python of each would take longer than all else
+    try:  # histograms are most of a trial's records: checking each value in Python would dominate the time
         return msgspec.convert(given, _Histograms)
     except msgspec.ValidationError:
         raise ValueError("a histogram is a list of pairs, nanoseconds and count") from None

@@ -1,7 +1,7 @@
 """The outermost layer of a packed trial: gzip, lines, JSON, and the digest over all of it. Pure.
 
-Whatever the file claims, no more is held at a time than one line: the stream is unpacked in small pieces, and
-each piece is counted before the next is asked for. ``zlib`` itself checks the CRC and the length at the end.
+Whatever the file claims, at most one line is held in memory at a time: the stream is decompressed in small
+pieces, and each is counted before the next is read. ``zlib`` itself checks the CRC and the length at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = 1
 MAX_PACKED = 512 << 20
 MAX_BYTES = 2 << 30
 MAX_LINE = 4 << 20
-MAX_RATIO = 200  # of unpacked to packed bytes, beyond the first MAX_UNASKED: JSON of numbers gives 4 to 12
+MAX_RATIO = 200  # unpacked to packed bytes, checked above MAX_UNASKED; JSON of numbers gives 4 to 12
 MAX_UNASKED = 16 << 20
 MAX_DEPTH = 16
 MAX_TEXT = 1 << 20
@@ -36,7 +36,7 @@ _PIECE = 1 << 16
 
 
 class PackedError(RequestError):
-    """A file that is no packed trial, or one that cannot be believed; nothing was stored."""
+    """A file that is not a packed trial, or is not valid; nothing was stored."""
 
     code = "bad_packed_trial"
 
@@ -46,7 +46,7 @@ class PackedError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: what kind of record it holds, and the record as JSON has it."""
+    """One line: the kind of its record, and the record as parsed JSON."""
 
     number: int
     kind: str
@@ -54,9 +54,10 @@ class Line:
 
 
 def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
-    """The records between header and end record, and the end record, in order. Raises PackedError.
+    """Yield the records after the header, and the end record, in order. Raises PackedError.
 
-    The last one has been compared with the bytes before it; the file is sound when the iterator is exhausted.
+    The end record's digest has been compared with the bytes before it. The file is valid once the iterator is
+    exhausted.
     """
     digest = hashlib.sha256()
     ended = False
@@ -88,7 +89,7 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
 
 
 def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[str, int]) -> str:
-    """Writes header, lines and end record; gives the digest. ``counts`` is read once all lines are written.
+    """Write header, lines and end record; return the digest. ``counts`` is read once all lines are written.
 
     The same lines give the same bytes: the gzip header holds neither time nor name.
     """
@@ -110,7 +111,7 @@ def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[s
 
 
 def as_line(value: object) -> bytes:
-    """One line of the file. ValueError for a number that is not finite."""
+    """Return one line of the file. ValueError for a number that is not finite."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -210,20 +211,23 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no finite number")
 
 
-_STRING = re.compile(r'"[^"]*"')  # of a text without escapes
-#: every digit as 0, points and exponents as they are, and all else as blanks
+_STRING = re.compile(r'"[^"]*"')  # in a text without escapes
+#: Maps every digit to 0 and all else to blanks; keeps points and exponents.
 _SHAPES = bytes(
     ord("0") if chr(c) in string.digits else c if chr(c) in ".e" else ord("e" if chr(c) == "E" else " ")
     for c in range(256)
 )
-#: numbers that may be too large: 64 bits have 19 digits, and with an exponent of two digits a number is finite
+#: Numbers that may be too large: 64 bits have 19 digits; with a two-digit exponent a number is always finite.
 _LARGE = (b" " + 19 * b"0", b"e000")
 _BRACKETS = str.maketrans("", "", "".join(map(chr, {*range(128)} - {*b"[]{}"})))
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text alone shows that ``check_plain`` finds nothing: nothing but printable ASCII, no escapes, no large
-    numbers, few levels of brackets. Nearly every run passes, and is not looked at value by value."""
+    """Return whether the text alone proves that ``check_plain`` finds nothing.
+
+    True for text with only printable ASCII, no escapes, no large numbers and few levels of brackets. Nearly
+    every run passes, and is not checked value by value.
+    """
     if not (text.isascii() and text.isprintable()) or len(text) > MAX_TEXT or "\\" in text:
         return False
     values = _STRING.sub("", text)
@@ -239,7 +243,7 @@ def _is_plain(text: str) -> bool:
 
 
 def check_plain(value: object, depth: int) -> None:
-    """ValueError where a value is nested too deeply, not finite, too large, or text that cannot be shown."""
+    """Raise ValueError if a value is nested too deeply, not finite, too large, or text that cannot be shown."""
     if isinstance(value, str):
         if not (value.isascii() and value.isprintable()):
             printable(value.replace("\n", " ").replace("\t", " "))

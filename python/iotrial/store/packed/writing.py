@@ -1,4 +1,4 @@
-"""From the records of a trial to the bytes of a packed one."""
+"""Writes the records of a trial as a packed trial."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from iotrial.store.schema import IMPORTED
 
 
 def write_packed(file: BinaryIO, records: Iterable[PackedRecord], *, imported: bool = False) -> str:
-    """Writes header, states, runs, ends of blocks and events, in this order; gives the digest.
+    """Write header, states, runs, ends of blocks and events, in this order; return the digest.
 
-    Folders of the user's machine are left out, which they are already where the trial was ``imported``; that it
-    was is the store's to know, not the trial's. StoreError for a record that no file can hold; whether the
-    file can be read again is for the caller to try.
+    Folders of the user's machine are removed, unless the trial was ``imported``: then they already were. The
+    note of the import belongs to the store and is left out. StoreError for a record that cannot be packed.
+    The caller has to check that the file can be read again.
     """
     counts = dict.fromkeys(COUNTS.values(), 0)
     try:
