@@ -182,7 +182,7 @@ class GuestMachine:
         return _BOOTS_WITHIN_S[accelerator]
 
     def hung(self) -> str | None:
-        """Return an error text if the guest has missed its heartbeat for ``HUNG_AFTER_S``; None if not, or before it booted."""
+        """Return an error text if there was no heartbeat for ``HUNG_AFTER_S``; None otherwise, or before the first."""
         silent_s = 0.0 if self._pulse is None else self._pulse.silent_s()
         return None if silent_s < HUNG_AFTER_S else f"it has given no sign of life for {silent_s:.0f} s"
 

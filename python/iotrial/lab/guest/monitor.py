@@ -26,9 +26,9 @@ class Monitor:
         self._greeted = False
 
     def save(self, descriptor: int, within_s: float) -> None:
-        """Save the guest's memory and device state to a file, from which another guest can resume. This one keeps running.
+        """Save the guest's memory and device state to a file, for another guest to resume from. This one keeps running.
 
-        QEMU must have been started, and ``theirs`` closed here. Raises LabError if it fails; the guest keeps running then too.
+        QEMU must have been started, and ``theirs`` closed here. Raises LabError; the guest keeps running even then.
         """
         self._ask("getfd", {"fdname": "state"}, descriptor)
         # do not stop the guest first, or the resumed one would start stopped: QEMU stops it itself for the last part

@@ -54,7 +54,7 @@ class Machine:
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
-    """Hash everything that a saved memory state depends on: QEMU, its command, kernel, initramfs and the sizes of the disks."""
+    """Hash all that a saved memory state depends on: QEMU, its command, kernel, initramfs, the sizes of the disks."""
     disks = tuple(replace(disk, descriptor=number) for number, disk in enumerate(machine.disks))
     words = command(program, replace(machine, disks=disks), accelerator, Descriptors(0, 0, 0))
     for file in (Path(program).resolve(), machine.kernel, machine.initramfs):

@@ -30,7 +30,7 @@ class States:
         self._folder = folder
 
     def open(self, key: str) -> int | None:
-        """Open a state for reading. None if there is none, or if another user could have written it: QEMU trusts its contents."""
+        """Open a state for reading. None if it does not exist or another user could have written it: QEMU trusts it."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
