@@ -90,10 +90,10 @@ def not_judged(sentence: str) -> Consequence:
 class Declaration:
     """The description of a knob, without the code that applies it.
 
-    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it acts on), ``option`` (the
-    key in a study that addresses it, such as ``key`` or ``variable``; None if it needs none), ``open_levels`` (text for a range
-    that cannot be listed), ``LEVELS`` (the values, if they are the same everywhere), ``rank`` (order within the stage),
-    ``consequence`` (what the setting does to the safety of data).
+    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it acts on), ``option``
+    (the key in a study that addresses it, such as ``key`` or ``variable``; None if it needs none), ``open_levels`` (text for
+    a range that cannot be listed), ``LEVELS`` (the values, if they are the same everywhere), ``rank`` (order within the
+    stage), ``consequence`` (what the setting does to the safety of data).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Knobs of the file system: its type, how it is made, mounted and aged."""
+"""Knobs of the file system: its type, and how it is made, mounted and aged."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class FilesystemLog(Declaration):
 
 
 class MountAtime(Declaration):
-    """When reading updates access times."""
+    """The condition under which reading updates access times."""
 
     name = "mount.atime"
     title = "when reading updates a file's access time"

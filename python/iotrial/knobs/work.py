@@ -91,7 +91,7 @@ class ProcessUser(Declaration):
 
 
 class CacheState(Declaration):
-    """What is cached when the timed part begins."""
+    """The state of the cache when the timed part begins."""
 
     name = "cache.state"
     title = "what is cached before the timed part"

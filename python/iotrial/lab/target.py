@@ -52,7 +52,7 @@ class MountInfo:
 
     @property
     def options(self) -> frozenset[str]:
-        """Options of the mount and of the superblock."""
+        """The options of the mount and of the superblock."""
         return self.mount_options | self.super_options
 
 
@@ -99,17 +99,17 @@ class Target:
         return self.call("stat", path=path)
 
     def mount(self, source: str, target: str, kind: str, options: Sequence[str]) -> None:
-        """mount(2). Options are separate words. Raises TargetError."""
+        """Mount with mount(2). Options are separate words. Raises TargetError."""
         self.call("mount", source=source, target=target, type=kind, options=list(options))
 
     def unmount(self, target: str) -> None:
-        """umount2(2), never lazy. Raises TargetError (EBUSY names nothing: see ``lab.disk``)."""
+        """Unmount with umount2(2), never lazily. Raises TargetError (EBUSY does not say who uses it: see ``lab.disk``)."""
         self.call("unmount", target=target)
 
     def mount_at(self, path: str) -> MountInfo | None:
         """Return the topmost mount on exactly this path now, from mountinfo; None if there is none."""
         found = None
-        for line in self.read("/proc/self/mountinfo").split("\n"):  # not splitlines(): names may contain other line breaks
+        for line in self.read("/proc/self/mountinfo").split("\n"):  # splitlines() would split names
             info = parse_mountinfo(line)
             if info.target == path:
                 found = info

@@ -23,7 +23,7 @@ MAC_ADDRESSES = ("52:54:00:69:6f:01", "52:54:00:69:6f:02")
 
 
 class Accelerator(StrEnum):
-    """What executes the guest's instructions."""
+    """How the guest's instructions are executed: hardware virtualisation or emulation."""
 
     KVM = "kvm"
     TCG = "tcg"
