@@ -16,7 +16,7 @@ from iotrial.knobs.declaration import (
 
 
 class RaidMaker(Declaration):
-    """What builds the array: md, btrfs (for its own file system), or the device mapper with stripes like LVM's."""
+    """The tool that builds the array: md, btrfs (for its own file system), or the device mapper with stripes like LVM's."""
 
     name = "raid.maker"
     title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
@@ -54,7 +54,7 @@ class RaidChunk(Declaration):
 
 
 class RaidBitmap(Declaration):
-    """Whether writes are recorded beforehand, so that a crash does not require a full resync."""
+    """A record of regions being written, so that a crash does not require a full resync."""
 
     name = "raid.bitmap"
     title = "write-intent bitmap of the array"

@@ -37,7 +37,7 @@ class Stage(IntEnum):
 
 
 class Scope(StrEnum):
-    """What a knob acts on, as worded in messages. A work that uses none of it cannot show an effect of the knob."""
+    """The object that a knob acts on, worded for messages. A work that uses none of it cannot show an effect of the knob."""
 
     #: every work runs on it
     MACHINE = "this machine"
@@ -47,7 +47,7 @@ class Scope(StrEnum):
 
 
 class Safety(StrEnum):
-    """How much a setting endangers data on a system that uses it."""
+    """Degree to which a setting endangers data on a system that uses it."""
 
     #: costs at most speed
     HARMLESS = "harmless"
@@ -61,7 +61,7 @@ class Safety(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a setting does to the safety of data, as one sentence without the full stop."""
+    """The effect of a setting on the safety of data, as one sentence without the full stop."""
 
     safety: Safety
     sentence: str

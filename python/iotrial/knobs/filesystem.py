@@ -140,7 +140,7 @@ class MountAtime(Declaration):
 
 
 class MountReadonly(Declaration):
-    """Whether the mount is read-only or writable."""
+    """A read-only or a writable mount."""
 
     name = "mount.readonly"
     title = "whether the file system is mounted read-only"
@@ -299,7 +299,7 @@ class FilesystemAge(Declaration):
 
 
 class FilesystemTrim(Declaration):
-    """Whether free blocks are trimmed before the run. In every arm all free blocks are overwritten first, so that blocks
+    """Trimming of free blocks before the run, or none. In every arm all free blocks are overwritten first, so that blocks
     discarded by an earlier run are in use again: on a disk, and in an image where a discard has punched holes."""
 
     name = "filesystem.trim"

@@ -106,7 +106,7 @@ class LinkRing(Declaration):
 
 
 class LinkCoalescing(Declaration):
-    """How long a card delays an interrupt to collect more events."""
+    """Time for which a card delays an interrupt to collect more events."""
 
     name = "link.coalescing"
     title = (

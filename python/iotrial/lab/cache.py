@@ -1,4 +1,4 @@
-"""Cache states: set up before the timed part, verified by what it then read.
+"""Cache states: set up before the timed part, verified by the reads during it.
 
 The check is the same for every arm. It counts the bytes read from the lab's device during the timed part:
 a cold run must read at least what the work needs, a warm run must read nothing. Querying the page cache

@@ -18,10 +18,10 @@ EXT4_BLOCK = "-b 4096"
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """How to make and mount one type of file system.
+    """One type of file system: how to make and mount it.
 
     ``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of the further options that a study may pass,
-    ``mkfs_uuid`` the options that set the UUID, ``mkfs_lists`` flags of which mkfs heeds only the last occurrence, so that
+    ``mkfs_uuid`` the options that set the UUID, ``mkfs_lists`` flags of which mkfs uses only the last occurrence, so that
     their values are joined into one list, ``defragment`` the argument list of the defragmenter up to the files.
     """
 

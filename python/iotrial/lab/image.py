@@ -53,7 +53,7 @@ class ImagePlace(DiskPlace):
         self.format()
 
     def _renew(self) -> None:
-        # mkfs.xfs leaves the device with 512-byte blocks, which makes the next mkfs take 1.6 times as long
+        # mkfs.xfs leaves the device with 512-byte blocks; the next mkfs writes in these and takes 1.6 times as long
         if self.device is not None:
             self.target.call("image_renew", device=f"/dev/{self.device}")
 

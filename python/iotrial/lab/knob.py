@@ -171,9 +171,9 @@ class Knob(Declaration, ABC):
         """Record in the journal, before the first write of a trial, what would outlive the conductor."""
 
     def enter(self, subject: Subject, setting: Setting, value: str) -> None:
-        """Move the probe to where this value wants it, and verify it. For stage WORK, after all other settings.
+        """Move the probe to where this value wants it, and verify it.
 
-        The cache is prepared and the work is done there. Raises KnobError.
+        Called in stage WORK, after all other settings. The cache is prepared and the work is done there. Raises KnobError.
         """
 
     def leave(self, subject: Subject, setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""The machine lock: one conductor per machine. Who holds the lock, and who has to wait for it.
+"""The machine lock, which allows one conductor per machine, and the lookup of its holder.
 
 Root's lock is in /run, where only root can create files, and only root can open it. Another user's lock is in a directory
 where everybody can create files, and only its owner can open it. So nobody can hold a lock that is not their own. Locks of

@@ -46,7 +46,7 @@ def at_once(target: Target, devices: Sequence[str]) -> Iterator[None]:
         for device in devices:
             target.call("disk_pace", device=device, modelled=False)
         yield
-    except Exception:  # on a signal the probe is still at work, and what it holds is given up
+    except Exception:  # not BaseException: on a signal the probe is busy, and its disks are given up
         for device in devices:
             with suppress(IotrialError):  # report the first error, not a later one
                 target.call("disk_pace", device=device, modelled=True)

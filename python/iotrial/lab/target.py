@@ -109,7 +109,7 @@ class Target:
     def mount_at(self, path: str) -> MountInfo | None:
         """Return the topmost mount on exactly this path now, from mountinfo; None if there is none."""
         found = None
-        for line in self.read("/proc/self/mountinfo").split("\n"):  # splitlines() would split names
+        for line in self.read("/proc/self/mountinfo").split("\n"):  # splitlines() could split names
             info = parse_mountinfo(line)
             if info.target == path:
                 found = info

@@ -58,7 +58,7 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """What makes arrays: its programs, each with the package that provides it, and its kernel modules."""
+    """A tool that builds arrays: its programs, each with the package that provides it, and its kernel modules."""
 
     tools: Mapping[str, str]
     modules: tuple[str, ...] = ()

@@ -43,7 +43,7 @@ _LOOKS, _LOOKS_EVERY_S = 500, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: a folder of the server, or its whole disk.
+    """A served file system: a folder of the server, or its whole disk.
 
     ``filesystem`` is the type on it, ``words`` the mount options, ``wishes`` the settings in the form of DEFAULTS.
     """

@@ -23,7 +23,7 @@ MAC_ADDRESSES = ("52:54:00:69:6f:01", "52:54:00:69:6f:02")
 
 
 class Accelerator(StrEnum):
-    """How the guest's instructions are executed: hardware virtualisation or emulation."""
+    """Hardware virtualisation or emulation of the guest's processors."""
 
     KVM = "kvm"
     TCG = "tcg"

@@ -12,7 +12,7 @@ from iotrial.lab.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, a
 
 
 class Share:
-    """How a place is served to another machine: requested and current settings. ``link`` has both machines."""
+    """A place served to another machine: requested and current settings. ``link`` has both machines."""
 
     def __init__(self, link: Link) -> None:
         self.link = link

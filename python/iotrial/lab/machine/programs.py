@@ -1,4 +1,4 @@
-"""Which programs are installed, and which labs, knobs or studies need those that are not."""
+"""The installed programs, and the labs, knobs or studies that need those that are missing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class LabProcess(LabObject):
     ) -> Entry:
         """Record a session that we have just started.
 
-        ``started``: start time of its leader, in clock ticks since boot; ``token``: is in the environment of its processes.
+        ``started``: its leader's start time, in clock ticks since boot; ``token``: set in the environment of its processes.
         """
         return journal.record(
             self.name,
