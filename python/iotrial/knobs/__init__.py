@@ -1,1 +1,1 @@
-"""Every knob, declared: values, scope, neutral value and safety. Needs no lab."""
+"""The declarations of all knobs: values, scope, neutral value and safety. They need no lab."""

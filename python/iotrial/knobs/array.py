@@ -16,7 +16,7 @@ from iotrial.knobs.declaration import (
 
 
 class RaidMaker(Declaration):
-    """Who joins the disks: md, btrfs (for its own file system), or the device mapper with stripes as LVM has it make them."""
+    """The tool that builds the array: md, btrfs (for its own file system), or the device mapper with stripes like LVM's."""
 
     name = "raid.maker"
     title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
@@ -43,7 +43,7 @@ class RaidLevel(Declaration):
 
 
 class RaidChunk(Declaration):
-    """How many bytes lie side by side on one disk."""
+    """Number of consecutive bytes on one disk."""
 
     name = "raid.chunk"
     title = "chunk of the array: so much lies together on one disk"
@@ -54,7 +54,7 @@ class RaidChunk(Declaration):
 
 
 class RaidBitmap(Declaration):
-    """Whether writes are noted beforehand, so that after a crash not all has to be compared."""
+    """A record of regions being written, so that a crash does not require a full resync."""
 
     name = "raid.bitmap"
     title = "write-intent bitmap of the array"
@@ -69,7 +69,7 @@ class RaidBitmap(Declaration):
 
 
 class RaidState(Declaration):
-    """Whole, or without its last disk."""
+    """All disks present, or without the last one."""
 
     name = "raid.state"
     title = "whether the array has all of its disks, or lacks one"
@@ -82,7 +82,7 @@ class RaidState(Declaration):
 
 
 class RaidStripeCache(Declaration):
-    """Pages for each disk in which raid4, 5 and 6 collect what belongs together."""
+    """Pages per disk in which raid4, 5 and 6 collect the parts of a stripe."""
 
     name = "raid.stripe_cache"
     title = "entries of the stripe cache of raid4, raid5 and raid6"

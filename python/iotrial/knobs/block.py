@@ -1,12 +1,12 @@
 """Knobs of the lab's own block device: scheduler, requests, read-ahead, write-back throttling, limits, share of dirty pages.
 
-A plain file of the device is one row of ``KNOBS`` below. The kernel's words for them: Documentation/ABI/stable/sysfs-block
+A plain file of the device is one row of ``KNOBS`` below. The kernel documents them in Documentation/ABI/stable/sysfs-block
 and Documentation/ABI/testing/sysfs-class-bdi.
 
-`queue/iostats` is no knob: without it the device counts nothing, and a cold run could not be told from a warm one. Some
-files are looked at when a file system is mounted (rotational, stable_writes), which in every run comes after them.
-Read-ahead is one number in the kernel, which the queue and the backing device information both show. The ranges of the two
-shares of dirty pages do not overlap, because the kernel refuses a least share above the largest.
+`queue/iostats` is not a knob: without it the device counts no I/O, and a cold run could not be told from a warm one. Some
+files take effect only when a file system is mounted (rotational, stable_writes); every run mounts after setting them.
+Read-ahead is one number in the kernel, shown both in the queue and in the backing device information. The ranges of the two
+dirty page ratios do not overlap, because the kernel refuses a minimum above the maximum.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class BlockScheduler(Declaration):
 
 @dataclass(frozen=True, slots=True)
 class DeviceFile(Declaration):
-    """A plain file of the lab's device, and the knob that turns it.
+    """A plain file of the lab's device, and the knob for it.
 
-    ``file`` is below /sys/block/DEVICE. Its values are the whole numbers of ``numbers``, least and most, or else ``words``;
-    ``neutral`` is what every run goes through before its own. ``consequence``: what its values do to the safety of data,
-    ``consequences`` of single ones. ``dragged``: values that a change of scheduler writes here by itself. ``of_the_whole``:
-    of an array it is the array's own, and not that of each of its disks. ``is_limit``: a change of it lets the kernel work
-    out read-ahead anew. ``rank``: order within the stage.
+    ``file`` is below /sys/block/DEVICE. Its values are the whole numbers in ``numbers``, minimum and maximum, or else
+    ``words``. ``neutral`` is the value that every run sets before its own. ``consequence``: what its values do to the safety
+    of data, ``consequences``: the same for single values. ``dragged``: values that a change of scheduler writes to it.
+    ``of_the_whole``: for an array, the array's own file, not one of each disk. ``is_limit``: a change of it makes the kernel
+    recompute read-ahead. ``rank``: order within the stage.
     """
 
     stage: ClassVar[Stage] = Stage.DEVICE
@@ -70,7 +70,7 @@ READ_AHEAD_FILE = DeviceFile(
     neutral="128",
     numbers=(0, 65536),
     of_the_whole=True,
-    rank=1,  # after the limits of the queue, which drag it along
+    rank=1,  # after the queue limits, which change it
 )
 
 KNOBS = (

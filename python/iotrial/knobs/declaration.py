@@ -1,7 +1,7 @@
-"""What every knob declares: its name, what it turns and when, its values, and what they do to the safety of data.
+"""The declaration of a knob: its name, what it sets and when, its values, and what they do to the safety of data.
 
-The modules beside this one declare all knobs. ``iotrial.lab.knobs`` holds the code that turns them; a report needs the
-declarations alone, on a machine that has no lab.
+The modules of this package declare all knobs. ``iotrial.lab.knobs`` holds the code that applies them. A report needs only
+the declarations, on a machine that has no lab.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Stage(IntEnum):
-    """When in a run a knob is turned."""
+    """The point in a run at which a knob is set."""
 
     MACHINE = -1
     PLACE = 0
@@ -37,9 +37,9 @@ class Stage(IntEnum):
 
 
 class Scope(StrEnum):
-    """What a knob turns, in the words of messages. A work that uses nothing of it cannot show what the knob does."""
+    """The object that a knob acts on, worded for messages. A work that uses none of it cannot show an effect of the knob."""
 
-    #: any work runs on it
+    #: every work runs on it
     MACHINE = "this machine"
     FILES = "the files of the lab"
     FILESYSTEM = "the file system of the lab"
@@ -47,14 +47,13 @@ class Scope(StrEnum):
 
 
 class Safety(StrEnum):
-    """How far a setting endangers data, where somebody keeps it."""
+    """Degree to which a setting endangers data on a system that uses it."""
 
-    #: costs speed at most
+    #: costs at most speed
     HARMLESS = "harmless"
-    #: costs latency or memory, or makes it more of the data that nobody has synced that a power cut takes
+    #: costs latency or memory, or makes a power cut lose more of the data that nobody has synced
     TRADE_OFF = "trade-off"
-    #: data that were synced, or that are on the disk already, may be lost or wrong after a power cut, a crash, or the failure
-    #: of a disk
+    #: data that were synced or are already on the disk may be lost or wrong after a power cut, a crash or a disk failure
     DATA_AT_RISK = "data at risk"
     #: iotrial does not know
     NOT_JUDGED = "not judged"
@@ -62,39 +61,39 @@ class Safety(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a setting does to the safety of data, in one sentence without its full stop."""
+    """The effect of a setting on the safety of data, as one sentence without the full stop."""
 
     safety: Safety
     sentence: str
 
 
 def harmless(sentence: str) -> Consequence:
-    """Costs speed at most."""
+    """Build the consequence of a setting that costs at most speed."""
     return Consequence(Safety.HARMLESS, sentence)
 
 
 def trade_off(sentence: str) -> Consequence:
-    """Costs latency or memory, or data that nobody has synced."""
+    """Build the consequence of a setting that costs latency or memory, or data that nobody has synced."""
     return Consequence(Safety.TRADE_OFF, sentence)
 
 
 def at_risk(sentence: str) -> Consequence:
-    """May cost data."""
+    """Build the consequence of a setting that may cost data."""
     return Consequence(Safety.DATA_AT_RISK, sentence)
 
 
 def not_judged(sentence: str) -> Consequence:
-    """Not known."""
+    """Build the consequence of a setting whose safety is not known."""
     return Consequence(Safety.NOT_JUDGED, sentence)
 
 
 class Declaration:
-    """What a knob is, without the code that turns it.
+    """The description of a knob, without the code that applies it.
 
-    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it turns), ``option`` (the
-    key of a study that addresses it, such as ``key`` or ``variable``; None if it needs none),
-    ``open_levels`` (words for a range that cannot be listed), ``LEVELS`` (the values, where they are the same everywhere),
-    ``rank`` (order within the stage), ``consequence`` (what the setting does to the safety of data).
+    Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it acts on), ``option``
+    (the key in a study that addresses it, such as ``key`` or ``variable``; None if it needs none), ``open_levels`` (text for
+    a range that cannot be listed), ``LEVELS`` (the values, if they are the same everywhere), ``rank`` (order within the
+    stage), ``consequence`` (what the setting does to the safety of data).
     """
 
     name: str
@@ -102,30 +101,30 @@ class Declaration:
     stage: ClassVar[Stage]
     scope: ClassVar[Scope] = Scope.MACHINE
     option: ClassVar[str | None] = None
-    #: whether a factor must give that key, or may
+    #: True if a factor must set that key, False if it may
     option_needed: ClassVar[bool] = True
     open_levels: str | None = None
     rank: int = 0
     #: for every value that is not in ``consequences``
     consequence: Consequence
-    #: by value, where it depends on that; a knob whose values have an address or an argument has its own
-    #: ``consequence_of``, and says here by which words it looks them up
+    #: by value, if it depends on the value. A knob whose values have an address or an argument overrides
+    #: ``consequence_of``, and the keys here are those that it looks up.
     consequences: Mapping[str, Consequence] = MappingProxyType({})
 
     def consequence_of(self, setting: Setting) -> Consequence:
-        """What this value does to the safety of data. Never raises: a stored trial may hold any value."""
+        """Return what this value does to the safety of data. Never raises: a stored trial may hold any value."""
         return self.consequences.get(setting.value.strip(), self.consequence)
 
 
 @cache
 def declarations() -> dict[str, Declaration]:
-    """All knobs by name: classes of the modules of this package, and rows that a module lists in ``KNOBS``."""
+    """Return all knobs by name: classes in the modules of this package, and rows that a module lists in ``KNOBS``."""
     rows = {row.name: row for module in modules_of(iotrial.knobs) for row in getattr(module, "KNOBS", ())}
     return dict(sorted({**named_classes(iotrial.knobs, Declaration), **rows}.items()))
 
 
 def consequence_of(setting: Setting) -> Consequence:
-    """What a setting does to the safety of data; not judged, where it is of a knob that this version does not have."""
+    """Return what a setting does to the safety of data; not judged if this version does not have the knob."""
     knob = declarations().get(setting.knob)
     if knob is None:
         return not_judged("this version of iotrial has no such knob")
@@ -133,13 +132,13 @@ def consequence_of(setting: Setting) -> Consequence:
 
 
 def modules_of(package: ModuleType) -> list[ModuleType]:
-    """All modules of a package, imported."""
+    """Import and return all modules of a package."""
     names = (module.name for module in pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def named_classes(package: ModuleType, kind: type[T]) -> dict[str, T]:
-    """An instance of each subclass of ``kind`` in the modules of a package that has a name, by that name."""
+    """Instantiate each subclass of ``kind`` that has a name, in the modules of a package; by name."""
     found: dict[str, T] = {}
     for module in modules_of(package):
         for _, member in inspect.getmembers(module, inspect.isclass):

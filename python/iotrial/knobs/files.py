@@ -17,7 +17,7 @@ from iotrial.study.model import Setting
 
 
 class FileMode(Declaration):
-    """Permission bits by chmod(2)."""
+    """Permission bits, set by chmod(2)."""
 
     name = "file.mode"
     title = "permission bits of the files, as octal text"
@@ -36,8 +36,7 @@ class FileMode(Declaration):
 
 
 class FileSize(Declaration):
-    """Size of each file. As a condition every size has a file set of its own; as a treatment files
-    are rewritten."""
+    """Size of each file. As a condition, every size has its own file set; as a treatment, the files are rewritten."""
 
     name = "file.size"
     title = "size of each file"
@@ -49,7 +48,7 @@ class FileSize(Declaration):
 
 
 class FileLink(Declaration):
-    """The names through which the work reaches the files; made anew from the plain files in every run."""
+    """The kind of name through which the work reaches the files; re-created from the plain files in every run."""
 
     name = "file.link"
     title = "kind of name that the work goes through"
@@ -60,7 +59,7 @@ class FileLink(Declaration):
 
 
 class FileAtimeState(Declaration):
-    """Where the access time stands before a run, which decides whether relatime updates it."""
+    """The state of the access time before a run, which decides whether relatime updates it."""
 
     name = "file.atime_state"
     title = "access time before the run: stale (relatime will update), fresh (it will not), day-old"
@@ -71,8 +70,8 @@ class FileAtimeState(Declaration):
 
 
 class FileRewritten(Declaration):
-    """How many of the files were written again since they were last read: their mtime is newer than their atime. For the
-    others it is as after an earlier read. Relatime asks for nothing else, so that the times alone are set."""
+    """The share of the files that were rewritten since they were last read: their mtime is newer than their atime. The others
+    look as after an earlier read. Relatime checks nothing else, so only the timestamps are set."""
 
     name = "file.rewritten"
     title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
@@ -84,7 +83,7 @@ class FileRewritten(Declaration):
 
 
 class FileAttribute(Declaration):
-    """No update of access times, synchronous writing, or data through the journal, of each file by itself."""
+    """An attribute set on each file: no access time updates, synchronous writes, or data journaling."""
 
     name = "file.attribute"
     title = "an attribute of the files: none, no-atime (A), sync (S), journal-data (j, ext4)"
@@ -101,20 +100,20 @@ class FileAttribute(Declaration):
 
 
 class FileFragmentation(Declaration):
-    """Files laid out anew in so many pieces, their content unchanged; counted by FIEMAP."""
+    """Files rewritten into a given number of extents, with the same content; counted with FIEMAP."""
 
     name = "file.fragmentation"
     title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
     stage = Stage.FILES
     scope = Scope.FILES
-    rank = -2  # after the size, before names: a name of its own is no new layout
+    rank = -2  # after the size, before links: another name does not change the layout
     open_levels = "0 % to 99.99 %"
     consequence = harmless("where the pieces of a file lie, not what is in them")
 
 
 class FileDefragment(Declaration):
-    """What was done to the layout of the files before the run: nothing, the file system's own defragmenter, or a copy of each
-    put in its place. In every arm the files are then copied once more, and these copies are thrown away."""
+    """The remedy applied to the layout of the files before the run: none, the file system's own defragmenter, or a copy of
+    each that replaces it. In every arm the files are then copied once more, and these copies are discarded."""
 
     name = "file.defragment"
     title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"

@@ -1,4 +1,4 @@
-"""Knobs of the file system: its type, how it is made, mounted and aged."""
+"""Knobs of the file system: its type, and how it is made, mounted and aged."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class FilesystemType(Declaration):
 
 
 class MkfsOption(Declaration):
-    """One option of mkfs from an allow-list; ``default`` leaves it out. Several factors with different options are made
-    together, and ext4 is asked what came of it."""
+    """One mkfs option from an allow-list; ``default`` leaves it out. Several factors with different options are applied
+    together, and on ext4 the result is checked in the superblock."""
 
     name = "mkfs.option"
     title = "one option with which the file system is made, from an allow-list (several factors may each have one)"
@@ -48,7 +48,7 @@ class MkfsOption(Declaration):
     option_needed = False
     consequence = not_judged("iotrial does not know what this option does to data after a power cut")
 
-    #: by option, feature, or option and argument. mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
+    #: by option, feature, or option with argument. Sources: mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
     consequences: Mapping[str, Consequence] = {
         "default": harmless("as the file system is made by default"),
         "-O ^has_journal": at_risk("without a journal a power cut may damage the file system as a whole"),
@@ -83,7 +83,7 @@ class MkfsOption(Declaration):
         "--csum": harmless("all of these checksums find damaged data"),
     }
 
-    #: features of ext4 that change nothing about what is kept after a power cut
+    #: ext4 features that do not affect what survives a power cut
     _FEATURES: ClassVar[frozenset[str]] = frozenset(
         {
             "64bit", "bigalloc", "casefold", "dir_index", "dir_nlink", "ea_inode", "ext_attr", "extent", "extents",
@@ -101,7 +101,7 @@ class MkfsOption(Declaration):
         return exact or self.consequences.get(flag, self.consequence)
 
     def _of_features(self, words: Sequence[str]) -> Consequence:
-        """The worst of a list such as ``^extent,^64bit``."""
+        """Return the worst consequence of a list such as ``^extent,^64bit``."""
         for word in ("^has_journal", "^metadata_csum"):
             if word in words:
                 return self.consequences[f"-O {word}"]
@@ -111,7 +111,7 @@ class MkfsOption(Declaration):
 
 
 class FilesystemLog(Declaration):
-    """The log of XFS or the journal of ext4: in the file system, or on a second device, which all arms hold."""
+    """The log of XFS or the journal of ext4: in the file system, or on a second device, which all arms have."""
 
     name = LOG_KNOB
     title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
@@ -126,7 +126,7 @@ class FilesystemLog(Declaration):
 
 
 class MountAtime(Declaration):
-    """When reading updates access times."""
+    """The condition under which reading updates access times."""
 
     name = "mount.atime"
     title = "when reading updates a file's access time"
@@ -140,7 +140,7 @@ class MountAtime(Declaration):
 
 
 class MountReadonly(Declaration):
-    """A mount that can be written, or not."""
+    """A read-only or a writable mount."""
 
     name = "mount.readonly"
     title = "whether the file system is mounted read-only"
@@ -151,7 +151,7 @@ class MountReadonly(Declaration):
 
 class MountOption(Declaration):
     """One mount option from an allow-list; the level ``default`` leaves it out. Several factors with different options are
-    mounted together."""
+    combined in one mount."""
 
     name = "mount.option"
     title = "one mount option of the file system, from an allow-list (several factors may each have one)"
@@ -161,7 +161,7 @@ class MountOption(Declaration):
     option_needed = False
     consequence = not_judged("iotrial does not know what this option does to data after a power cut")
 
-    #: option without its value: file systems that know it. None names a path or a device.
+    #: option without its value: file systems that support it. None takes a path or a device.
     ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
         "auto_da_alloc": ("ext4",),
         "noauto_da_alloc": ("ext4",),
@@ -209,7 +209,7 @@ class MountOption(Declaration):
         "async": ("ext4", "xfs", "btrfs"),
     }
 
-    #: by option, or option and argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
+    #: by option, or option with argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
     consequences: Mapping[str, Consequence] = {
         "default": harmless("as the file system is mounted by default"),
         "auto_da_alloc": harmless(
@@ -286,8 +286,8 @@ class MountOption(Declaration):
 
 
 class FilesystemAge(Declaration):
-    """How long the file system has been in use: files of many sizes made and removed in rounds, up to a fill level. The same
-    ones each time, so that all arms have the same past."""
+    """Simulated age of the file system: files of many sizes are created and deleted in rounds, up to a fill level. The
+    sequence is always the same, so that all arms have the same history."""
 
     name = "filesystem.age"
     title = "use before the run: fresh, or filled to a share with files that came and went"
@@ -299,14 +299,14 @@ class FilesystemAge(Declaration):
 
 
 class FilesystemTrim(Declaration):
-    """Whether the disk is told before the run which blocks are free. In every arm all free blocks are written over first, so
-    that what an earlier run has discarded is in use again: for a disk, and for an image whose holes a discard has punched."""
+    """Trimming of free blocks before the run, or none. In every arm all free blocks are overwritten first, so that blocks
+    discarded by an earlier run are in use again: on a disk, and in an image where a discard has punched holes."""
 
     name = "filesystem.trim"
     title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
     stage = Stage.FILES
     scope = Scope.FILESYSTEM
-    rank = 9  # after all that makes and removes files
+    rank = 9  # after everything that creates or deletes files
     consequence = harmless("nothing is discarded")
     consequences: Mapping[str, Consequence] = {
         "fstrim": trade_off("what was deleted cannot be recovered from the disk"),

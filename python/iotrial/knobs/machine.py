@@ -19,7 +19,7 @@ from iotrial.study.places import LAB_DEVICE
 
 
 class KernelVersion(Declaration):
-    """The newest of a series, as the distribution packages it."""
+    """The newest kernel of a series, as packaged by the distribution."""
 
     name = "kernel.version"
     title = "kernel of the guest"
@@ -29,7 +29,7 @@ class KernelVersion(Declaration):
 
 
 class GuestMemory(Declaration):
-    """Besides that in which modelled disks lie."""
+    """Memory of the guest, not counting the memory of simulated disks."""
 
     name = "guest.memory"
     title = "memory of the guest, besides that of modelled disks"
@@ -39,7 +39,7 @@ class GuestMemory(Declaration):
 
 
 class GuestProcessors(Declaration):
-    """As many threads of QEMU's, emulated or not."""
+    """One QEMU thread per processor, emulated or not."""
 
     name = "guest.processors"
     title = "processors of the guest"
@@ -49,7 +49,7 @@ class GuestProcessors(Declaration):
 
 
 class Sysctl(Declaration):
-    """One key of the allow-list. The option ``key`` names it."""
+    """One key of the allow-list, named by the option ``key``."""
 
     name = "sysctl"
     title = "a kernel setting of the host, from a short harmless list"
@@ -58,7 +58,7 @@ class Sysctl(Declaration):
     open_levels = "whole numbers in the range of the key"
     consequence = trade_off("memory and latency of everything on the machine change")
 
-    #: key: least and most value, and the keys that must be 0 because writing this one would clear them
+    #: key: minimum, maximum, and the keys that must be 0 because writing this one would clear them
     ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
         "vm.compaction_proactiveness": (0, 100, ()),
         "vm.dirty_background_bytes": (1 << 20, 1 << 40, ()),
@@ -66,7 +66,7 @@ class Sysctl(Declaration):
         "vm.dirty_bytes": (1 << 20, 1 << 40, ()),
         "vm.dirty_expire_centisecs": (100, 360_000, ()),
         "vm.dirty_ratio": (1, 100, ("vm.dirty_bytes",)),
-        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would leave everybody's data unwritten
+        "vm.dirty_writeback_centisecs": (1, 360_000, ()),  # 0 would stop periodic write-back for everybody
         "vm.dirtytime_expire_seconds": (1, 864_000, ()),
         "vm.extfrag_threshold": (0, 1000, ()),
         "vm.laptop_mode": (0, 300, ()),
@@ -80,7 +80,7 @@ class Sysctl(Declaration):
         "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
     }
 
-    #: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
+    #: sources: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
     consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
             (
@@ -110,7 +110,7 @@ class Sysctl(Declaration):
 
 
 class GuestSysctl(Declaration):
-    """One key of the allow-list, in the guest that has the disks. The option ``key`` names it."""
+    """One key of the allow-list, in the guest that has the disks; named by the option ``key``."""
 
     name = "guest.sysctl"
     title = "a kernel setting of the guest that has the disks: memory kept free, network buffers"
@@ -119,7 +119,7 @@ class GuestSysctl(Declaration):
     open_levels = "whole numbers in the range of the key; three of them for net.ipv4.tcp_rmem and tcp_wmem"
     consequence = harmless("buffers and options of the network, no promise about data")
 
-    #: key: how many numbers, the least and the most that each may be
+    #: key: how many numbers, and the minimum and maximum of each
     ALLOWED: ClassVar[dict[str, tuple[int, int, int]]] = {
         "net.core.netdev_budget": (1, 16, 4096),
         "net.core.netdev_max_backlog": (1, 16, 1 << 20),
@@ -143,7 +143,7 @@ class GuestSysctl(Declaration):
 
 
 class MemoryHugePages(Declaration):
-    """Transparent huge pages. Switching them off wholly lowers vm.min_free_kbytes, which is put back too."""
+    """Transparent huge pages. Switching them off completely lowers vm.min_free_kbytes, which is restored too."""
 
     name = "memory.huge_pages"
     title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
@@ -153,7 +153,7 @@ class MemoryHugePages(Declaration):
 
 
 class MemoryLimit(Declaration):
-    """A control group for each level; the work goes into its own for the last of its preparation and the timed part."""
+    """A control group per level; the work joins its own for the last part of its preparation and the timed part."""
 
     name = "memory.limit"
     title = "how much memory the work may use, page cache of its files included"
@@ -163,7 +163,7 @@ class MemoryLimit(Declaration):
 
 
 class LabDevice(Declaration):
-    """Where a run happens. All places are there in all arms; which is a run's is decided before anything is turned in it."""
+    """Where a run happens. All places exist in all arms; the place of a run is chosen before any other knob is set."""
 
     name = LAB_DEVICE
     title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"

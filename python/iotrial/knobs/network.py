@@ -1,4 +1,4 @@
-"""Knobs of files that are served from one guest to another, and of the network between them."""
+"""Knobs of serving files from one guest to another, and of the network between them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NasProtocol(Declaration):
 
 
 class NasExport(Declaration):
-    """sync: NFS answers once it is on the disk; async: before."""
+    """sync: the NFS server answers after the write is on the disk; async: before."""
 
     name = "nas.export"
     title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
@@ -51,7 +51,7 @@ class NasExport(Declaration):
 
 
 class NasTransfer(Declaration):
-    """rsize and wsize."""
+    """The mount options rsize and wsize."""
 
     name = "nas.transfer"
     title = "the most that one request of NFS or SMB carries (rsize and wsize)"
@@ -62,7 +62,7 @@ class NasTransfer(Declaration):
 
 
 class NasThreads(Declaration):
-    """Threads of nfsd."""
+    """Number of nfsd threads."""
 
     name = "nas.threads"
     title = "threads of the NFS server"
@@ -73,7 +73,7 @@ class NasThreads(Declaration):
 
 
 class LinkRate(Declaration):
-    """Bits a second each way."""
+    """Bits per second in each direction."""
 
     name = "link.rate"
     title = "rate of the network between the two guests"
@@ -84,7 +84,7 @@ class LinkRate(Declaration):
 
 
 class LinkMtu(Declaration):
-    """The longest packet."""
+    """The largest packet."""
 
     name = "link.mtu"
     title = "the longest packet of the network (MTU)"
@@ -95,7 +95,7 @@ class LinkMtu(Declaration):
 
 
 class LinkRing(Declaration):
-    """Buffers in each direction."""
+    """Ring buffer size in each direction."""
 
     name = "link.ring"
     title = "receive and send buffers of each card"
@@ -106,7 +106,7 @@ class LinkRing(Declaration):
 
 
 class LinkCoalescing(Declaration):
-    """How long a card waits with an interrupt for more to tell."""
+    """Time for which a card delays an interrupt to collect more events."""
 
     name = "link.coalescing"
     title = (
@@ -119,7 +119,7 @@ class LinkCoalescing(Declaration):
 
 
 class LinkOffload(Declaration):
-    """What is left to the card, or done for many packets at once: checksums, cutting (TSO, GSO), joining (GRO)."""
+    """Work left to the card, or done for many packets at once: checksums, segmentation (TSO, GSO), merging (GRO)."""
 
     name = "link.offload"
     title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"

@@ -1,4 +1,4 @@
-"""Knobs of the work itself: arguments, environment, keys of the workload, sizes, who does it and on what processor."""
+"""Knobs of the work itself: arguments, environment, workload keys, sizes, user, priorities and processor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGEST_FILE = 1 << 40
 
 
 class CommandArgument(Declaration):
-    """A text put in place of a placeholder in a command's argument list."""
+    """Text that replaces a placeholder in a command's argument list."""
 
     name = "command.argument"
     title = "text in place of a placeholder in the command's arguments"
@@ -49,8 +49,8 @@ class EnvironmentVariable(Declaration):
 
 
 class WorkOption(Declaration):
-    """A key of the workload itself, such as the block size of a stream. Which keys a kind lets be varied, and which values
-    can work, is the kind's to say."""
+    """A key of the workload itself, such as the block size of a stream. The workload kind defines which keys can be varied
+    and which values are valid."""
 
     name = "work.option"
     title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
@@ -81,7 +81,7 @@ class WorkOption(Declaration):
 
 
 class ProcessUser(Declaration):
-    """Who does the work: root, or a user without privilege (``nobody``)."""
+    """The user that does the work: root, or one without privileges (``nobody``)."""
 
     name = "process.user"
     title = "who does the work: self, root, or unprivileged (the user nobody)"
@@ -91,7 +91,7 @@ class ProcessUser(Declaration):
 
 
 class CacheState(Declaration):
-    """What is cached when the timed part begins."""
+    """The state of the cache when the timed part begins."""
 
     name = "cache.state"
     title = "what is cached before the timed part"
@@ -101,7 +101,7 @@ class CacheState(Declaration):
 
 
 class ProcessNice(Declaration):
-    """setpriority(2)."""
+    """Nice value of the work, set by setpriority(2)."""
 
     name = "process.nice"
     title = "niceness of the work: -20 (first) to 19 (last)"
@@ -111,7 +111,7 @@ class ProcessNice(Declaration):
 
 
 class ProcessIoPriority(Declaration):
-    """ioprio_set(2). Only bfq and mq-deadline look at it."""
+    """I/O priority of the work, set by ioprio_set(2). Only bfq and mq-deadline use it."""
 
     name = "process.io_priority"
     title = "I/O priority of the work (mq-deadline and bfq look at it)"
@@ -120,7 +120,7 @@ class ProcessIoPriority(Declaration):
 
 
 class ProcessCpu(Declaration):
-    """sched_setaffinity(2)."""
+    """CPU affinity of the work, set by sched_setaffinity(2)."""
 
     name = "process.cpu"
     title = "the processor that the work is held on: its number, or any"
@@ -130,7 +130,7 @@ class ProcessCpu(Declaration):
 
 
 class ProgramPath(Declaration):
-    """The programs of a work that takes them from where the user says: those of a database, of a web server."""
+    """The programs of a work that takes them from a path given by the user: a database, a web server."""
 
     name = PROGRAM_KNOB
     title = "the folder of the work's programs, by path: another version (on the command line alone)"
@@ -152,7 +152,7 @@ class MatrixFileSize(Declaration):
 
 
 class MatrixRecordSize(Declaration):
-    """How much each call of a test reads or writes."""
+    """Bytes that each call of a test reads or writes."""
 
     name = RECORD_SIZE
     title = "record size of a matrix workload: what each call reads or writes"

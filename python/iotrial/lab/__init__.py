@@ -1,1 +1,1 @@
-"""Changes the target: places, knobs, caches, and the journal that puts all back."""
+"""Changes the machine under test: places, knobs, caches, and the undo journal that restores everything."""

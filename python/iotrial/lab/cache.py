@@ -1,9 +1,9 @@
-"""Cache states: brought about before the timed part, verified by its outcome.
+"""Cache states: set up before the timed part, verified by the reads during it.
 
-The check is the same for every arm: bytes that reached the lab from its device during the timed
-part, at least what the work had to read where it was cold, none where it was warm. Asking the page
-cache (mincore, cachestat) needs an open file, and opening it would cache the very inode that was to
-be cold; so residency is evidence only.
+The check is the same for every arm. It counts the bytes read from the lab's device during the timed part:
+a cold run must read at least what the work needs, a warm run must read nothing. Querying the page cache
+(mincore, cachestat) needs an open file, and opening it would cache the very inode that has to be cold.
+So residency is supporting evidence only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.lab.knob import Subject, a_lab
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
-#: states by kind of lab; the first is what ``cold`` means there
+#: cache states by kind of lab; the first is what ``cold`` means there
 STATES: dict[str, tuple[str, ...]] = {
     "image": ON_A_DISK,
     "device": ON_A_DISK,
@@ -25,7 +25,7 @@ ALL = ("cold", "cold-data", "cold-files", "cold-system", "warm", "as-is")
 
 
 def resolve(state: str, lab: str) -> str:
-    """The state that a name means in a kind of lab. Raises UnsupportedLevel with what the lab has."""
+    """Return the state that a name means in this kind of lab. Raises UnsupportedLevel, listing the lab's states."""
     states = STATES[lab]
     if state == "cold":
         return states[0]
@@ -38,13 +38,15 @@ def resolve(state: str, lab: str) -> str:
 
 
 def needs_fresh_mount(state: str) -> bool:
-    """Whether the state is reached through an unmount."""
+    """Return whether the state requires an unmount."""
     return state == "cold-files"
 
 
 def prepare(subject: Subject, state: str) -> None:
-    """Bring the cache to the state; the last thing before the timed part. ``cold-files`` was the
-    mount's to do."""
+    """Bring the cache to this state, as the last step before the timed part.
+
+    ``cold-files`` needs nothing here: the fresh mount has already done it.
+    """
     files = subject.files
     if state in ("cold-data", "cold-system"):
         subject.place.syncfs()
@@ -59,8 +61,7 @@ def prepare(subject: Subject, state: str) -> None:
 
 
 def void_rule(state: str, *, bytes_read: int, bytes_expected: int) -> str | None:
-    """The rule that throws a block out, or None. ``bytes_expected``: what the work reads when
-    nothing is cached."""
+    """Return the rule that voids a block, or None. ``bytes_expected``: what the work reads with an empty cache."""
     if state.startswith("cold") and bytes_read < bytes_expected:
         return "cold_was_not_cold"
     if state == "warm" and bytes_read > 0:

@@ -1,8 +1,9 @@
-"""Where this machine keeps control groups for memory: version 1 or 2, and where a group of the lab's own can be made.
+"""Memory control groups: which version (1 or 2) this machine uses, and where the lab can create its groups.
 
-Version 1 (Documentation/admin-guide/cgroup-v1/memory.rst): below the probe's own group, whose limits stay in force. Version 2
-(Documentation/admin-guide/cgroup-v2.rst): a group with processes can have no groups with a memory limit below it, so beside
-the probe's own; refused where that has a limit, because the work would escape it. No controller is switched on for it.
+Version 1 (Documentation/admin-guide/cgroup-v1/memory.rst): below the probe's own group, so that its limits still apply.
+Version 2 (Documentation/admin-guide/cgroup-v2.rst): a group that contains processes cannot have child groups with a
+memory limit, so the lab's groups are siblings of the probe's own. Refused if the probe's group has a limit, because the
+work would escape it. No controller is enabled for this.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from iotrial.errors import UnsupportedLevel
 from iotrial.lab.target import Target
 
 PREFIX = "iotrial-lab-"
-#: version 1 shows no limit as the largest multiple of a page that a long holds
+#: version 1 shows "no limit" as the largest multiple of the page size that fits a long
 UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The probe's own group (``folder``), and where groups of the lab are made (``parent``)."""
+    """The probe's own group (``folder``), and the parent of the lab's groups (``parent``)."""
 
     version: int
     folder: str
@@ -27,22 +28,24 @@ class Home:
 
     @property
     def limit_file(self) -> str:
-        """The file of a group that holds its limit in bytes."""
+        """The name of the file in a group that holds its limit in bytes."""
         return "memory.limit_in_bytes" if self.version == 1 else "memory.max"
 
     def group(self, trial: str, value: str) -> str:
-        """The group of a trial for a limit (bytes as text, or "none")."""
+        """Return the path of a trial's group for a limit (bytes as text, or "none")."""
         return f"{self.parent}/{PREFIX}{trial[:8] or '0'}-{value}"
 
     def limit(self, target: Target, group: str) -> str:
-        """The limit of a group, "none" where there is none."""
+        """Return the limit of a group in bytes as text, or "none"."""
         text = target.read(f"{group}/{self.limit_file}").strip()
         return "none" if text == "max" or (text.isdigit() and int(text) >= UNLIMITED) else text
 
 
 def find(target: Target, *, anywhere: bool = False) -> Home:
-    """The group that the probe is in. Raises UnsupportedLevel where no group for memory can be made near it; with
-    ``anywhere`` that is not looked at."""
+    """Find the group that the probe is in. Raises UnsupportedLevel if no memory group can be created near it.
+
+    ``anywhere`` skips that check for version 2.
+    """
     own = {}
     for line in target.read("/proc/self/cgroup").split("\n"):
         number, _, rest = line.partition(":")
@@ -79,7 +82,7 @@ def _check_version_2(target: Target, folder: str, parent: str) -> None:
 
 
 def _mounts(target: Target) -> dict[int, tuple[str, str]]:
-    """Version to mount point and the group that is its root."""
+    """Map each version to its mount point and the group that is the root of the mount."""
     found: dict[int, tuple[str, str]] = {}
     for line in target.read("/proc/self/mountinfo").split("\n"):
         fields, _, rest = line.partition(" - ")
@@ -94,7 +97,7 @@ def _mounts(target: Target) -> dict[int, tuple[str, str]]:
 
 
 def _below(point: str, root: str, path: str) -> str:
-    """The folder of a group, in a mount that shows the groups from ``root`` on."""
+    """Return the directory of a group in a mount whose root is the group ``root``."""
     if root != "/" and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     return f"{point}/{path.strip('/')}".rstrip("/")

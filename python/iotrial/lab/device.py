@@ -1,8 +1,8 @@
-"""The device lab: a file system on a disk that the user has given up, claimed for the whole trial.
+"""The device lab: a file system on a disk that the user has consented to erase, claimed for the whole trial.
 
-File systems are made through a loop device over the lab's part of the disk: mkfs.xfs clears the last
-MiB of whatever it is given, beyond the size that it was told, and no program can reach beyond the loop
-device. It is the disk itself that is mounted and measured.
+mkfs runs on a loop device over the lab's part of the disk. mkfs.xfs clears the last MiB of the device it is given,
+beyond the size passed to it, and no program can write beyond the loop device. What is mounted and measured is the
+disk itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iotrial.lab.target import Target
 
 
 class DevicePlace(DiskPlace):
-    """A file system of its own on the first bytes of a disk."""
+    """A file system made by the lab on the first bytes of a disk."""
 
     kind = "device"
 
@@ -48,12 +48,12 @@ class DevicePlace(DiskPlace):
 
     @property
     def disk_name(self) -> str:
-        """The serial number or WWN by which the user has named the disk."""
+        """The serial number or WWN with which the user identified the disk."""
         return self._consent.name
 
     @property
     def source(self) -> str:
-        return f"{self.root}.disk"  # a node of the lab's own: what /dev calls the disk may change
+        return f"{self.root}.disk"  # the lab's own device node: the name in /dev may change
 
     def open(self) -> None:
         self._disk = guard.claim(self.target, self._consent, self._size, node=self.source)
@@ -116,7 +116,7 @@ class DevicePlace(DiskPlace):
         LabLoop().put_back(self.target, self._journal, loop)
 
     def _mount(self, options: tuple[str, ...]) -> None:
-        """mount(2) claims the disk for the file system, which it cannot while the probe does."""
+        """Mount the disk. mount(2) claims it for the file system, so the probe has to release its own claim first."""
         self.target.call("device_release", device=self.device)
         try:
             super()._mount(options)
@@ -129,7 +129,10 @@ class DevicePlace(DiskPlace):
         self._take_back()
 
     def _take_back(self) -> None:
-        """Raises TargetError, ProbeError where somebody was faster, LabError where the mark is no longer there."""
+        """Claim the disk again and check the trial's mark behind the lab.
+
+        Raises TargetError or ProbeError if something else claimed it first, LabError if the mark is gone.
+        """
         self.target.call("device_reclaim", device=self.device)
         assert self._entry is not None
         found = self.target.call("device_marked", device=self.device, offset=self._size)["text"]

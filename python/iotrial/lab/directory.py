@@ -1,4 +1,4 @@
-"""The directory lab: a folder on the user's own file system. Nothing is mounted; only data can be made cold."""
+"""The directory lab: a folder on the user's own file system. Nothing is mounted, so only file data can be made cold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iotrial.lab.target import Target
 
 
 class DirectoryPlace(Place):
-    """A new folder, in a folder that the user has named."""
+    """A new folder inside one that the user has named."""
 
     kind = "directory"
 
@@ -44,7 +44,7 @@ class DirectoryPlace(Place):
             self._entry = None
 
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
-        """Nothing to do: there is no mount."""
+        """Do nothing: there is no mount."""
 
     def settle(self, *, always: bool, fresh: bool) -> None:
         if fresh:
@@ -68,7 +68,7 @@ class DirectoryPlace(Place):
 
 
 def make_folder(folder: Path) -> None:
-    """A folder of our own for labs, and those above it. Raises LabError."""
+    """Create a folder for labs, with its parents. Raises LabError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A file system of the lab's own on a block device: made, mounted, remounted, unmounted.
+"""The lab's own file system on a block device: mkfs, mount, remount, unmount.
 
-Mounts live in the probe's private mount namespace, on a tmpfs that only that namespace sees. When the
-probe dies they are gone. Which device it is, and how it comes and goes, is the subclass's.
+Mounts live in the probe's private mount namespace, on a tmpfs visible only there, so they vanish when the probe
+dies. Subclasses decide which device it is and how it is set up and torn down.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from iotrial.lab.modelled import at_once
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.target import Finished, Target
 
-#: the folder of what an aged file system holds, in how many rounds it came about, and from which seed: always the same
+#: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
 
 
 class DiskOptions(TypedDict, total=False):
-    """What every place with a file system of its own is made with, besides what is its kind's alone."""
+    """Arguments common to every place that has its own file system."""
 
     mount_point: Required[str]
     filesystem: Required[str]
     size_bytes: Required[int]
-    #: by type of file system
+    #: by file system type
     mkfs_options: Mapping[str, tuple[str, ...]]
     mount_options: Mapping[str, tuple[str, ...]]
     boot_id: str
     trial: str
-    #: the device that a file system may be given for its log
+    #: the device available for the file system's log
     log: LogPlace | None
-    #: how another machine reaches it, where the works are done on one
+    #: how another machine reaches this place, if the works run on another machine
     share: Share | None
 
 
@@ -73,11 +73,11 @@ class DiskPlace(Place):
         self.root = mount_point
         self.device = None
         self.filesystem = filesystem
-        #: by what it is about: options of mkfs that knobs wish for the next ``format``, and those that it was made with
+        #: mkfs options by topic: those that knobs request for the next ``format``, and those used for the last one
         self._mkfs_wishes: dict[str, str] = {}
         self.made_with: Mapping[str, str] = {}
         self._superblock: str | None = None
-        #: percent to which the next ``format`` fills the file system with what was made and removed; 0: not at all
+        #: percent to which the next ``format`` fills the file system by creating and deleting files; 0: no ageing
         self._wanted_age = 0
         self.age = 0
         self._size = max(size_bytes, FILESYSTEMS[filesystem].smallest_bytes)
@@ -93,12 +93,12 @@ class DiskPlace(Place):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the lab: as asked for, or the least that its file system needs."""
+        """Size of the lab: as requested, or the minimum of its file system if that is larger."""
         return self._size
 
     @property
     def read_only(self) -> bool:
-        """Whether it is mounted so that nothing can be written, because a knob wants it."""
+        """True if a knob has it mounted read-only, or if it is not mounted."""
         return self._mounted is None or "ro" in self._mounted
 
     @property
@@ -108,29 +108,29 @@ class DiskPlace(Place):
 
     @property
     def source(self) -> str:
-        """The path that is mounted."""
+        """The device path to mount."""
         return f"/dev/{self.device}"
 
     def want_filesystem(self, kind: str) -> None:
-        """The type to make at the next ``format``."""
+        """Set the file system type for the next ``format``."""
         self._wanted_filesystem = kind
 
     def want_log(self, where: str) -> None:
-        """Where the file system's log is to be from the next ``format`` on. Raises RequestError without a device for it."""
+        """Set where the file system's log goes from the next ``format`` on. Raises RequestError if there is no log device."""
         if self.log is None:
             raise RequestError(f"{self.label}: it has no device for a log")
         self._wanted_log = where
 
     def want_mkfs_option(self, about: str, option: str) -> None:
-        """A further option for the next ``format`` and only that; ``about``: what no two knobs may want at once."""
+        """Add an mkfs option for the next ``format`` only. ``about``: the topic; two knobs must not set the same one."""
         self._mkfs_wishes[about] = option
 
     def want_age(self, percent: int) -> None:
-        """How full the next ``format``, and only that, leaves the file system after some rounds of use."""
+        """Set how full (in percent) the next ``format``, and only that one, leaves the file system after ageing."""
         self._wanted_age = percent
 
     def superblock(self) -> str:
-        """What e2fsprogs' dumpe2fs says of the file system as it was made, asked once for each ``format``.
+        """Return the output of ``dumpe2fs -h`` (e2fsprogs) for the file system as made; read once per ``format``.
 
         Raises LabError, MissingTool.
         """
@@ -141,12 +141,14 @@ class DiskPlace(Place):
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        """Devices of the lab's own, that of a log among them, which take the time that a model of a disk takes."""
+        """The lab's simulated disks, the log device included: devices whose timing follows a disk model."""
         return () if self.log is None else self.log.modelled
 
     def format(self) -> None:
-        """Make the file system anew, aged where that is wished, and mount it with the base options. Modelled disks answer at
-        once meanwhile, and are at rest when it is there."""
+        """Make a new file system, aged if requested, and mount it with the base options.
+
+        Simulated disks answer without delay in the meantime, and are idle when it returns.
+        """
         with at_once(self.target, self.modelled):
             self._format()
         self._mount(self._base())
@@ -160,14 +162,16 @@ class DiskPlace(Place):
         self.sets.clear()
         self.age, self._wanted_age = self._wanted_age, 0
         if self.age:
-            # here, whoever it is served to; and nothing of it is left to be written when it is there
+            # always on this machine, even if the file system is served to another; the unmount flushes everything
             self._mount_here(self._base())
             self._use_for_years()
             self._unmount()
 
     def clear_for_mkfs(self, volume_bytes: int) -> tuple[str, ...]:
-        """Unmount, for somebody else to make what the knobs wish for at the start of the device; how. The next
-        ``to_neutral`` mounts it. ``volume_bytes`` 0: all of the device."""
+        """Unmount and return the mkfs command that fulfils the knobs' requests at the start of the device.
+
+        The caller runs it; the next ``to_neutral`` mounts the result. ``volume_bytes`` 0: the whole device.
+        """
         with at_once(self.target, self.modelled):
             if self._mounted is not None:
                 self._unmount()
@@ -178,10 +182,10 @@ class DiskPlace(Place):
         return tuple(kind.mkfs_on(self.source, volume_bytes or self._size, options))
 
     def _renew(self) -> None:
-        """Bring what lies below the device to one state, whatever was on it. Nothing to do where that is the disk itself."""
+        """Reset what lies below the device to a fixed state, whatever it held. Nothing to do for a plain disk."""
 
     def _take_wishes(self) -> tuple[Filesystem, tuple[str, ...]]:
-        """The type and the options to make a file system with now."""
+        """Return the file system type and mkfs options to use now, and clear the requests."""
         kind = FILESYSTEMS[self._wanted_filesystem]
         self.made_with, self._mkfs_wishes, self._superblock = self._mkfs_wishes, {}, None
         options: tuple[str, ...] = (*self._mkfs_options.get(kind.name, ()), *self.made_with.values())
@@ -206,21 +210,21 @@ class DiskPlace(Place):
             ) from error
 
     def want_options(self, knob: str, words: tuple[str, ...], *, remountable: bool) -> None:
-        """What one mount knob wants until the next ``to_neutral``."""
+        """Set the mount options that one knob requests until the next ``to_neutral``."""
         self._wishes[knob] = (words, remountable)
 
     def options_of(self, knob: str) -> tuple[str, ...]:
-        """The words that a knob has asked for and that are mounted now."""
+        """Return the mount options requested by a knob if they are in effect now, else none."""
         words = self._wishes.get(knob, ((), True))[0]
         return words if self._mounted is not None and set(words) <= set(self._mounted) else ()
 
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
-        """Writable with the base options, and no wish of a knob left."""
+        """Mount writable with the base options and drop all requests of knobs."""
         if self._mounted is None:
             self._mount(self._base())
         elif self._mounted != self._base() or (always and self.share is None):
-            # what is served is mounted anew by ``settle`` in every arm; otherwise
-            # strictatime, whatever comes after: a level must not depend on the one that stood before it
+            # A shared place is remounted by ``settle`` in every arm. Any other gets strictatime first,
+            # whatever comes next: a level must not depend on the level that was set before it.
             self._change(self._base() if fresh else (*self._base(), "strictatime"), fresh=fresh)
         self._wishes.clear()
 
@@ -233,8 +237,11 @@ class DiskPlace(Place):
             self._change(options, fresh=False)
 
     def _change(self, options: tuple[str, ...], *, fresh: bool) -> None:
-        """From one set of options to another. A remount keeps what is cached; but an unmount that follows one waits for the
-        kernel 20 ms instead of 1, so it is used only where the cache has to stay."""
+        """Switch from one set of mount options to another.
+
+        A remount keeps the cache. But an unmount after a remount waits 20 ms for the kernel instead of 1 ms,
+        so remount only where the cache has to survive.
+        """
         anew = fresh or self.share is not None
         if anew or not all(remountable for _, remountable in self._wishes.values()):
             self._unmount()
@@ -283,7 +290,7 @@ class DiskPlace(Place):
 
     def _remount(self, options: tuple[str, ...]) -> None:
         words = options if "ro" in options else ("rw", *options)
-        # an atime behaviour that is not named would be kept from the present mount
+        # a remount keeps the current atime mode unless one is given
         if not {"relatime", "noatime", "strictatime"} & set(words):
             words = (*words, "relatime")
         try:
@@ -311,17 +318,17 @@ class DiskPlace(Place):
                 hint="a command of the study leaves something running or open in the lab, or somebody has entered it",
             ) from error
         self._mounted = None
-        # the probe holds the devices open, so their own cached pages survive an unmount
+        # the probe holds the devices open, so their own page cache survives an unmount
         for device in self.devices.values():
             self.target.call("evict_device", device=f"/dev/{device}")
 
     def _open_log(self) -> None:
-        """For subclasses, before the first ``format``."""
+        """Open the log device. Subclasses call it before the first ``format``."""
         if self.log is not None:
             self.log.open()
 
     def _close_log(self) -> None:
-        """For subclasses, after the last unmount."""
+        """Close the log device. Subclasses call it after the last unmount."""
         if self.log is not None:
             self.log.close()
 
@@ -333,7 +340,7 @@ class DiskPlace(Place):
         return ", ".join(self.target.processes(is_inside))
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
-        """Run mkfs, all but its last argument being given."""
+        """Run mkfs. ``argv`` lacks only the last argument, the device."""
         self._run_tool([*argv, f"/dev/{self.device}"], kind)
 
     def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
@@ -356,7 +363,7 @@ class DiskPlace(Place):
 
 
 def disk_place(knob: str, place: Place) -> DiskPlace:
-    """The place, for a knob that acts on a file system of the lab's own. Raises RequestError in another lab."""
+    """Return the place as one with its own file system, for a knob that needs it. Raises RequestError in other labs."""
     if isinstance(place, DiskPlace):
         return place
     raise RequestError(

@@ -1,9 +1,9 @@
-"""What the lab knows of each file system: how it is made and mounted without surprises.
+"""The file systems that the lab knows: how to make and mount each without side effects.
 
-Lazy initialisation would go on writing in the background after mkfs, and discard would punch holes
-into the image, so that the next write allocates again on the user's disk: both are switched off for
-all file systems alike. And mke2fs takes a lab of less than 512 MiB for a small disk, on which it makes blocks of 1 KiB:
-files then begin anywhere in a page, and every small write to an array meets two stripes. It is told to do as on larger disks.
+Lazy initialisation would keep writing in the background after mkfs. Discard would punch holes into the image, so that
+the next write allocates again on the user's disk. Both are switched off for all file systems. mke2fs also treats a lab
+of less than 512 MiB as a small disk and makes blocks of 1 KiB: files then begin anywhere in a page, and every small
+write to an array touches two stripes. So it is given the block size that it uses for larger disks.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: of ext4's blocks, unless a study asks for others
+#: block size of ext4 unless a study sets another
 EXT4_BLOCK = "-b 4096"
 
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of further options
-    that a study may ask for, ``mkfs_uuid`` how it is told the UUID to give, ``mkfs_lists`` flags of which mkfs heeds only the
-    last, so that several are given as one list; ``defragment``, the argument list of its defragmenter up to the files."""
+    """One type of file system: how to make and mount it.
+
+    ``mkfs`` is the argument list up to the device, ``mkfs_allowed`` patterns of the further options that a study may pass,
+    ``mkfs_uuid`` the options that set the UUID, ``mkfs_lists`` flags of which mkfs uses only the last occurrence, so that
+    their values are joined into one list, ``defragment`` the argument list of the defragmenter up to the files.
+    """
 
     name: str
     mkfs: tuple[str, ...]
@@ -31,16 +34,16 @@ class Filesystem:
     mkfs_allowed: tuple[str, ...]
     mkfs_lists: tuple[str, ...] = ()
     defragment: tuple[str, ...] = ()
-    #: what follows the options where less than the whole device is to be used
+    #: arguments after the options when only part of the device is to be used
     mkfs_volume: tuple[str, ...] = ("{device}",)
 
     def mkfs_on(self, device: str, volume_bytes: int, options: Sequence[str]) -> list[str]:
-        """mkfs of a file system of so many bytes, whole KiB, at the start of a device."""
+        """Return the mkfs command for a file system of this size (whole KiB) at the start of a device."""
         numbers = {"device": device, "bytes": volume_bytes, "kib": volume_bytes >> 10}
         return self.mkfs_argv(options) + [word.format(**numbers) for word in self.mkfs_volume]
 
     def mkfs_argv(self, options: Sequence[str]) -> list[str]:
-        """mkfs with all these options ("-b 1024" ...) together, but for the device. Later ones win, as they do for mkfs."""
+        """Return the mkfs command with these options ("-b 1024" ...), without the device. Later options win, as in mkfs."""
         words = [*self.mkfs, *(word for option in options for word in option.split())]
         lists: dict[str, list[str]] = {}
         argv: list[str] = []
@@ -55,11 +58,11 @@ class Filesystem:
         return argv + [word for flag, values in lists.items() for word in (flag, ",".join(values))]
 
     def uuid_option(self, uuid: str) -> tuple[str, ...]:
-        """The arguments of mkfs that give the file system this UUID."""
+        """Return the mkfs arguments that set this UUID."""
         return tuple(self.mkfs_uuid.format(uuid).split())
 
     def allows_mkfs(self, option: str) -> bool:
-        """Whether a study may pass this text to mkfs. No pattern admits a path or a device."""
+        """Return whether a study may pass this text to mkfs. No pattern admits a path or a device."""
         return any(re.fullmatch(pattern, option) for pattern in self.mkfs_allowed)
 
 
@@ -120,7 +123,7 @@ FILESYSTEMS: dict[str, Filesystem] = {
         package="btrfs-progs",
         smallest_bytes=128 << 20,
         mkfs_uuid="-U {}",
-        # btrfs turns on discard=async by itself
+        # btrfs enables discard=async by default
         mount_options=("nodiscard",),
         mkfs_allowed=(
             r"-n (4096|8192|16384|32768|65536)",

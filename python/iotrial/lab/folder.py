@@ -1,9 +1,10 @@
-"""Where a lab may lie: in a folder that nobody but root and the user can swap for another.
+"""Check that a lab's folder cannot be swapped for another by anyone but root and the user.
 
-A user who can rename a folder above can put a link in its place between the check and the use. So the path is walked from the
-root, each step from the descriptor of the one before, and every folder on the way has to belong to root or the user and be
-writable by nobody else. In a folder with the sticky bit (/tmp) only its owner can rename an entry: there the next step has to
-be theirs. What held for every step then still holds when the path is used.
+A user who can rename a directory on the path can replace it by a symbolic link between the check and the use. So the
+path is walked from the root, each step relative to the descriptor of the previous one. Every directory on the way must
+belong to root or the user and be writable by nobody else. In a directory with the sticky bit (/tmp) only the owner of an
+entry can rename it, so there the next entry must belong to root or the user. What held for every step then still holds
+when the path is used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import ExitStack
 
 from iotrial.errors import RequestError
 
-LINKS = 40  # as many as the kernel follows
+LINKS = 40  # the kernel's own limit
 _STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ACL = "system.posix_acl_access"
 #: linux/posix_acl.h
@@ -27,9 +28,9 @@ _ACL_USER, _ACL_GROUP_OWNER, _ACL_GROUP, _ACL_WRITE = 0x02, 0x04, 0x08, 2
 
 
 def settled(path: str, option: str, owners: AbstractSet[int] | None = None) -> str:
-    """The path without links. ``owners``: the users who may be able to change where it leads; None: anybody may.
+    """Resolve the symbolic links of a path. ``owners``: the users who may be able to change where it leads; None: no check.
 
-    Raises OSError where it leads to no folder; RequestError, with ``option``, where others could swap one on the way.
+    Raises OSError if it does not lead to a directory; RequestError, naming ``option``, if others could swap a part of it.
     """
     with ExitStack() as held:
 
@@ -67,7 +68,7 @@ def settled(path: str, option: str, owners: AbstractSet[int] | None = None) -> s
 
 
 def _names(path: str) -> list[str]:
-    """The steps of a path, the first one last."""
+    """Split a path into its components, in reverse order."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -78,7 +79,7 @@ def _shown(way: list[tuple[str, int]]) -> str:
 def _check(
     way: list[tuple[str, int]], entry: os.stat_result | None, option: str, owners: AbstractSet[int]
 ) -> None:
-    """Whether others could swap this entry of the folder that the way leads to; None: one that is still to be made."""
+    """Raise RequestError if others could swap this entry of the last directory in ``way``. None: an entry not yet created."""
     folder = way[-1][1]
     facts = os.fstat(folder)
     if facts.st_uid not in owners:
@@ -98,9 +99,9 @@ def _check(
 
 
 def _writers(folder: int, facts: os.stat_result) -> set[int]:
-    """The users besides the owner who may write there: by the folder's group, and by its access control list."""
+    """Return the users other than the owner who may write there, through the group or the access control list."""
     if not facts.st_mode & stat.S_IWGRP:
-        return set()  # where there is a list, these bits are its mask
+        return set()  # if there is an ACL, these bits are its mask
     try:
         acl = os.getxattr(f"/proc/self/fd/{folder}", _ACL)
     except OSError:
@@ -117,7 +118,7 @@ def _writers(folder: int, facts: os.stat_result) -> set[int]:
 
 
 def _members(group: int) -> set[int]:
-    """The users of a group, by their own group or by its list. Who is in root's is root."""
+    """Return the users of a group, by primary group or member list. Members of root's group count as root."""
     if group == 0:
         return set()
     users = {user.pw_uid for user in pwd.getpwall() if user.pw_gid == group}

@@ -1,9 +1,9 @@
-"""Whether a disk may become a lab: the one place where a user's data could be at stake.
+"""Safety checks before a disk becomes a lab: the one place where a user's data could be at stake.
 
-A disk is taken only if its user has named it twice (by path and by serial number or WWN), and nothing
-speaks against it: nobody uses it or a partition of it, nothing on it is known by its signature, and
-it is empty. It is claimed first and looked at through the claim, so that what was checked is what is
-used; until all checks have passed it is not opened for writing.
+A disk is accepted only if the user has named it twice (by path and by serial number or WWN) and every check passes:
+neither the disk nor a partition is in use, it carries no known signature, and it is empty. It is claimed first and
+inspected through the claim, so that the disk that was checked is the disk that is used. It is not opened for writing
+until all checks have passed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iotrial.lab.target import Target
 SAMPLES = 4096
 EDGE_BYTES = 4 << 20
 BLOCK_BYTES = 4096
-#: programs that look at new disks have them open for a moment
+#: programs that inspect new disks hold them open for a moment
 LOOKED_AT_WITHIN_S = 2.0
 BLKID_FOUND_NOTHING = 2
 LOOK_IT_UP = (
@@ -28,7 +28,7 @@ LOOK_IT_UP = (
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the user has said of a disk. ``path`` None: a trial that is resumed, which finds its disk by ``name``."""
+    """The user's consent to erase a disk. ``path`` None: a resumed trial, which finds its disk by ``name``."""
 
     path: str | None
     name: str
@@ -36,14 +36,16 @@ class Consent:
 
     @property
     def resumed(self) -> bool:
-        """Whether the consent was given to an earlier part of the same trial."""
+        """True if the consent was given to an earlier part of the same trial."""
         return self.path is None
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk that is claimed and has passed. ``descriptor`` is a path that leads to what is claimed, whatever its name
-    means by now; ``name`` the one it was consented by."""
+    """A claimed disk that has passed all checks.
+
+    ``descriptor`` is a path that leads to the claimed disk even if its name changes; ``name`` is the name in the consent.
+    """
 
     device: str
     number: str
@@ -55,7 +57,7 @@ class Disk:
 
 
 def consent(device: str | None, erase: str | None, *, discard_contents: bool) -> Consent | None:
-    """What the options say; None where none of them is given. Raises RequestError where one is missing."""
+    """Build the consent from the options; None if none is given. Raises RequestError if one is missing."""
     if device is None and erase is None and not discard_contents:
         return None
     if device is None or not device:
@@ -69,15 +71,15 @@ def consent(device: str | None, erase: str | None, *, discard_contents: bool) ->
 
 
 def whole_blocks(size_bytes: int) -> int:
-    """The least number of bytes in whole blocks that is no less."""
+    """Round up to whole blocks."""
     return -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None = None) -> Disk:
-    """Claim the disk, for as long as the probe lives, and look at it. ``lab_bytes`` from its start are the lab's, and one
-    block behind them for its mark.
+    """Claim the disk for the lifetime of the probe and check it.
 
-    Raises RequestError (or MissingTool) where anything speaks against it; then it is given up again, as it was.
+    The lab uses ``lab_bytes`` from the start of the disk, and one block behind them for its mark. Raises RequestError
+    (or MissingTool) if a check fails; the disk is then released unchanged.
     """
     path = consent.path or _found_again(target, consent.name)
     try:
@@ -97,7 +99,7 @@ def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None 
         _check_signatures(target, path, str(answer["descriptor"]))
         _check_empty(target, consent, path, device, lab_bytes)
         _check_unused(target, path, device)
-    except IotrialError:  # a signal ends the probe, and the claim with it
+    except IotrialError:  # after a signal the probe ends, and the claim with it
         target.call("device_close", device=device)
         raise
     return Disk(
@@ -191,12 +193,12 @@ def _check_signatures(target: Target, path: str, descriptor: str) -> None:
 
 
 def _check_empty(target: Target, consent: Consent, path: str, device: str, lab_bytes: int) -> None:
-    """Both ends and random blocks of the whole disk, and every byte that the lab would overwrite."""
+    """Check both ends, random blocks of the whole disk, and every byte that the lab would overwrite."""
     found = None
     if not consent.discard_contents:
         look = target.call("device_check", device=device, samples=SAMPLES, edge_bytes=EDGE_BYTES)
         found = look["nonzero"]
-    # what a cut-off trial had written was put back to zeros: anything else has come since, without consent
+    # an interrupted trial's writes were zeroed again: anything else was written since, without consent
     if found is None and (consent.resumed or not consent.discard_contents):
         found = target.call("device_scan", device=device, offset=0, length=lab_bytes + BLOCK_BYTES)["nonzero"]
     if found is not None:

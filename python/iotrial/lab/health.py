@@ -1,7 +1,7 @@
-"""Whether the lab's file system still works, asked after something in it has failed.
+"""Check whether the lab's file system still works after something in it has failed.
 
-A kernel that meets errors of a disk makes ext4 and btrfs read-only and shuts xfs down. Runs fail from then on, in
-whatever arm they are: that is no effect of a treatment, and the trial must not count it as one.
+After disk errors the kernel makes ext4 and btrfs read-only and shuts xfs down. From then on runs fail in every arm.
+That is no effect of a treatment, and the trial must not count it as one.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.place import Place
 
-#: what a file system answers that its kernel has given up, or whose disk has gone
+#: errors of a file system that has shut down or lost its disk
 BROKEN = frozenset(
-    # EUCLEAN and EBADMSG are what file systems say of a damaged structure and a wrong checksum
+    # file systems return EUCLEAN for a damaged structure and EBADMSG for a wrong checksum
     {errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO}
 )
-#: what mountinfo shows then, where the kernel tells (ext4 since Linux 6.15 and 5.18)
+#: mount options that mountinfo then shows, if the kernel reports it (ext4 since Linux 6.15 and 5.18)
 FLAGS = ("emergency_ro", "shutdown")
 HINT = "the kernel's log (dmesg) says why; check the disk. Finished runs are kept: `iotrial resume` goes on in a new lab"
 
 
 def check(place: Place, cause: str, *, number: int | None = None, files: FileSelection | None = None) -> None:
-    """Raises LabError where the place no longer works. ``cause``: what has failed, with the ``errno`` it had.
+    """Raise LabError if the place no longer works. ``cause``: the failure that led here, and ``number`` its errno.
 
-    ``files``: read them too, because programs do not tell why they failed.
+    ``files``: read these files too, because programs do not say why they failed.
     """
     found = _shown(place) or _written(place) or _read(place, files)
     if found is None and number in BROKEN - {errno.EROFS}:
@@ -37,7 +37,7 @@ def check(place: Place, cause: str, *, number: int | None = None, files: FileSel
 
 
 def _shown(place: Place) -> str | None:
-    """What the kernel shows of the mount: read-only though it was not mounted so, or shut down."""
+    """Return what mountinfo shows: unexpectedly read-only, or shut down."""
     info = place.worker.mount_at(place.root)
     if info is None:
         return None
@@ -50,7 +50,7 @@ def _shown(place: Place) -> str | None:
 
 
 def _written(place: Place) -> str | None:
-    """What writing says: some kernels show nothing of a file system that they have shut down."""
+    """Return the error of a test write: some kernels do not show that they have shut a file system down."""
     if not _writable(place):
         return None
     try:

@@ -1,5 +1,4 @@
-"""Facts of the machine that a report needs, read through a Target. Nothing here identifies a person
-or a network."""
+"""Facts about the machine for the report, read through a Target. None of them identifies a person or a network."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ from iotrial.lab.target import Target
 
 
 def facts(target: Target) -> dict[str, object]:
-    """Kernel, processor, memory, distribution, virtualisation and clock of a target; absent facts
-    are left out."""
+    """Return kernel, processor, memory, distribution, virtualisation and clock of a target. Unknown facts are left out."""
     found: dict[str, object] = {
         "kernel": target.read("/proc/sys/kernel/osrelease"),
         "machine": target.name,
@@ -40,5 +38,5 @@ def facts(target: Target) -> dict[str, object]:
 
 
 def boot_id(target: Target) -> str:
-    """The kernel's id of this boot: what it undoes by itself is gone when the id has changed."""
+    """Return the kernel's boot ID. When it has changed, everything that a reboot resets is gone."""
     return target.read("/proc/sys/kernel/random/boot_id")

@@ -1,7 +1,7 @@
-"""By which names a disk knows itself: serial numbers and world wide names, as the kernel and udev tell them.
+"""The stable names of a disk: serial numbers and world wide names, as the kernel and udev report them.
 
-A kernel name (sdb) may mean another disk after the next boot; these stay. So they are what a user consents by, and
-what the undo journal finds a disk by. They are asked for by device number, never by path.
+A kernel name (sdb) may mean another disk after the next boot; these names persist. So the user's consent uses them, and
+the undo journal finds a disk by them. They are looked up by device number, never by path.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from iotrial.lab.target import Target
 KERNEL_FILES = ("serial", "wwid", "device/serial", "device/wwid", "device/vpd_pg80")
 UDEV_KEYS = ("ID_SERIAL_SHORT", "ID_SERIAL", "ID_WWN", "ID_WWN_WITH_EXTENSION", "ID_SCSI_SERIAL")
 MODEL_FILES = ("device/model", "device/name")
-#: how the kernel and udev say of which kind a world wide name is
+#: prefixes with which the kernel and udev mark the type of a world wide name
 PREFIXES = ("naa.", "eui.", "uuid.", "nvme.", "0x")
 SHORTEST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """All names of one disk, normal; ``model`` only in words."""
+    """All names of one disk, normalised; ``model`` is for display only."""
 
     names: frozenset[str]
     model: str = ""
 
 
 def names_of(target: Target, number: str) -> Names:
-    """Names of the disk with this device number ("8:16"); none where it has none that could tell it from another."""
+    """Return the names of the disk with this device number ("8:16"); none if it has no identifying name."""
     folder = f"/sys/dev/block/{number}"
     found = [_file(target, f"{folder}/{file}") for file in KERNEL_FILES]
     found += _udev(target, number)
@@ -41,7 +41,7 @@ def names_of(target: Target, number: str) -> Names:
 
 
 def normal(text: str) -> str | None:
-    """A name as it is compared: without white space, prefix and case. None for what many disks have in common."""
+    """Normalise a name for comparison: no white space, no prefix, lower case. None if too generic to identify a disk."""
     name = "".join(c for c in text if c.isprintable() and not c.isspace() and c != "\ufffd").lower()
     for prefix in PREFIXES:
         name = name.removeprefix(prefix)
@@ -51,12 +51,12 @@ def normal(text: str) -> str | None:
 
 
 def number_of(target: Target, device: str) -> str | None:
-    """The device number of a disk by its present kernel name."""
+    """Return the device number of a disk, from its current kernel name."""
     return target.read_or_none(f"/sys/block/{device}/dev")
 
 
 def disks_named(target: Target, name: str) -> tuple[str, ...]:
-    """Kernel names of all disks that go by this name now; more than one where two share it."""
+    """Return the current kernel names of all disks with this name; more than one if several share it."""
     wanted, found = normal(name), []
     for device in target.call("list", path="/sys/block")["names"]:
         number = number_of(target, device)
@@ -69,9 +69,9 @@ def _file(target: Target, path: str) -> str:
     try:
         text = target.read_or_none(path)
     except TargetError:
-        return ""  # a disk that does not answer this page has no such name
+        return ""  # a disk that does not support this page has no such name
     if path.endswith("vpd_pg80") and text is not None:
-        return text[4:]  # behind the page's header (SPC-5, 7.7.19)
+        return text[4:]  # after the page header (SPC-5, 7.7.19)
     return text or ""
 
 

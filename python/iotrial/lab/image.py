@@ -1,4 +1,4 @@
-"""The image lab: a file system on a loop device over an image, in a folder on the user's disk."""
+"""The image lab: a file system on a loop device, on an image file in a folder on the user's disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iotrial.study.disks import DiskSpec, described
 
 
 class ImagePlace(DiskPlace):
-    """A file system of its own on a loop device over an anonymous, fully written image."""
+    """A file system on a loop device over an unnamed, fully written image."""
 
     kind = "image"
 
@@ -53,7 +53,7 @@ class ImagePlace(DiskPlace):
         self.format()
 
     def _renew(self) -> None:
-        # mkfs.xfs leaves the device with blocks of 512 bytes, and the next mkfs writes in these: 1.6 times as long.
+        # mkfs.xfs leaves the device with 512-byte blocks; the next mkfs writes in these and takes 1.6 times as long
         if self.device is not None:
             self.target.call("image_renew", device=f"/dev/{self.device}")
 

@@ -1,12 +1,11 @@
-"""The undo journal: what outlives the conductor is written down before it is changed.
+"""The undo journal: changes that outlive the conductor are recorded before they are made.
 
-One small file an entry, in the state folder, fsynced with its folder before the first change is
-made. Undo goes in reverse order. An entry is dropped only when reading back has shown that its
-subject is as it was; whatever cannot be proven keeps its entry, and the next ``iotrial restore``
-tries again.
+Each entry is one small file in the state folder, fsynced together with its folder before the first change. Undo runs in
+reverse order. An entry is dropped only after reading back has shown that its subject has its original value. Otherwise the
+entry stays, and the next ``iotrial restore`` tries again.
 
-While there are entries, a mark lies next to the folder. It is made after the first entry and removed before the last one, so
-a mark without entries means that they were removed by somebody else.
+While there are entries, a mark file exists next to the folder. It is created after the first entry and removed before the
+last one, so a mark without entries means that somebody else removed them.
 """
 
 from __future__ import annotations
@@ -24,18 +23,17 @@ from iotrial.errors import LabError
 from iotrial.paths import journal_mark
 
 VERSION = 1
-#: in an entry's ``identity``: why a restore has left its subject as it is
+#: key in an entry's ``identity``: why a restore did not touch its subject
 LEFT_ALONE = "left alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing to put back.
+    """One change to undo.
 
-    ``address`` says where (for example ``{"path": "/sys/block/loop3/queue/scheduler"}``), ``ours``
-    all values that the trial may write there, ``identity`` facts that must still hold for the
-    address to mean the same thing, ``boot_id`` is set for what a reboot undoes by itself, None for
-    what stays on disk.
+    ``address`` says where (for example ``{"path": "/sys/block/loop3/queue/scheduler"}``), ``ours`` lists all values that
+    the trial may write there, ``identity`` holds facts that must still be true for the address to mean the same thing,
+    ``boot_id`` is set for changes that a reboot undoes, None for those that stay on disk.
     """
 
     number: int
@@ -49,18 +47,18 @@ class Entry:
 
     @property
     def target(self) -> str:
-        """Address in words."""
+        """The address as text."""
         return ", ".join(self.address.values())
 
     @property
     def left_alone(self) -> bool:
-        """Whether a restore has found its subject in somebody else's hands: it can wait, and blocks no trial."""
+        """True if a restore found the subject changed by somebody else: the entry can wait and blocks no trial."""
         return LEFT_ALONE in self.identity
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A file of the journal, or its folder, that cannot be used, and why. ``number``: of the entry that it should hold."""
+    """An unusable file of the journal, or its folder, with the reason. ``number``: of the entry that the file should hold."""
 
     path: Path
     reason: str
@@ -72,13 +70,13 @@ class Damage:
 
 
 class Journal:
-    """The entries in one folder. Safe against SIGKILL and power cuts at any instant."""
+    """The entries in one folder. Safe against SIGKILL and power cuts at any time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: by number: what was recorded here and not dropped yet
+        #: by number: entries recorded here and not dropped yet
         self._held: dict[int, Entry] = {}
-        #: entries that stood in memory and not, or differently, on disk; never more than once each
+        #: entries held in memory that were missing or different on disk; each only once
         self.lost: dict[int, tuple[Entry, str]] = {}
 
     def record(
@@ -92,8 +90,11 @@ class Journal:
         boot_id: str | None = None,
         trial: str = "",
     ) -> Entry:
-        """Write an entry durably, before the change. The one that stands for the same subject is kept as it is:
-        its original is the true one. Raises LabError where an earlier trial has left that subject changed."""
+        """Write an entry durably, before the change.
+
+        An existing entry for the same subject keeps its original value, which is the true one. Raises LabError if an earlier
+        trial has left that subject changed.
+        """
         pending, damaged = self.read()
         for entry in pending:
             if entry.knob == knob and dict(entry.address) == dict(address):
@@ -131,9 +132,9 @@ class Journal:
         self._held[entry.number] = entry
 
     def amend(self, entry: Entry, *, identity: Mapping[str, str], undoing: bool = False) -> Entry:
-        """Durably add to what identifies the subject of an entry, such as how far an undo has come.
+        """Durably replace the ``identity`` of an entry, for instance to record how far an undo has come.
 
-        ``undoing``: an undo from memory goes on where the disk does not take the note.
+        ``undoing``: if the disk refuses the write, the undo continues from memory.
         """
         amended = replace(entry, identity=dict(identity))
         try:
@@ -147,18 +148,20 @@ class Journal:
         return amended
 
     def read(self) -> tuple[tuple[Entry, ...], tuple[Damage, ...]]:
-        """All entries, oldest first, and what cannot be read of them. An entry that is held in memory is written again where
-        its file does not say the same."""
+        """Return all entries, oldest first, and the damage found.
+
+        An entry held in memory is written again if its file is missing or differs.
+        """
         found: dict[int, Entry] = {}
         damaged: list[Damage] = []
-        # looked at before the entries are listed, and once more after that: a trial may be ending
+        # checked before listing the entries and again afterwards: a trial may be ending at this moment
         marked = self._is_marked
         for path in self._files(damaged):
             try:
                 entry = self._read(path)
                 found[entry.number] = entry
             except FileNotFoundError:
-                pass  # dropped in this moment
+                pass  # dropped since the listing
             except _DamageError as error:
                 damaged.append(error.damage)
         for number, entry in self._held.items():
@@ -177,11 +180,11 @@ class Journal:
         return tuple(found[number] for number in sorted(found)), tuple(damaged)
 
     def pending(self) -> tuple[Entry, ...]:
-        """All entries that can be read, oldest first; ``read`` gives the damaged ones too."""
+        """Return all readable entries, oldest first; ``read`` also returns the damaged ones."""
         return self.read()[0]
 
     def drop(self, entry: Entry) -> None:
-        """Forget an entry whose restore was proven by reading back."""
+        """Remove an entry after reading back has proven its restore."""
         held = self._held.pop(entry.number, None)
         try:
             there = self.dismiss(self.path(entry.number))
@@ -194,7 +197,7 @@ class Journal:
                 self._lose(held, "removed")
 
     def dismiss(self, path: Path) -> bool:
-        """Durably remove the file of one entry; whether it was there. Raises LabError."""
+        """Durably remove the file of one entry. Returns whether it existed. Raises LabError."""
         with self._explained("taking an entry off"):
             if path != self.mark:
                 self._refuse_foreign(self.folder)
@@ -209,7 +212,7 @@ class Journal:
         return True
 
     def _has_others(self, path: Path) -> bool:
-        """Whether there is an entry besides this one, here or in memory."""
+        """Return whether there is another entry, on disk or in memory."""
         if any(self.path(number) != path for number in self._held):
             return True
         return any(other != path for other in self.folder.iterdir() if other.suffix == ".entry")
@@ -222,7 +225,7 @@ class Journal:
 
     @property
     def mark(self) -> Path:
-        """The file that says that the folder has entries."""
+        """The mark file, which shows that the folder has entries."""
         return journal_mark(self.folder)
 
     @property
@@ -230,9 +233,9 @@ class Journal:
         return os.path.lexists(self.mark)
 
     def _files(self, damaged: list[Damage]) -> list[Path]:
-        """The files of entries; a folder that cannot be used is one more damage."""
+        """List the entry files; an unusable folder is added to ``damaged``."""
         try:
-            # an empty folder of another user is harmless; a link may have taken the place of one with entries
+            # another user's empty folder is harmless, but a link may have replaced a folder with entries
             if self.folder.is_symlink():
                 self._refuse_foreign(self.folder)
             files = sorted(path for path in self.folder.iterdir() if path.suffix == ".entry")
@@ -254,8 +257,8 @@ class Journal:
             self._refuse_foreign(self.folder)
             path = self.path(entry.number)
             draft = path.with_suffix(".draft")
-            draft.unlink(missing_ok=True)  # of a write that was cut off; and a link there is not followed
-            # whatever the umask: an entry that others could write is not obeyed
+            draft.unlink(missing_ok=True)  # left by an interrupted write; if it is a link, it is not followed
+            # mode 0600 whatever the umask: entries that others could write are rejected
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
                 json.dump({"version": VERSION, **asdict(entry)}, file)
@@ -269,7 +272,7 @@ class Journal:
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
-        """Turns what the system says inside into a LabError. What cannot be written down is not changed."""
+        """Turn an OSError into a LabError. A change that cannot be recorded is not made."""
         try:
             yield
         except OSError as error:
@@ -279,7 +282,7 @@ class Journal:
             ) from error
 
     def _read(self, path: Path) -> Entry:
-        """Raises FileNotFoundError, _DamageError."""
+        """Read one entry. Raises FileNotFoundError, _DamageError."""
         number = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else None
         number = number if number is not None and path == self.path(number) else None
         try:
@@ -304,8 +307,10 @@ class Journal:
         return entry
 
     def _refuse_foreign(self, path: Path) -> None:
-        """Whoever can write an entry can have something changed by whoever undoes it: only our own are obeyed. Raises
-        _DamageError."""
+        """Raise _DamageError unless only we can write this file.
+
+        Anybody who can write an entry can make the process that undoes it change something.
+        """
         seen = path.lstat()
         link = stat.S_ISLNK(seen.st_mode)
         if link or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
@@ -329,7 +334,7 @@ def _sync(folder: Path) -> None:
 
 
 class _DamageError(LabError):
-    """A file that cannot be used as an entry."""
+    """A file that is not usable as an entry."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(f"undo journal {damage}", hint=damage.hint)
@@ -337,7 +342,7 @@ class _DamageError(LabError):
 
 
 def _entry(data: dict[str, Any]) -> Entry:
-    """The entry in a JSON object. Raises TypeError or KeyError for one of another form."""
+    """Build the entry from a JSON object. Raises TypeError or KeyError if it has another form."""
     entry = Entry(**{**data, "ours": tuple(data["ours"])})
     texts = [entry.knob, entry.original, entry.trial, *entry.ours]
     for mapping in (entry.address, entry.identity):

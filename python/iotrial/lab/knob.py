@@ -1,9 +1,8 @@
-"""The contract of every knob, and the words it is written in.
+"""The interface of every knob, and the types it uses.
 
-A knob is how one setting of the system or of the work is read, set, verified and put back. Each run
-writes the knob's neutral value first and the wanted one after it, in every arm alike, so that the
-cost of turning it is no effect. Knobs act in stages: first what belongs to the host, then the file
-system, the files, the mount, the cache, the work.
+A knob reads, sets, verifies and restores one setting of the system or of the work. Each run writes the knob's neutral value
+first and then the wanted one, in every arm alike, so that the cost of changing a setting does not look like an effect. Knobs
+act in stages: first the host, then the file system, the files, the mount, the cache, the work.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def a_lab(kind: str) -> str:
-    """A kind of lab with its article, for messages."""
+    """Return a kind of lab with its article, for messages."""
     return f"an {kind} lab" if kind == "image" else f"a {kind} lab"
 
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """The files of a run: a file set of the place and the indices in it (None: all)."""
+    """The files of a run: a file set of the place and the indices into it (None: all)."""
 
     set: str
     indices: tuple[int, ...] | None
@@ -44,49 +43,49 @@ class FileSelection:
 
     @property
     def wire(self) -> list[int] | None:
-        """As the probe's protocol has it."""
+        """The indices, in the form of the probe's protocol."""
         return None if self.indices is None else list(self.indices)
 
     @property
     def bytes(self) -> int:
-        """How much data the selection holds."""
+        """Total size of the files."""
         return self.bytes_each * self.count
 
 
 @dataclass(slots=True)
 class WorkDraft:
-    """What knobs may change of the work itself, before it becomes a job for the probe."""
+    """The parts of the work that knobs may change before it is sent to the probe as a job."""
 
     environment: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, str] = field(default_factory=dict)
-    #: keys of the workload at other values than the study's
+    #: keys of the workload that differ from the study
     options: dict[str, str] = field(default_factory=dict)
-    #: folders of programs, or programs, that the user has chosen, by name
+    #: programs, or folders of programs, that the user has chosen, by name
     programs: dict[str, str] = field(default_factory=dict)
     reader: str = "self"
     cache: str = "as-is"
     view: str | None = None
     memory_limit: str = "none"
-    #: bytes of the work's own file and of one record, where a knob sets them
+    #: bytes of the work's own file and of one record, if a knob sets them
     sizes: dict[str, int] = field(default_factory=dict)
-    #: the probe's own control group, while it is in another
+    #: the probe's own control group, while the probe is in another one
     home: Home | None = None
-    #: how the work is to make a file system, where it is to
+    #: the mkfs command, for a work that makes a file system
     mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
-    #: processors that the probe may use, as the kernel lists them
+    #: processors that the probe may use, in the kernel's list format
     processors: str = ""
-    #: what was done to the layout of the files after they had been laid out
+    #: what was done to the layout of the files after they were written
     relaid: str = "untouched"
-    #: free bytes that the disk was told of
+    #: free bytes reported to the disk by trim
     trimmed_bytes: int = 0
-    #: numbers that knobs have found while they prepared the run, by name: evidence of it
+    #: numbers that knobs measured while preparing the run, by name; stored as its evidence
     evidence: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Subject:
-    """All that a knob may act on in one run."""
+    """Everything that a knob may act on in one run."""
 
     target: Target
     place: Place
@@ -94,22 +93,22 @@ class Subject:
     files: FileSelection | None
     work: WorkDraft
     boot_id: str = ""
-    #: bytes of a guest's memory that its modelled disks are given
+    #: bytes of a guest's memory that its simulated disks use
     memory_besides: int = 0
     trial: str = ""
-    #: places beside that of the run, by the study's name: for what a work keeps elsewhere
+    #: further places, by the study's name: for what a work keeps elsewhere
     beside: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def worker(self) -> Target:
-        """The machine on which the work is done: that of the place, or one that reaches it through a network."""
+        """The machine that does the work: the place's own, or one that reaches the place through a network."""
         return self.place.worker
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a setting needs: root, one of some labs, programs (name to Debian package), modules of the kernel (a guest has
-    only those that it is given)."""
+    """What a setting needs: root, one of several labs, programs (name to Debian package), kernel modules (a guest has only
+    those that it is given)."""
 
     root: bool = False
     labs: frozenset[str] = frozenset(LABS)
@@ -118,80 +117,82 @@ class Requirement:
 
 
 class Knob(Declaration, ABC):
-    """The code that turns one setting. Subclasses in ``iotrial.lab.knobs`` are found by the registry; what each is stands in
+    """The code that applies one setting. The registry finds subclasses in ``iotrial.lab.knobs``; their declarations are in
     ``iotrial.knobs``."""
 
     @abstractmethod
     def parse(self, setting: Setting) -> str:
-        """The canonical value of a setting. Raises RequestError or UnsupportedLevel for one that
-        can never be."""
+        """Return the canonical value of a setting. Raises RequestError or UnsupportedLevel if it is never valid."""
 
     @abstractmethod
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
-        """What is possible here, found by asking the kernel; empty where ``open_levels`` says it in words."""
+        """Return the levels possible here, by asking the kernel; empty if ``open_levels`` describes them in words."""
 
     def requires(self, setting: Setting) -> Requirement:
-        """What this setting needs."""
+        """Return what this setting needs."""
         return Requirement()
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
-        """Before anything is changed: raises UnsupportedLevel where the files of this work, of that size each, cannot be
-        brought to the setting."""
+        """Check before any change whether the files of this work, each of this size, can be brought to the setting.
+
+        Raises UnsupportedLevel if not.
+        """
 
     def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
-        """A program that the setting needs on this file system, with its Debian package."""
+        """Return a program that the setting needs on this file system, with its Debian package."""
         return None
 
     @abstractmethod
     def read(self, subject: Subject, setting: Setting) -> str:
-        """The present value, canonical."""
+        """Return the current value in canonical form."""
 
     @abstractmethod
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        """Turn it. For stages FORMAT and MOUNT this declares a wish, which the place carries out for all knobs of
-        the stage at once."""
+        """Set the value. In stages FORMAT and MOUNT this only registers a request; the place applies the requests of all
+        knobs of the stage at once."""
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
-        """The value through which every run goes before its own; None where the stage itself starts from a
-        neutral state (unmounted, unformatted, a fresh draft of the work)."""
+        """Return the value that every run sets before its own. None if the stage itself starts from a neutral state
+        (unmounted, unformatted, a fresh draft of the work)."""
         return None
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        """Read back. Raises KnobError where the value did not take."""
+        """Read the value back. Raises KnobError if it was not applied."""
         found = self.read(subject, setting)
         if found != value:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
 
     def restore(self, subject: Subject, setting: Setting, original: str) -> None:
-        """Put back and prove it. Raises KnobError."""
+        """Restore the original value and verify it. Raises KnobError."""
         self.write(subject, setting, original)
         self.verify(subject, setting, original)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
-        """Before the first write of a trial: record in the journal what outlives the conductor."""
+        """Record in the journal, before the first write of a trial, what would outlive the conductor."""
 
     def enter(self, subject: Subject, setting: Setting, value: str) -> None:
-        """For stage WORK, after all else has settled: put the probe where this value wants it, and prove it. The cache is
-        prepared and the work is done there. Raises KnobError."""
+        """Move the probe to where this value wants it, and verify it.
+
+        Called in stage WORK, after all other settings. The cache is prepared and the work is done there. Raises KnobError.
+        """
 
     def leave(self, subject: Subject, setting: Setting) -> None:
-        """Take the probe out again, in every arm alike. Raises KnobError."""
+        """Move the probe back, in every arm alike. Raises KnobError."""
 
     def undo(self, target: Target, entry: Entry) -> Undone:
-        """Put back what a journal entry of this knob describes; only knobs that record entries have one."""
+        """Undo the change in a journal entry of this knob. Only knobs that record entries implement it."""
         raise NotImplementedError(f"{self.name} records nothing ({entry.target} on {target.name})")
 
     def where(self, subject: Subject, setting: Setting) -> str:
-        """The knob's target in words, for messages."""
+        """Return what the knob acts on in words, for messages."""
         return subject.place.label
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Privileged changes outside the lab's own files that ``plan`` must announce, in words."""
+        """Return the privileged changes outside the lab's own files, in words; ``plan`` must announce them."""
         return ()
 
     def value_option(self, setting: Setting) -> str:
-        """The value of this knob's addressing option. Raises RequestError where the study does not
-        give it."""
+        """Return the value of this knob's addressing option. Raises RequestError if the study does not set it."""
         assert self.option is not None
         for key, value in setting.options:
             if key == self.option:
@@ -203,20 +204,20 @@ class Knob(Declaration, ABC):
 
 
 class Undone(IntEnum):
-    """What became of one journal entry."""
+    """The outcome of undoing one journal entry."""
 
     RESTORED = 1
     ALREADY = 2
     GONE = 3
-    FOREIGN = 4  # stands at a value that is neither ours nor the original: reported, not overwritten
+    FOREIGN = 4  # the value is neither ours nor the original: reported, not overwritten
 
 
 class TakenError(LabError):
-    """What a journal entry describes is somebody else's by now, and is left alone; the message says what is there."""
+    """The subject of a journal entry now belongs to somebody else and is left alone; the message says what is there."""
 
 
 def whole_number(knob: str, value: str, least: int, most: int) -> str:
-    """The number as the kernel writes it. Raises UnsupportedLevel for anything but ASCII digits, and out of range."""
+    """Return the number as the kernel writes it. Raises UnsupportedLevel if it is out of range or not only ASCII digits."""
     if value.isascii() and value.isdigit() and len(value) <= len(str(most)) and least <= int(value) <= most:
         return str(int(value))
     raise UnsupportedLevel(
@@ -234,8 +235,10 @@ def size_within(
     multiple_of: int = 1,
     power: bool = False,
 ) -> int:
-    """The size in bytes; ``power``: a power of two. Raises UnsupportedLevel, which names ``levels``, for what is no size
-    with its unit, and for one that is not among them."""
+    """Parse a size in bytes. ``power``: it must be a power of two.
+
+    Raises UnsupportedLevel, with ``levels`` as the hint, if it is not a size with its unit or not allowed.
+    """
     try:
         size = parse_size(value)
     except UnitError as error:
@@ -246,7 +249,7 @@ def size_within(
 
 
 def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:
-    """The value if it is among the known. Raises UnsupportedLevel that names what there is."""
+    """Return the value if it is a known one. Raises UnsupportedLevel listing the known values."""
     if value in known:
         return value
     raise UnsupportedLevel(

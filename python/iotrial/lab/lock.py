@@ -1,12 +1,12 @@
-"""One conductor a machine: who holds its lock, and for whom that is a reason to wait.
+"""The machine lock, which allows one conductor per machine, and the lookup of its holder.
 
-Root's lock lies in /run, where only root makes files, and only root can open it. The lock of another user lies in a
-folder in which everybody may make files, and only its owner can open it. So nobody can hold a lock that is not theirs.
-The locks of others are never opened but looked up in /proc/locks (proc_locks(5)), after one's own is held: of two that
-begin at the same moment one at least sees the other.
+Root's lock is in /run, where only root can create files, and only root can open it. Another user's lock is in a directory
+where everybody can create files, and only its owner can open it. So nobody can hold a lock that is not their own. Locks of
+other users are never opened but looked up in /proc/locks (proc_locks(5)), after taking one's own: of two conductors that
+start at the same time, at least one sees the other.
 
-Whoever takes a lock signs it, so that a restore knows a trial by any program, also one that uses the library, from a
-process that merely holds the file.
+The holder writes a signature into its lock. With it, restore can tell a trial run by any program, such as one that uses the
+library, from a process that merely holds the file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from types import TracebackType
 
 from iotrial.errors import IotrialError
 
-#: everybody may see that it is there, and by /proc/locks whether it is held
+#: everybody can see that it exists and, through /proc/locks, whether it is held
 ROOT_LOCK = Path("/run/iotrial.lock")
-#: where other users' locks may lie: the first in which they can be made (in some systems /run/lock is root's)
+#: folders for other users' locks; the first one that is writable is used (on some systems only root can write to /run/lock)
 SHARED_FOLDERS = (Path("/run/lock"), Path("/dev/shm"))
 _PROBE = "ioprobe"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -33,14 +33,14 @@ _REMOVE = "no iotrial makes it so: look who has put it there, and remove it"
 
 
 class Busy(IotrialError):
-    """Another conductor is at work on this machine."""
+    """Another conductor is running on this machine."""
 
     code = "busy"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a lock, as the kernel names it; ``pid`` 0 where it is in another PID namespace."""
+    """The process that holds a lock, by the kernel's PID; ``pid`` 0 if it is in another PID namespace."""
 
     pid: int
 
@@ -61,17 +61,17 @@ class Holder:
 
     @property
     def at_work(self) -> bool:
-        """Whether it runs iotrial, or a probe (as a program does that uses the library)."""
+        """True if it runs iotrial, or has started a probe (as a program that uses the library does)."""
         if any(word.rpartition("/")[2] == "iotrial" for word in _command(self.pid)):
             return True
         return any(_is_child(path, self.pid) for path in Path("/proc").glob("[0-9]*/stat"))
 
 
 class MachineLock:
-    """Held for as long as a trial or a restore runs; the kernel lets go of it when its holder dies.
+    """The lock held while a trial or a restore runs. The kernel releases it when the holder dies.
 
-    A trial waits for whoever is at work on this machine, a restore (``restoring``) only for this user and for root. ``path``:
-    another lock than the user's own; no other is looked at then.
+    A trial is refused while any other conductor is running on this machine, a restore (``restoring``) only while one of this
+    user or root is. ``path``: use this lock instead of the user's own, and check no other.
     """
 
     def __init__(self, path: Path | None = None, *, restoring: bool = False) -> None:
@@ -117,9 +117,10 @@ class MachineLock:
 
 
 def is_held(path: Path | None = None) -> bool:
-    """Whether somebody conducts a trial on this machine now, as far as the kernel tells; of one lock, whether it is held.
+    """Return whether somebody conducts a trial on this machine now, as far as the kernel shows; with ``path``, whether that
+    lock is held.
 
-    It is not tried out: for that moment whoever begins a trial would be refused.
+    It does not try to take the lock: a trial that starts at that moment would be refused.
     """
     if path is None:
         return any(True for _ in _others(None, restoring=False))
@@ -129,13 +130,15 @@ def is_held(path: Path | None = None) -> bool:
 
 
 def is_held_here() -> bool:
-    """Whether a trial or a restore of this user is at work: the undo journal is its own."""
+    """Return whether a trial or a restore of this user, and thus of this undo journal, is running."""
     return any(is_held(path) for path, _ in _locks_of(os.geteuid()))
 
 
 def own_lock() -> Path:
-    """Where this user's lock lies. A user's is made where it is missing; a name that somebody else has taken is passed over,
-    so nobody can keep a user from having one. Raises IotrialError."""
+    """Return the path of this user's lock, creating it if it is missing (not root's).
+
+    A name that somebody else has taken is skipped, so nobody can keep a user from having a lock. Raises IotrialError.
+    """
     uid = os.geteuid()
     if uid == 0:
         return ROOT_LOCK
@@ -147,7 +150,7 @@ def own_lock() -> Path:
             with suppress(OSError):
                 os.close(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
                 return path
-            for made, _ in _locks_of(uid):  # by another process of this user, in this moment
+            for made, _ in _locks_of(uid):  # created by another process of this user in the meantime
                 return made
     raise IotrialError(
         f"lock: no file can be made in {' or '.join(map(str, SHARED_FOLDERS))}",
@@ -156,7 +159,7 @@ def own_lock() -> Path:
 
 
 def _others(own: Path | None, *, restoring: bool) -> Iterator[Holder]:
-    """Those at work by other locks than this one. A restore waits only for root and for its own user."""
+    """Yield the holders of locks other than this one. A restore checks only those of root and its own user."""
     locks = [*_locks_of(0), *_locks_of(os.geteuid() if restoring else None)]
     for path, status in locks:
         holder = None if path == own else _holder(status)
@@ -165,7 +168,7 @@ def _others(own: Path | None, *, restoring: bool) -> Iterator[Holder]:
 
 
 def _locks_of(uid: int | None) -> Iterator[tuple[Path, os.stat_result]]:
-    """Root's lock (0), those of one user, or of all users (None): only such as nobody but their owner can open."""
+    """Yield root's lock (0), those of one user, or of all users (None). Only files that nobody but their owner can open."""
     paths = [ROOT_LOCK]
     if uid != 0:
         paths = [path for folder in SHARED_FOLDERS for path in sorted(folder.glob("iotrial-*.lock"))]
@@ -178,13 +181,13 @@ def _locks_of(uid: int | None) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _holder(lock: os.stat_result, *, any_mode: bool = False) -> Holder | None:
-    """Who holds this file's lock (flock(2)); for writing, unless ``any_mode``."""
+    """Return the holder of this file's flock(2) lock: an exclusive one, or with ``any_mode`` any."""
     try:
         table = Path("/proc/locks").read_text("ascii")
     except OSError:
         return None
     file = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
-    # 1: FLOCK  ADVISORY  WRITE 4242 00:1a:1337 0 EOF; one who waits has "->" before the kind
+    # 1: FLOCK  ADVISORY  WRITE 4242 00:1a:1337 0 EOF; a waiting process has "->" before the type
     for line in table.splitlines():
         words = line.split()
         if len(words) > 5 and words[1] == "FLOCK" and words[5] == file and (any_mode or words[3] == "WRITE"):
@@ -193,9 +196,9 @@ def _holder(lock: os.stat_result, *, any_mode: bool = False) -> Holder | None:
 
 
 def _living(pid: int, file: str) -> int:
-    """The process that took a lock; where it has ended, one that has inherited it and is seen from here, else 0.
+    """Return the process that took a lock. If it has ended, one that inherited the lock and is visible here, else 0.
 
-    The kernel goes on giving the number of the first one, which may be another process by now.
+    The kernel keeps reporting the PID of the first process, which may belong to another process by now.
     """
     if _holds(Path(f"/proc/{pid}"), file) is not False:
         return pid
@@ -203,7 +206,7 @@ def _living(pid: int, file: str) -> int:
 
 
 def _holds(process: Path, file: str) -> bool | None:
-    """Whether a process has a descriptor with this lock; None where we may not know."""
+    """Return whether a process has a descriptor with this lock; None if we have no permission to look."""
     try:
         for path in (process / "fdinfo").iterdir():
             with suppress(FileNotFoundError):
@@ -218,14 +221,14 @@ def _holds(process: Path, file: str) -> bool | None:
 
 
 def _sign(descriptor: int) -> None:
-    """Write into a lock who has taken it. Without space for that, it is known by its command alone."""
+    """Write the owner's signature into a lock. If there is no space for it, the owner is recognised by its command only."""
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, _signature(os.getpid()), 0)
 
 
 def _is_signed(descriptor: int, pid: int) -> bool:
-    """Whether this process has taken the lock as a trial or a restore does."""
+    """Return whether this process has taken the lock as a trial or a restore does."""
     with suppress(OSError):
         signature = _signature(pid)
         return bool(signature) and os.pread(descriptor, 64, 0) == signature
@@ -233,7 +236,7 @@ def _is_signed(descriptor: int, pid: int) -> bool:
 
 
 def _signature(pid: int) -> bytes:
-    """When a process was started, in clock ticks since boot (proc_pid_stat(5)): the same in every PID namespace."""
+    """Return the start time of a process in clock ticks since boot (proc_pid_stat(5)): the same in every PID namespace."""
     with suppress(OSError, IndexError):
         started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19]
         return b"started " + started + b"\n"
@@ -247,7 +250,7 @@ def _command(pid: int) -> list[str]:
 
 
 def _is_child(path: Path, pid: int) -> bool:
-    """Whether this file of proc_pid_stat(5) is of a probe that the process has started."""
+    """Return whether this /proc/PID/stat file (proc_pid_stat(5)) is that of a probe started by the process."""
     with suppress(OSError, IndexError):
         name, rest = path.read_text(errors="replace").split("(", 1)[1].rsplit(")", 1)
         return name == _PROBE and int(rest.split()[1]) == pid
@@ -263,7 +266,7 @@ def _busy(holder: Holder) -> Busy:
 
 
 def _open(path: Path) -> int:
-    """The lock's file, which nobody but this user can open. Raises IotrialError."""
+    """Open the lock's file so that nobody but this user can open it. Raises IotrialError."""
     try:
         descriptor = os.open(path, _FLAGS | os.O_CREAT, 0o600)
     except OSError as error:  # ELOOP, EISDIR, ENXIO: not a file

@@ -1,7 +1,7 @@
-"""A bare block device beside a lab's own, which file systems can be given for their log: an XFS log, an ext4 journal.
+"""A second block device of the lab, without a file system, for an external log: an XFS log or an ext4 journal.
 
-Every place of a study that varies where the log lies has one, in all arms, and in all arms the log has the same size; so they
-differ in where it is and in nothing else. Its queue is pinned like that of an image.
+If a study varies the location of the log, every place has such a device in all arms, and the log has the same size in all
+arms. So the arms differ in the location only. Its queue is pinned like that of an image.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
 INTERNAL, EXTERNAL = "internal", "external"
-#: file systems that have one
+#: file systems that support an external log
 LOGGED = ("ext4", "xfs")
-#: what mkfs.xfs gives an internal log at the least, unless it is told otherwise
+#: mkfs.xfs's minimum for an internal log, unless a size is given
 LOG_BYTES = 64 << 20
-#: the kernel wants 1,024 blocks behind those two in which a journal on a device of its own says what it is
+#: the kernel requires 1,024 blocks, plus the two with the superblock of an external journal
 LEAST_BYTES = 5 << 20
 _XFS_SIZE = re.compile(r"-l size=([0-9]+)m")
 _EXT4_SIZE = re.compile(r"-J size=([0-9]+)")
@@ -30,7 +30,7 @@ _EXT4_BLOCK = re.compile(r"-b ([0-9]+)")
 
 
 class LogPlace(Place):
-    """The device of a log: a loop device over an image, without a file system of its own."""
+    """The log device: a loop device over an image, without a file system."""
 
     kind = "log"
 
@@ -58,12 +58,12 @@ class LogPlace(Place):
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        """The device's name, where a model says how fast it is."""
+        """The device's name, if a disk model determines its speed."""
         return self._image.modelled
 
     @property
     def path(self) -> str:
-        """The device's path."""
+        """The device path."""
         return f"/dev/{self.device}"
 
     def open(self) -> None:
@@ -76,17 +76,16 @@ class LogPlace(Place):
         self.device = None
 
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
-        """Nothing to do: nothing is mounted."""
+        """Do nothing: nothing is mounted."""
 
     def settle(self, *, always: bool, fresh: bool) -> None:
-        """Nothing to do: nothing is mounted."""
+        """Do nothing: nothing is mounted."""
 
     def facts(self) -> Mapping[str, object]:
         return {"device": self.device, "size_bytes": self.size_bytes}
 
     def mkfs_options(self, kind: Filesystem, options: Sequence[str], where: str) -> tuple[str, ...]:
-        """All options of mkfs with those that put the log where it is wanted, of the size that is asked for among them or
-        else this device's."""
+        """Return all mkfs options, with those that place the log. Its size is the one in ``options``, else this device's."""
         mib = self._mib(kind, options)
         own = [option for option in options if not _size_of(kind).fullmatch(option)]
         if kind.name == "xfs":
@@ -96,7 +95,7 @@ class LogPlace(Place):
         return (*own, at)
 
     def making(self, kind: Filesystem, options: Sequence[str], where: str) -> list[str] | None:
-        """The command by which the device becomes a log before mkfs is told of it; None where there is nothing to be done."""
+        """Return the command that formats the device as a log before mkfs, or None if none is needed."""
         if kind.name != "ext4" or where != EXTERNAL:
             return None
         blocks = [found[1] for option in (EXT4_BLOCK, *options) if (found := _EXT4_BLOCK.fullmatch(option))]
@@ -104,7 +103,7 @@ class LogPlace(Place):
         return [*kind.mkfs, "-b", blocks[-1], "-O", "journal_dev", self.path, str(count)]
 
     def mount_words(self, kind: str, where: str) -> tuple[str, ...]:
-        """What a mount has to be told; ext4 finds its journal by what its superblock says."""
+        """Return the mount options for the log. ext4 needs none: it finds its journal through the superblock."""
         return (f"logdev={self.path}",) if kind == "xfs" and where == EXTERNAL else ()
 
     def _mib(self, kind: Filesystem, options: Sequence[str]) -> int:
@@ -123,8 +122,10 @@ def _size_of(kind: Filesystem) -> re.Pattern[str]:
 
 
 def log_bytes(asked: int | None, options: Sequence[str], lab_bytes: int) -> int:
-    """How large the device of a log has to be: as asked for, or what a lab of this size can hold in itself too; and large
-    enough for every size among these options of mkfs."""
+    """Return the size needed for the log device: as requested, or what a lab of this size could also hold internally.
+
+    It is large enough for every log size among these mkfs options.
+    """
     sizes = [
         int(found[1]) << 20
         for option in options

@@ -1,7 +1,7 @@
-"""A loop device over a file without a name, fully written, on the user's disk.
+"""A loop device over an unnamed, fully written file on the user's disk.
 
-What the kernel can undo by itself is left to it: the image is an anonymous file, the loop device is
-autoclear and held by the probe. When the probe dies both are gone, and the disk space with them.
+Cleanup is left to the kernel where possible: the image is an unnamed file, and the loop device is autoclear and held by the
+probe. When the probe dies, both vanish, and the disk space is freed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from iotrial.study.disks import DiskSpec
 
 
 class LoopImage:
-    """One image in a folder, or behind a modelled disk, and what it takes to make it a block device. ``name`` is a part of
-    the image's name, for the instant that it has one."""
+    """One image, in a folder or on a simulated disk, and the block device on it.
+
+    ``name`` is a part of the image's file name, for the moment that it has one.
+    """
 
     def __init__(
         self,
@@ -45,11 +47,11 @@ class LoopImage:
 
     @property
     def modelled(self) -> tuple[str, ...]:
-        """The device's name while it is attached, where a model says how fast it is."""
+        """The device's name while it is attached, if a disk model determines its speed."""
         return () if self._disk is None or self._device is None else (self._device,)
 
     def attach(self, size_bytes: int) -> Attached:
-        """Make the image and take a loop device for it. Raises NoSpace, RequestError, LabError, TargetError."""
+        """Create the image and attach a loop device. Raises NoSpace, RequestError, LabError, TargetError."""
         if self._disk is None:
             check_space(self._target, self._folder, size_bytes)
             image = self._make(size_bytes)
@@ -68,7 +70,7 @@ class LoopImage:
         return attached
 
     def detach(self) -> None:
-        """Let go of the device; with it the image goes. Nothing to do where none is attached."""
+        """Detach the device, which also deletes the image. Does nothing if none is attached."""
         if self._device is not None:
             self._target.call("loop_detach", device=f"/dev/{self._device}")
             self._device = None
@@ -79,7 +81,7 @@ class LoopImage:
         except TargetError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-        # A file system without anonymous files: for an instant the image has a name, so that goes into the journal.
+        # A file system without O_TMPFILE: the image has a name for a moment, so that goes into the journal.
         path = f"{self._folder.rstrip('/')}/.iotrial-{self._trial}-{self._name}.image"
         entry: Entry = LabPath().announce(self._target, self._journal, path, fleeting=True, trial=self._trial)
         image = self._image(size_bytes, path=path)
@@ -91,7 +93,7 @@ class LoopImage:
         try:
             return self._target.call("image", folder=self._folder, size=size_bytes, fill="write", **more)
         except TargetError as error:
-            if error.errno not in FULL:  # there was enough a moment ago
+            if error.errno not in FULL:  # the free space was checked a moment ago
                 raise
             raise NoSpace(
                 f"lab in {self._folder}: writing an image of {size_bytes >> 20} MiB: {error.message}",

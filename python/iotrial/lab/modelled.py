@@ -1,7 +1,7 @@
-"""A modelled disk as the image of a lab: held in memory by a process of its own, which answers when the model says.
+"""A simulated disk as the image of a lab: held in memory by its own process, which answers when the disk model says so.
 
-The process is a child of the probe's and ends with it; the file that it exports is mounted nowhere. So there is nothing to
-undo, and nothing of it on the user's disk.
+The process is a child of the probe and ends with it; the file that it exports is mounted nowhere. So there is nothing to
+undo, and nothing of it is on the user's disk.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from iotrial.errors import IotrialError, LabError, NoSpace, NotSupported, Target
 from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
-#: of memory that has to be left for everything else; on a small machine a quarter of what is not for the disk
+#: memory that must stay free for everything else; on a small machine, a quarter of what the disk leaves
 MARGIN_BYTES = 512 << 20
 FUSE = "/dev/fuse"
 
 
 def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
-    """The image behind a modelled disk, as the verb ``image`` answers. Raises NoSpace, LabError, TargetError."""
+    """Create the image of a simulated disk; returns what the verb ``image`` does. Raises NoSpace, LabError, TargetError."""
     check_memory(target, size_bytes)
     try:
         return target.call("image_modelled", size=size_bytes, **wire(disk))
@@ -38,14 +38,17 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
 
 @contextmanager
 def at_once(target: Target, devices: Sequence[str]) -> Iterator[None]:
-    """These modelled disks answer at once; behind it they are at rest: nothing waits or is cached, the arm is outermost."""
+    """Let these simulated disks answer without delay inside the block.
+
+    On leaving it they are idle: nothing is queued or cached, and the arm is at the outermost track.
+    """
     try:
         for device in devices:
             target.call("disk_pace", device=device, modelled=False)
         yield
-    except Exception:  # a signal finds the probe at work: what it has is given up
+    except Exception:  # not BaseException: on a signal the probe is busy, and its disks are given up
         for device in devices:
-            with suppress(IotrialError):  # what went wrong first is what is told
+            with suppress(IotrialError):  # report the first error, not a later one
                 target.call("disk_pace", device=device, modelled=True)
         raise
     for device in devices:
@@ -56,7 +59,7 @@ _NO_FUSE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
 
 
 def check_memory(target: Target, size_bytes: int) -> None:
-    """Raises NoSpace where the image would leave less than a margin of memory."""
+    """Raise NoSpace if the image would leave less than the margin of memory."""
     lines = (line.partition(":") for line in target.read("/proc/meminfo").splitlines())
     memory = {
         name: int(rest.split()[0]) << 10 for name, _, rest in lines if name in ("MemTotal", "MemAvailable")
@@ -79,7 +82,7 @@ def _no_memory(size_bytes: int, found: str) -> NoSpace:
 
 
 def wire(disk: DiskSpec) -> dict[str, Any]:
-    """The figures as the probe takes them: microseconds, bytes, bytes a second."""
+    """Return the disk's figures in the probe's units: microseconds, bytes, bytes per second."""
     of = disk.figures
     if not disk.turning:
         return {

@@ -1,7 +1,7 @@
-"""Things of the lab that are no knobs and may outlive the conductor: paths, loop devices, processes.
+"""Things other than knobs that the lab creates and that may outlive the conductor: paths, loop devices, processes.
 
-Like a knob, each kind records an entry in the journal before the thing is made, and knows how to undo
-that entry: in a fresh process, from the entry alone, any number of times.
+Like a knob, each kind records a journal entry before it creates the thing. Its undo needs only that entry: it works in a new
+process, and any number of times.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from iotrial.lab.target import Target
 
 
 class LabObject(ABC):
-    """One kind of thing. Subclasses in ``iotrial.lab.objects`` are found by the registry.
+    """One kind of thing. The registry finds subclasses in ``iotrial.lab.objects``.
 
-    ``first``: undone before everything else, because while it lives it could change what was put back.
+    ``first``: undone before everything else, because while it exists it could change what has been restored.
     """
 
     name: ClassVar[str]
@@ -25,7 +25,7 @@ class LabObject(ABC):
 
     @abstractmethod
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
-        """Take away what the entry describes, and prove that it is gone.
+        """Remove what the entry describes, and verify that it is gone.
 
-        Raises TargetError or LabError where it cannot be; the entry is kept then.
+        Raises TargetError or LabError if that fails; the entry is then kept.
         """

@@ -1,7 +1,7 @@
-"""The place where runs happen: what every kind of it can do, and the files in it.
+"""The place where runs happen: the interface of all kinds of places, and the files in it.
 
-A folder of the user's (``lab.directory``), a file system on a loop device over an image
-(``lab.image``), or on a spare disk (``lab.device``).
+A folder of the user's (``lab.directory``), a file system on a loop device over an image (``lab.image``), on a spare disk
+(``lab.device``), or in a guest (``lab.guest``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """N files of one size that belong together; made on the target from a seed."""
+    """N files of one size that form a set; created on the target from a seed."""
 
     name: str
     folder: str
@@ -30,24 +30,26 @@ class FileSet:
     bytes_each: int
     content: str
     directories: int
-    #: folders without files, for works that make them
+    #: folders without files, for works that create the files
     empty: bool = False
 
 
 class Place(ABC):
-    """Where runs happen. ``root`` is the folder of the files, ``device`` the block device counted
-    (None: unknown)."""
+    """Where runs happen.
+
+    ``root`` is the folder of the files, ``device`` the block device whose I/O is counted (None: unknown).
+    """
 
     kind: str
     root: str
     device: str | None
-    #: the name by which the study knows it as a level of ``lab.device``
+    #: its name in the study, as a level of ``lab.device``
     site: str = ""
-    #: queue settings of the device as they were before the lab took it, where taking it changes some
+    #: queue settings of the device before the lab took it, if taking it changes some
     queue_before: Mapping[str, str] = MappingProxyType({})
-    #: whether making its file system anew resets what was set of its device
+    #: True if making a new file system resets the settings of its device
     forgets_settings = False
-    #: what to do where it is too small
+    #: hint for the case that it is too small
     more_space = "make some room there, or name another folder with --on FOLDER"
 
     def __init__(self, name: str, target: Target) -> None:
@@ -57,17 +59,17 @@ class Place(ABC):
 
     @property
     def worker(self) -> Target:
-        """The machine from which its files are reached: its own, unless it is served to another."""
+        """The machine that accesses its files: its own, unless the place is served to another."""
         return self.target
 
     @property
     def devices(self) -> Mapping[str, str]:
-        """Its block devices by what each holds: ``data``, and ``log`` where the file system is given one of its own."""
+        """Its block devices by content: ``data``, and ``log`` if the file system has an external log."""
         return {} if self.device is None else {"data": self.device}
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The block devices whose queues are set: its own, or those of the disks that it is made of."""
+        """The block devices whose queues are set: its own, or those of its member disks."""
         return () if self.device is None else (self.device,)
 
     @property
@@ -77,33 +79,33 @@ class Place(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Make the place. Raises NoSpace, MissingTool, LabError."""
+        """Create the place. Raises NoSpace, MissingTool, LabError."""
 
     @abstractmethod
     def close(self) -> None:
-        """Take the place away. Safe to call twice, and after a failed ``open``."""
+        """Remove the place. Safe to call twice, and after a failed ``open``."""
 
     @abstractmethod
     def to_neutral(self, *, always: bool, fresh: bool) -> None:
-        """The state from which every run starts: writable, with the base options.
+        """Return to the state from which every run starts: writable, with the base options.
 
-        ``always``: make the transition even where that state already stands, as runs do whose treatment is a knob of the
-        mount. ``fresh``: through an unmount rather than a remount.
+        ``always``: make the transition even if the place is already in that state, as for runs that vary a mount knob.
+        ``fresh``: by unmounting instead of remounting.
         """
 
     @abstractmethod
     def settle(self, *, always: bool, fresh: bool) -> None:
-        """Carry out what the mount knobs wish. ``always`` as above; ``fresh``: through an unmount, so that inodes, names
+        """Apply the mount knobs' requests. ``always`` as in ``to_neutral``; ``fresh``: by unmounting, so that inodes, names
         and data are cold."""
 
     @abstractmethod
     def facts(self) -> Mapping[str, object]:
-        """What a report should say of the place."""
+        """Return what the report shows about the place."""
 
     def make_files(self, files: FileSet, seed: int, *, owner: Mapping[str, int] | None = None) -> None:
-        """Create a file set and remember it. ``owner``: user and group (``uid``, ``gid``) whose files they are to be.
+        """Create a file set and register it. ``owner``: user and group (``uid``, ``gid``) that own the files.
 
-        Raises NoSpace where the place is too small for it.
+        Raises NoSpace if the place is too small for it.
         """
         try:
             self.worker.call(
@@ -131,26 +133,26 @@ class Place(ABC):
 
     @property
     def scratch(self) -> str:
-        """The folder for what a run writes: ``{out}`` of its commands."""
+        """The folder for the files that a run writes: ``{out}`` in its commands."""
         return f"{self.root}/out"
 
     def make_scratch(self, owner: Mapping[str, int] | None) -> str:
-        """An empty folder for what a run writes, whatever the run before has left there; its path.
+        """Create an empty folder for the files that a run writes, deleting the previous run's; returns its path.
 
-        A new folder and not an emptied one, which would keep the length that many names have given it. What is mounted below
-        is not entered: then this raises TargetError (EXDEV).
+        The folder is re-created, not emptied, because a directory keeps the size that many names have given it. It does not
+        descend into mounts: if there is one below, it raises TargetError (EXDEV).
         """
         self.worker.call("remove", path=self.scratch, recursive=True)
         self.worker.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
         return self.scratch
 
     def syncfs(self) -> None:
-        """Write everything back that this file system holds dirty."""
+        """Write back all dirty data of this file system."""
         self.worker.call("syncfs", path=self.root)
 
 
 def check_space(target: Target, folder: str, wanted: int, margin: int = MARGIN_BYTES) -> None:
-    """Raises NoSpace where ``wanted`` bytes would leave less than ``margin`` free, RequestError on tmpfs."""
+    """Raise NoSpace if ``wanted`` bytes would leave less than ``margin`` free, RequestError on tmpfs and ramfs."""
     facts = target.call("statfs", path=folder)
     if str(facts["type"]).lower() in MEMORY_FILE_SYSTEMS:
         raise RequestError(

@@ -1,5 +1,5 @@
-"""Finds every knob of ``iotrial.lab.knobs`` and every object of ``iotrial.lab.objects``: adding one is adding one file
-(or one class) there."""
+"""Finds every knob in ``iotrial.lab.knobs`` and every object in ``iotrial.lab.objects``. To add one, add a module (or a
+class) there."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from iotrial.study.model import Setting
 
 @cache
 def knobs() -> dict[str, Knob]:
-    """All knobs by name."""
+    """Return all knobs by name."""
     rows = {row.name: DeviceFileKnob(row) for row in declarations().values() if isinstance(row, DeviceFile)}
     return dict(sorted({**named_classes(iotrial.lab.knobs, Knob), **rows}.items()))  # type: ignore[type-abstract]
 
 
 @cache
 def objects() -> dict[str, LabObject]:
-    """All kinds of lab objects by name."""
+    """Return all kinds of lab objects by name."""
     return named_classes(iotrial.lab.objects, LabObject)  # type: ignore[type-abstract]
 
 
 def knob(name: str, *, where: str = "") -> Knob:
-    """The knob of this name. Raises UnknownName with the nearest."""
+    """Return the knob with this name. Raises UnknownName, suggesting the nearest."""
     try:
         return knobs()[name]
     except KeyError:
@@ -38,7 +38,7 @@ def knob(name: str, *, where: str = "") -> Knob:
 
 
 def check_options(setting: Setting) -> None:
-    """Raises RequestError where a setting carries options that its knob does not know."""
+    """Raise RequestError if a setting has an option that its knob does not know."""
     known = knob(setting.knob).option
     for key, _ in setting.options:
         if key != known:

@@ -1,5 +1,5 @@
-"""Puts back what a trial that was cut off has left: every journal entry, newest first, proven by
-reading back. What cannot be put back, or not even read, keeps no other entry from it."""
+"""Undoes what an interrupted trial has left: every journal entry, newest first, verified by reading back. An entry that
+cannot be undone, or not even read, does not block the others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.target import Target
 
 PROCESSES = "processes of the trial that cannot be ended"
-#: what keeps other entries of its trial waiting while it cannot be undone: processes all of them, for they could still
-#: write; a device that is in use the lab's folder, for removing that would tear away what is mounted on it elsewhere
+#: kinds whose entries block others of the same trial until they are undone. Processes block all, because they could still
+#: write; a device in use blocks the lab's folder, because removing that would detach what is mounted on it elsewhere.
 HOLDING = {LabProcess.name: PROCESSES, LabLoop.name: "the loop device", LabDevice.name: "the lab's disk"}
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of one entry; ``problem`` where it could not be put back and is kept."""
+    """The outcome for one entry; ``problem`` is set if it could not be undone and is kept."""
 
     entry: Entry
     outcome: Undone | None
@@ -32,13 +32,15 @@ class Restored:
 
     @property
     def kept(self) -> bool:
-        """Whether the entry still stands in the journal."""
+        """True if the entry is still in the journal."""
         return self.problem is not None or self.outcome is Undone.FOREIGN
 
 
 def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) -> tuple[Restored, ...]:
-    """Undo all pending entries, processes first, the rest in reverse order. Never raises for a single entry: what fails is
-    reported and kept. ``spare``: kinds of entries that are left for later."""
+    """Undo all pending entries, processes first, the rest in reverse order.
+
+    Never raises for a single entry: failures are reported, and the entry is kept. ``spare``: kinds of entries to skip.
+    """
     entries = [entry for entry in journal.pending() if entry.knob not in spare]
     if not entries:
         return ()
@@ -58,7 +60,7 @@ def restore(journal: Journal, target: Target, *, spare: Collection[str] = ()) ->
 
 
 def _undone(entry: Entry, target: Target, journal: Journal, boot: str) -> Restored:
-    """Undo one entry, and take it off the journal where that is proven."""
+    """Undo one entry, and drop it from the journal if the result is verified."""
     outcome: Undone | None = None
     try:
         try:
@@ -79,7 +81,7 @@ def _undone(entry: Entry, target: Target, journal: Journal, boot: str) -> Restor
 
 
 def undo(entry: Entry, target: Target, journal: Journal, boot: str) -> Undone:
-    """Undo one entry. Raises IotrialError where it cannot be."""
+    """Undo one entry. Raises IotrialError if it fails."""
     if entry.boot_id is not None and entry.boot_id != boot:
         return Undone.GONE
     kind = registry.objects().get(entry.knob)
@@ -94,9 +96,12 @@ def _order(entry: Entry) -> tuple[bool, int]:
 
 
 def refuse_leftovers(journal: Journal) -> None:
-    """Raises LabError where an earlier trial was cut off and left something to put back, or an entry cannot be read: nobody
-    knows what it names. What a restore has found in somebody else's hands is no obstacle: a trial that would change the same
-    is refused when it comes to that."""
+    """Raise LabError if an interrupted trial has left something to undo, or if an entry cannot be read, because nobody knows
+    what it names.
+
+    Entries that a restore has left alone, because somebody else changed the subject, are no obstacle: a trial that would
+    change the same thing is refused at that point.
+    """
     entries, damaged = journal.read()
     first = [f"{one.knob} on {one.target}" for one in entries if not one.left_alone] + list(map(str, damaged))
     if first:

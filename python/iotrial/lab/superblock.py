@@ -1,13 +1,13 @@
-"""Whether ext4 was made as it was asked for: options of mke2fs held against what dumpe2fs reads back from the superblock."""
+"""Verify that mke2fs applied its options, by comparing them with the superblock as dumpe2fs shows it."""
 
 from __future__ import annotations
 
 import re
 
 UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-#: names that mke2fs takes for a feature that the superblock has under another one
+#: names of features in mke2fs that differ in the superblock
 SAME_FEATURE = {"extents": "extent", "sparse_super2": "sparse_super2", "quotas": "quota"}
-#: options that the superblock has as they are
+#: options whose value the superblock shows unchanged
 PLAIN = {
     "-b": "Block size",
     "-I": "Inode size",
@@ -18,7 +18,7 @@ PLAIN = {
 
 
 def about(option: str) -> tuple[str, ...]:
-    """What an option decides; two options that share one of these contradict each other or say the same."""
+    """Return the topics of an option. Two options with a topic in common contradict each other or say the same."""
     flag, _, rest = option.partition(" ")
     if flag == "-O":
         return tuple(f"-O {_feature(word)}" for word in rest.split(","))
@@ -26,8 +26,8 @@ def about(option: str) -> tuple[str, ...]:
 
 
 def contradicts(option: str, told: str) -> str | None:
-    """What the superblock (``told``: the text of ``dumpe2fs -h``) has otherwise than the option wants, in words; None where
-    it is as wanted, or does not say."""
+    """Return in words how the superblock (``told``: the output of ``dumpe2fs -h``) differs from an option; None if it does
+    not, or does not show it."""
     fields = dict(re.findall(r"^([^:\n]+):[ \t]*(.*)$", told, re.MULTILINE))
     flag, _, rest = option.partition(" ")
     key = about(option)[0]
@@ -68,7 +68,7 @@ def _share(per_cent: int, fields: dict[str, str]) -> str | None:
 
 
 def _inodes(bytes_each: int, fields: dict[str, str]) -> str | None:
-    """mke2fs fills up each group's last block of inodes: more than asked for by at most eight blocks of them a group."""
+    """Check the inode count. mke2fs fills each group's last block of inodes: up to eight blocks of inodes more per group."""
     size = int(fields.get("Block count", "0")) * int(fields.get("Block size", "0"))
     inodes, each = int(fields.get("Inode count", "0")), int(fields.get("Inodes per group", "0") or 0)
     groups = inodes // each if each else 1

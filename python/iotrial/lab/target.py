@@ -1,8 +1,7 @@
 """The machine on which knobs act, as typed verbs over a channel.
 
-Everything that reads or changes a target goes through here, so that a knob written for this machine
-works on a guest or on another host: they differ only in the channel that carries the verbs. The
-verbs are those of ``docs/probe-protocol.md``.
+Everything that reads or changes a target goes through here, so that a knob written for this machine also works on a guest
+or another host: only the channel that carries the verbs differs. The verbs are those of ``docs/probe-protocol.md``.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ _OCTAL = re.compile(r"\\([0-3][0-7]{2})")
 
 
 class Channel(Protocol):
-    """What carries verbs to a target. ``name`` is for messages."""
+    """The transport of verbs to a target. ``name`` is for messages."""
 
     name: str
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
-        """Answer of one verb. Raises TargetError or ProbeError."""
+        """Call one verb and return its answer. Raises TargetError or ProbeError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A program that ran to its end on the target."""
+    """The result of a program that ran on the target."""
 
     argv: tuple[str, ...]
     exit_status: int | None
@@ -43,7 +42,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class MountInfo:
-    """One line of /proc/self/mountinfo. ``options`` are those of the mount and of the superblock together."""
+    """One line of /proc/self/mountinfo. ``options`` combines those of the mount and of the superblock."""
 
     target: str
     source: str
@@ -53,27 +52,27 @@ class MountInfo:
 
     @property
     def options(self) -> frozenset[str]:
-        """Options of the mount and of the superblock."""
+        """The options of the mount and of the superblock."""
         return self.mount_options | self.super_options
 
 
 class Target:
-    """A machine to act on. Paths are the target's own."""
+    """A machine to act on. Paths are those of the target."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.name = channel.name
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
-        """Any verb of the protocol."""
+        """Call any verb of the protocol."""
         return self.channel.call(verb, **fields)
 
     def read(self, path: str) -> str:
-        """Text of a small file, without the newline at its end. Raises TargetError."""
+        """Return the text of a small file, without trailing newlines. Raises TargetError."""
         return str(self.call("read", path=path)["data"]).rstrip("\n")
 
     def read_or_none(self, path: str) -> str | None:
-        """As ``read``; None where there is no such file."""
+        """Like ``read``; None if there is no such file or device."""
         try:
             return self.read(path)
         except TargetError as error:
@@ -86,7 +85,7 @@ class Target:
         self.call("write", path=path, data=data)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a path (a dangling link counts)."""
+        """Return whether the path exists (a dangling link counts)."""
         try:
             self.call("stat", path=path)
         except TargetError as error:
@@ -96,35 +95,35 @@ class Target:
         return True
 
     def stat(self, path: str) -> dict[str, Any]:
-        """Inode facts, of the link itself where the path is one."""
+        """Return the inode's facts; if the path is a symbolic link, the link's own."""
         return self.call("stat", path=path)
 
     def mount(self, source: str, target: str, kind: str, options: Sequence[str]) -> None:
-        """mount(2). Options are separate words. Raises TargetError."""
+        """Mount with mount(2). Options are separate words. Raises TargetError."""
         self.call("mount", source=source, target=target, type=kind, options=list(options))
 
     def unmount(self, target: str) -> None:
-        """umount2(2), never lazy. Raises TargetError (EBUSY names nothing: see ``lab.disk``)."""
+        """Unmount with umount2(2), never lazily. Raises TargetError (EBUSY does not say who uses it: see ``lab.disk``)."""
         self.call("unmount", target=target)
 
     def mount_at(self, path: str) -> MountInfo | None:
-        """What is mounted on exactly this path now (the topmost), as the kernel tells; None if nothing."""
+        """Return the topmost mount on exactly this path now, from mountinfo; None if there is none."""
         found = None
-        for line in self.read("/proc/self/mountinfo").split("\n"):  # a name may hold what else ends a line
+        for line in self.read("/proc/self/mountinfo").split("\n"):  # splitlines() could split names
             info = parse_mountinfo(line)
             if info.target == path:
                 found = info
         return found
 
     def processes(self, wanted: Callable[[str], bool]) -> list[str]:
-        """Processes for which this holds, as "PID (name)". ``wanted`` may raise TargetError for one that has ended."""
+        """List the processes that satisfy ``wanted``, as "PID (name)". It may raise TargetError if a process has ended."""
         found = []
         for pid in filter(str.isdecimal, self.call("list", path="/proc")["names"]):
             try:
                 if wanted(pid):
                     found.append(f"{pid} ({self.read(f'/proc/{pid}/comm')})")
             except TargetError:
-                continue  # it ended meanwhile
+                continue  # it ended in the meantime
         return found
 
     def run(
@@ -135,7 +134,7 @@ class Target:
         cwd: str = "/",
         timeout_s: float = 120.0,
     ) -> Finished:
-        """Run a program to its end. Raises TargetError where it cannot be started."""
+        """Run a program to its end. Raises TargetError if it cannot be started."""
         answer = self.call(
             "run",
             argv=list(argv),
@@ -157,7 +156,7 @@ class Target:
 
 
 def parse_mountinfo(line: str) -> MountInfo:
-    """One line as proc_pid_mountinfo(5) describes it, with its octal escapes undone. Raises TargetError for another."""
+    """Parse a line of proc_pid_mountinfo(5), decoding octal escapes. Raises TargetError if it has another format."""
     fields = line.split(" ")
     try:
         dash = fields.index("-", 6)

@@ -1,1 +1,1 @@
-"""The guest lab: a machine of its own in QEMU, with disks, a kernel and a network that nothing else depends on."""
+"""The guest lab: a QEMU virtual machine with its own disks, kernel and network, on which nothing else depends."""

@@ -1,9 +1,8 @@
-"""A place on an array of a guest's disks, which are joined anew whenever the file system is made: by md, by the device
-mapper as LVM does it, or by btrfs itself.
+"""A place on an array of a guest's disks, assembled again for every mkfs: by md, by the device mapper in the way LVM uses
+it, or by btrfs itself.
 
-An array of md's is made as if its disks were in step already (``--assume-clean``): else it would be busy with itself for as
-long as the trial lasts. Redundancy is not what is measured then, and nothing ever reads a parity that was not written by
-the array.
+md arrays are created with ``--assume-clean``: otherwise the initial sync would keep the array busy for the whole trial.
+Redundancy is not what is measured, and nothing ever reads parity that the array has not written.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from iotrial.units import format_size, parse_size
 ARRAY = "md0"
 STRIPES = "iotrial"
 BITMAPS = ("none", "internal")
-#: what an array is made with unless a knob wishes otherwise
+#: how an array is made unless a knob asks for something else
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {"maker": "md", "level": "raid0", "chunk": "64 KiB", "bitmap": "none", "state": "whole"}
 )
-#: whole, or made without the last of its disks
+#: all disks present, or created without the last one
 STATES = ("whole", "degraded")
-#: left free at the end of each disk that the device mapper joins
+#: left free at the end of each disk under the device mapper
 _ALIGNED_SECTORS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """``least`` disks that it wants, the module that has it, whether it has chunks."""
+    """A RAID level: ``least`` disks required, the kernel module, whether it uses chunks."""
 
     least: int
     module: str
@@ -59,7 +58,7 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Programs that it takes, by the package that brings each, and modules of the kernel."""
+    """A tool that builds arrays: its programs, each with the package that provides it, and its kernel modules."""
 
     tools: Mapping[str, str]
     modules: tuple[str, ...] = ()
@@ -75,10 +74,10 @@ MAKERS: Mapping[str, Maker] = MappingProxyType(
 
 
 class ArrayPlace(DiskPlace):
-    """A file system on an array of the disks with these serial numbers, or of so many modelled ones."""
+    """A file system on an array of the disks with these serial numbers, or of the same number of simulated disks."""
 
     kind = "guest"
-    #: making the array resets what was set of it
+    #: re-creating the array resets its settings
     forgets_settings = True
 
     def __init__(
@@ -108,7 +107,7 @@ class ArrayPlace(DiskPlace):
         ]
         self.members: tuple[str, ...] = ()
         self._wanted_array = dict(DEFAULTS)
-        #: who has joined the disks, "" while nobody has
+        #: who has assembled the disks; "" if nobody has
         self._made_by = ""
 
     @property
@@ -118,7 +117,7 @@ class ArrayPlace(DiskPlace):
 
     @property
     def devices(self) -> Mapping[str, str]:
-        """btrfs reaches its disks itself: all of them are the lab's."""
+        """The devices of the lab. btrfs accesses its disks directly, so all of them count."""
         if self._made_by != "btrfs":
             return super().devices
         others = {f"disk {number}": name for number, name in enumerate(self.members[1:], 2)}
@@ -129,15 +128,15 @@ class ArrayPlace(DiskPlace):
         return self.members
 
     def want_array(self, about: str, value: str) -> None:
-        """How the array is to be made at the next ``format``: "maker", "level", "chunk", "bitmap" or "state"."""
+        """Set one property for the next ``format``: "maker", "level", "chunk", "bitmap" or "state"."""
         self._wanted_array[about] = value
 
     def file(self, name: str) -> str:
-        """A file of the array's in sysfs."""
+        """Return the path of one of the array's files in sysfs."""
         return f"/sys/block/{ARRAY}/md/{name}"
 
     def found(self, about: str) -> str:
-        """What the kernel says of the array, in the words of the knobs; as wished, of what its maker does not have."""
+        """Return what the kernel reports, in the knobs' terms; the requested value for a property that the maker lacks."""
         if about == "maker":
             return self._found_maker()
         return self._FOUND[self._made_by](self, about)
@@ -162,7 +161,7 @@ class ArrayPlace(DiskPlace):
     def _found_by_btrfs(self, about: str) -> str:
         if about != "level":
             return self._wanted_array[about]
-        # as the kernel's own folder of this file system has it, whose name is that of its UUID
+        # from the file system's directory in sysfs, which is named after its UUID
         (uuid,) = [
             name
             for name in self.target.call("list", path="/sys/fs/btrfs")["names"]
@@ -270,7 +269,7 @@ class ArrayPlace(DiskPlace):
         return [*argv, *members[:-1], members[-1] if wanted["state"] == "whole" else "missing"]
 
     def _stripes(self) -> str:
-        """The table of dm-stripe: whole chunks of every disk."""
+        """Return the dm-stripe table, using whole chunks of every disk."""
         chunk = parse_size(self._wanted_array["chunk"]) // 512
         each = min(int(self.target.read(f"/sys/block/{member}/size")) for member in self.members)
         each = (each - _ALIGNED_SECTORS) // chunk * chunk
@@ -278,7 +277,7 @@ class ArrayPlace(DiskPlace):
         return f"0 {each * len(self.members)} striped {len(self.members)} {chunk} {disks}"
 
     def _mapped(self) -> str:
-        """What the device mapper calls the device in /sys/block, where a number is all that tells it."""
+        """Return the name in /sys/block of the device mapper's device: a number, so look it up by its dm name."""
         for name in self.target.call("list", path="/sys/block")["names"]:
             if self.target.read_or_none(f"/sys/block/{name}/dm/name") == STRIPES:
                 return str(name)
@@ -294,7 +293,7 @@ class ArrayPlace(DiskPlace):
             self._run(["mdadm", "--stop", "--quiet", f"/dev/{ARRAY}"])
         elif maker == "lvm":
             self._run(["dmsetup", "remove", "--noudevsync", STRIPES])
-        else:  # or the kernel would take what these disks hold next for what they held
+        else:  # otherwise the kernel would mistake the next contents of these disks for the old file system
             self._run(["btrfs", "device", "scan", "--forget"])
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:

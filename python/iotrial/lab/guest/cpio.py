@@ -1,6 +1,6 @@
-"""An initramfs as bytes: the "new ASCII" format of cpio, as the kernel's Documentation/driver-api/early-userspace has it.
+"""Write an initramfs: the "new ASCII" cpio format, as described in the kernel's Documentation/driver-api/early-userspace.
 
-Names, modes and content alone go in, no time and no owner, so that the same files always make the same bytes.
+Only names, modes and content are stored, no time and no owner, so that the same files always give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TRAILER = "TRAILER!!!"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A regular file of the guest, with the content of one here."""
+    """A regular file in the guest, with the content of a file on this machine."""
 
     source: Path
     mode: int = 0o755
@@ -24,7 +24,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A regular file of the guest with this content."""
+    """A regular file in the guest with this content."""
 
     content: bytes
     mode: int = 0o644
@@ -32,7 +32,7 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A symbolic link of the guest."""
+    """A symbolic link in the guest."""
 
     target: str
 
@@ -41,7 +41,7 @@ Entry = File | Bytes | Link
 
 
 def archive(entries: Mapping[str, Entry], folders: Iterable[str] = ()) -> Iterator[bytes]:
-    """The archive in pieces: every entry by its absolute path, its folders before it, and ``folders`` besides."""
+    """Yield the archive in pieces: entries by absolute path, their parent directories first, plus ``folders``."""
     names = {PurePosixPath(path).relative_to("/"): entry for path, entry in entries.items()}
     wanted = {parent for name in names for parent in name.parents}
     for folder in folders:

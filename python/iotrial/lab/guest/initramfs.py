@@ -1,6 +1,6 @@
-"""The initramfs of a guest: the probe as its first process, the modules that it loads, the programs that it may run.
+"""The initramfs of a guest: the probe as init, the modules it loads and the programs it may run.
 
-It is not compressed: a guest that is emulated takes longer to unpack it than to have it copied into its memory.
+It is not compressed: an emulated guest takes longer to unpack it than to have it copied into memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iotrial.lab.guest.modules import Modules, content
 from iotrial.lab.guest.packages import Kernel, Packages
 from iotrial.lab.guest.tools import MERGED, Tools
 
-#: raised where what is below makes something else of the same needs
+#: cache version: raise it when the code below builds something else from the same needs
 _EDITION = 1
 _FOLDERS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/root", "/etc", "/var/lib", "/var/tmp", "/var/run")
 _ALWAYS = ("virtio_pci", "virtio_console", "virtio_blk")
@@ -23,7 +23,7 @@ _ALWAYS = ("virtio_pci", "virtio_console", "virtio_blk")
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a guest must have: modules as lsmod names them, programs and files with the packages that bring them."""
+    """What a guest must contain: modules (named as in lsmod), programs and files, and the packages that provide them."""
 
     modules: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
@@ -40,9 +40,9 @@ class Needs:
 
 
 def initramfs(kernel: Kernel, needs: Needs, probe: Path, packages: Packages, folder: Path) -> Path:
-    """The archive for this kernel, these needs and this probe, from ``folder`` or made there.
+    """Return the archive for this kernel, these needs and this probe: from the cache in ``folder``, or built there.
 
-    Raises LabError where a module or program cannot be had.
+    Raises LabError if a module or program is not available.
     """
     made = folder / f"initramfs-{_key(kernel, needs, probe)}"
     if made.exists():
@@ -73,7 +73,7 @@ def _key(kernel: Kernel, needs: Needs, probe: Path) -> str:
 
 
 def _write(target: Path, pieces: Iterable[bytes]) -> None:
-    """All of it or nothing: another process may look for it meanwhile."""
+    """Write the file atomically: another process may look for it at the same time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     making = target.with_name(target.name + ".making")
     with making.open("wb") as file:

@@ -1,7 +1,7 @@
-"""The network between two guests: a card in each, a wire between them, and on the wire a rate and a latency.
+"""The network between two guests: one card in each, with a configured rate and latency.
 
-The wire itself carries as much as two processes can hand to one another. What is slow about it is declared, and brought about
-at each end by the kernel's own model of a link (netem: every frame takes its length by the rate, and the latency on top).
+The connection itself is as fast as two processes can pass data. The configured slowness is added at each end by the
+kernel's netem qdisc: each frame is delayed by its length divided by the rate, plus the latency.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from iotrial.lab.target import Target
 from iotrial.study.model import LinkSpec
 from iotrial.units import format_bit_rate, format_duration
 
-#: what both cards are called in their guests, and the addresses of both
+#: the name of both cards in their guests, and their addresses
 WIRE, SERVER, CLIENT = "wire", "10.73.0.1", "10.73.0.2"
 _PREFIX = 24
-#: the port of the server on which the client says when its work begins and ends
+#: the server's port on which the client marks the begin and end of its work
 MARKS = 7400
-#: packets that the model of the link holds: more than TCP ever has under way here
+#: netem queue limit in packets: more than TCP ever has in flight here
 _HELD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A model of a network card: what QEMU calls it, the module that drives it, whether only a whole kernel has that one."""
+    """A network card model: its name in QEMU, its driver module, and whether only a full distribution kernel has that one."""
 
     device: str
     module: str
@@ -42,7 +42,7 @@ CARDS: Mapping[str, Card] = MappingProxyType(
 
 
 def needs_of(spec: LinkSpec) -> Needs:
-    """What both guests must bring for it."""
+    """Return what both guests need for this link."""
     return Needs(
         modules=frozenset({CARDS[spec.card].module, "sch_netem"}),
         packages=frozenset({"iproute2", "ethtool"}),
@@ -51,7 +51,7 @@ def needs_of(spec: LinkSpec) -> Needs:
 
 
 def described(spec: LinkSpec) -> str:
-    """The link in words."""
+    """Describe the link in words."""
     return (
         f"{format_bit_rate(spec.rate_bits_per_s)} each way, {format_duration(spec.latency_s)} of latency, "
         f"{spec.card} cards"
@@ -59,7 +59,7 @@ def described(spec: LinkSpec) -> str:
 
 
 class Link:
-    """Both ends of one network, up after ``open``."""
+    """A network between two guests; up after ``open``."""
 
     def __init__(self, spec: LinkSpec, server: Target, client: Target) -> None:
         self.spec = spec
@@ -67,7 +67,7 @@ class Link:
         self.client = client
 
     def open(self) -> None:
-        """Raises LabError where a card is not there, or cannot be set up."""
+        """Bring both ends up. Raises LabError if a card is missing or cannot be configured."""
         for end, target, address in self._ends():
             card = _card_with(target, qemu.MAC_ADDRESSES[end])
             _run(
@@ -79,7 +79,7 @@ class Link:
         self.set_rate(self.spec.rate_bits_per_s)
 
     def set_rate(self, bits_per_s: float) -> None:
-        """From now on, in both directions."""
+        """Set the rate in both directions from now on."""
         for _, target, _ in self._ends():
             _run(
                 target,
@@ -90,7 +90,7 @@ class Link:
             )  # fmt: skip
 
     def rate(self) -> float:
-        """Bits a second, as the server's kernel has it."""
+        """Return the rate in bits per second, as reported by the server's kernel."""
         said = _run(self.server, ["tc", "-raw", "qdisc", "show", "dev", WIRE])
         found = re.search(r"\brate (\d+(?:\.\d+)?)([KMG]?)bit", said)
         if found is None:
@@ -98,7 +98,7 @@ class Link:
         return float(found[1]) * float(1000 ** " KMG".index(found[2] or " "))
 
     def both(self, argv: list[str]) -> None:
-        """Run a program at both ends."""
+        """Run a program in both guests."""
         for _, target, _ in self._ends():
             _run(target, argv)
 

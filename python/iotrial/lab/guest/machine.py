@@ -1,7 +1,7 @@
-"""A guest from its parts: disks made here, the command that starts it, what it said when it died.
+"""A guest assembled from its parts: disk images, the command that starts it, and its console output when it dies.
 
-Nothing of it outlives its process: the images of its disks have no name, what it says goes to a file without one, and the
-kernel kills QEMU together with the conductor (PR_SET_PDEATHSIG, by setpriv(1)).
+Nothing of it outlives the conductor: the disk images and the console log are unnamed files, and the kernel kills QEMU
+together with the conductor (PR_SET_PDEATHSIG, set through setpriv(1)).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from iotrial.lab.guest import qemu
 from iotrial.lab.guest.monitor import Monitor
 from iotrial.lab.place import FULL
 
-#: left free on the disk of whoever runs guests
+#: left free on the host's disk
 _MARGIN_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
-#: so much of what a guest's kernel has said is looked at, and so many of its lines are told
+#: how much of the console log's end is searched for kernel errors, and how many of its lines are reported
 _HEARD_BYTES, _TOLD = 1 << 16, 5
 _STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *T\d+\])? ")
 _TROUBLE = re.compile(
     r"BUG:|kernel BUG at|Oops|[a-z ]*(fault|error|exception|opcode): |RIP: |Kernel panic|Out of memory|watchdog: "
 )
-#: a guest whose first process has not run for so long is hung; one that is merely busy runs it many times a second
+#: a guest whose init has not run for this long hangs; init of a guest that is merely busy runs many times a second
 HUNG_AFTER_S = 60.0
 _SAVED_WITHIN_S = 60.0
 _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
@@ -39,14 +39,14 @@ _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
 
 @dataclass(frozen=True, slots=True)
 class DiskImage:
-    """A disk that a guest is to have. ``serial`` is how it is found in the guest."""
+    """A disk for a guest. ``serial`` identifies it in the guest."""
 
     serial: str
     size_bytes: int
 
 
 class Pulse:
-    """Signs of life, a byte a second, by one end of a pair of sockets; QEMU is started with the other, ``theirs``."""
+    """The guest's heartbeat, one byte per second through a socket pair; QEMU is started with the other end, ``theirs``."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = socket.socketpair()
@@ -54,7 +54,10 @@ class Pulse:
         self._last: float | None = None
 
     def silent_s(self) -> float:
-        """Since the last one was taken from the socket: one that has waited there counts as just come. 0 before the first."""
+        """Return the seconds since the last heartbeat was read; 0 before the first.
+
+        A heartbeat that has been waiting in the socket counts as just received.
+        """
         try:
             while self._ours.recv(1 << 12):
                 self._last = time.monotonic()
@@ -63,13 +66,13 @@ class Pulse:
         return 0.0 if self._last is None else time.monotonic() - self._last
 
     def close(self) -> None:
-        """QEMU does not mind."""
+        """Close both ends. QEMU tolerates it."""
         self._ours.close()
         self.theirs.close()
 
 
 class Disks:
-    """Images of a guest's disks, open and without a name, so that they go with this process."""
+    """The images of a guest's disks: open and unnamed, so that they vanish with this process."""
 
     def __init__(self, wanted: Sequence[DiskImage], folder: Path) -> None:
         self.descriptors: list[int] = []
@@ -81,7 +84,7 @@ class Disks:
             raise
 
     def close(self) -> None:
-        """Give them up. No guest must have them any more."""
+        """Close the images. No guest may be using them."""
         while self.descriptors:
             os.close(self.descriptors.pop())
 
@@ -114,7 +117,7 @@ class Disks:
 
 
 class GuestMachine:
-    """A guest that can be started, and started anew when it has died; its disks stay as they are."""
+    """A guest that can be started, and restarted after it has died; its disks keep their contents."""
 
     def __init__(
         self,
@@ -137,13 +140,15 @@ class GuestMachine:
     def command(
         self, accelerator: qemu.Accelerator, *, state: int | None = None, wire: int | None = None
     ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-        """The command whose standard input and output carry the probe's protocol, and the descriptors that it inherits: open
-        for as long as it takes to start it. ``state``: a descriptor of one from which it is to go on; ``wire``: that of its
-        end of a network."""
+        """Yield the command and the descriptors it inherits, open until the command has been started.
+
+        The command's standard input and output carry the probe's protocol. ``state``: descriptor of a saved state to resume
+        from; ``wire``: descriptor of the guest's end of the network.
+        """
         self._console.truncate(0)
         self._hang_up()
         self._monitor, self._pulse = Monitor(), Pulse()
-        # QEMU wants a descriptor that is open just as it would have opened the file itself
+        # QEMU requires the descriptor to have the flags with which it would have opened the file
         console = os.open(f"/proc/self/fd/{self._console.fileno()}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             given = qemu.Descriptors(
@@ -160,29 +165,29 @@ class GuestMachine:
             yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
         finally:
             os.close(console)
-            for end in (self._monitor.theirs, self._pulse.theirs):  # they are QEMU's now
+            for end in (self._monitor.theirs, self._pulse.theirs):  # QEMU has its own copies now
                 end.close()
 
     def identity(self, accelerator: qemu.Accelerator) -> str:
-        """Names what a state of it would be good for."""
+        """Return an identifier of everything that a saved state depends on."""
         return qemu.identity(self._program, self._machine, accelerator, self._disks.sizes)
 
     def save(self, descriptor: int) -> None:
-        """Write its memory down. It must have come up, and have answered. Raises LabError."""
+        """Save the guest's memory state. The guest must have booted and answered. Raises LabError."""
         assert self._monitor is not None
         self._monitor.save(descriptor, _SAVED_WITHIN_S)
 
     def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
-        """After this long it will not come up any more."""
+        """Return the boot timeout in seconds."""
         return _BOOTS_WITHIN_S[accelerator]
 
     def hung(self) -> str | None:
-        """What is to be told of it where it has given no sign of life for long; None where it has, or has not come up yet."""
+        """Return an error text if there was no heartbeat for ``HUNG_AFTER_S``; None otherwise, or before the first."""
         silent_s = 0.0 if self._pulse is None else self._pulse.silent_s()
         return None if silent_s < HUNG_AFTER_S else f"it has given no sign of life for {silent_s:.0f} s"
 
     def last_words(self) -> str:
-        """What the guest's kernel has said of its own trouble, on one line; else the end of what it said."""
+        """Return the kernel errors in the guest's console log on one line; if there are none, the end of the log."""
         self._console.seek(0)
         lines = self._console.read()[-_HEARD_BYTES:].decode(errors="replace").splitlines()
         said = [_STAMP.sub("", line).strip() for line in lines]
@@ -190,7 +195,7 @@ class GuestMachine:
         return " / ".join(told[:_TOLD] or [line for line in said if line][-3:])
 
     def close(self) -> None:
-        """Forget what it said. It must have ended."""
+        """Discard the console log. The guest must have ended."""
         self._hang_up()
         self._console.close()
 
@@ -202,8 +207,8 @@ class GuestMachine:
 
 
 def _write_all(descriptor: int, size_bytes: int) -> None:
-    """Zeros all over, so that no read of the guest's is answered from a hole and none of its writes has to allocate."""
-    with mmap.mmap(-1, _PIECE_BYTES) as zeros, memoryview(zeros) as piece:  # aligned, as O_DIRECT wants it
+    """Fill the image with zeros, so that no read of the guest hits a hole and no write has to allocate."""
+    with mmap.mmap(-1, _PIECE_BYTES) as zeros, memoryview(zeros) as piece:  # aligned, for O_DIRECT
         at = 0
         while at < size_bytes:
             at += os.pwritev(descriptor, [piece[: size_bytes - at]], at)

@@ -1,8 +1,8 @@
-"""Which modules of a kernel a guest needs, and in which order they are loaded: from what the modules say of themselves.
+"""Find the kernel modules that a guest needs and their load order, from the modules' own .modinfo sections.
 
-A distribution makes modules.dep when a kernel is installed; one that is only unpacked has none, but every module names what
-it depends on (``depends=`` in its .modinfo). A module that a kernel has built in is none to load, and one that it does not
-have at all is told by name, because what a study needs is then not possible with that kernel.
+A distribution creates modules.dep when it installs a kernel. A kernel that was only unpacked has none, but every module
+lists its dependencies (``depends=`` in .modinfo). Modules built into the kernel are skipped. Missing modules are an
+error that names them, because the study cannot run with that kernel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 class Modules:
-    """The modules of one unpacked kernel, whose ``lib/modules/VERSION`` is ``root``."""
+    """The modules of one unpacked kernel; ``root`` is its ``lib/modules/VERSION``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def in_order(self, wanted: Iterable[str]) -> tuple[Path, ...]:
-        """Files of these modules (named as in lsmod) and of all that they depend on, each behind what it needs.
+        """Return the files of these modules (named as in lsmod) and their dependencies, in load order.
 
-        Raises LabError that names those which this kernel does not have.
+        Raises LabError naming the modules that this kernel lacks.
         """
         asked = [_plain(name) for name in wanted]
         missing = sorted({name for name in asked if name not in self._files and name not in self._built_in})
@@ -45,15 +45,17 @@ class Modules:
     def _add(self, name: str, order: dict[str, Path], above: tuple[str, ...]) -> None:
         file = self._files.get(name)
         if file is None or name in order or name in above:
-            return  # built in, or there already
+            return  # built in, or already added
         data = content(file)
         for other in (*self._before(data), *depends_on(data)):
             self._add(other, order, (*above, name))
         order[name] = file
 
     def _before(self, module: bytes) -> Iterator[str]:
-        """What it wants to be there where there is such a thing: often an algorithm, by the name that the kernel has for it,
-        of which one that any processor can do is called after it."""
+        """Yield the module's soft dependencies (softdep "pre"), to be loaded first if they exist.
+
+        Often these are crypto algorithms under the kernel's name, whose portable module is called ``..._generic``.
+        """
         for found in _BEFORE.findall(module):
             for name in found.decode().split():
                 plain = _plain(name.removeprefix("crypto-"))
@@ -78,7 +80,7 @@ class Modules:
 
 
 def content(module: Path) -> bytes:
-    """What is loaded: the module itself, unpacked where the distribution has packed it. Raises LabError where it cannot."""
+    """Return the module as it is loaded, decompressed if necessary. Raises LabError if the format is not supported."""
     data = module.read_bytes()
     if module.suffix == ".ko":
         return data
@@ -88,7 +90,7 @@ def content(module: Path) -> bytes:
 
 
 def depends_on(module: bytes) -> tuple[str, ...]:
-    """The modules that one needs directly, as it says itself."""
+    """Return the direct dependencies that the module lists."""
     found = _DEPENDS.search(module)
     return tuple(_plain(name.decode()) for name in found[1].split(b",") if name) if found else ()
 
@@ -98,5 +100,5 @@ def _name(path: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """lsmod writes an underline where the file has either."""
+    """Return a module name as lsmod prints it: with underscores where the file name may have hyphens."""
     return name.replace("-", "_")

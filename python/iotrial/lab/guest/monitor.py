@@ -1,6 +1,6 @@
-"""QEMU's monitor (QMP): the little of it that takes a guest's memory to a file and lets the guest go on.
+"""The part of QEMU's monitor protocol (QMP) that saves a guest's memory to a file while the guest keeps running.
 
-QMP: one JSON object a line; docs/interop/qmp-spec of QEMU's documentation.
+QMP: one JSON object per line; docs/interop/qmp-spec in QEMU's documentation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOOKS_EVERY_S = 0.02
 
 
 class Monitor:
-    """One end of a pair of sockets; QEMU is started with the other, ``theirs``."""
+    """One end of a socket pair; QEMU is started with the other end, ``theirs``."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = socket.socketpair()
@@ -26,11 +26,12 @@ class Monitor:
         self._greeted = False
 
     def save(self, descriptor: int, within_s: float) -> None:
-        """Write the guest's memory and the state of its devices to a file, for one that runs on from there; this one runs on
-        too. QEMU must have been started, and ``theirs`` closed here. Raises LabError where that fails; the guest runs on all
-        the same."""
+        """Save the guest's memory and device state to a file, for another guest to resume from. This one keeps running.
+
+        QEMU must have been started, and ``theirs`` closed here. Raises LabError; the guest keeps running even then.
+        """
         self._ask("getfd", {"fdname": "state"}, descriptor)
-        # stopped beforehand, the other would be too: QEMU itself stops it for the last bit
+        # do not stop the guest first, or the resumed one would start stopped: QEMU stops it itself for the last part
         self._ask("migrate", {"uri": "fd:state"})
         until = time.monotonic() + within_s
         try:
@@ -46,7 +47,7 @@ class Monitor:
                 self._ask("cont")
 
     def close(self) -> None:
-        """QEMU does not mind."""
+        """Close both ends. QEMU tolerates it."""
         self._ours.close()
         self.theirs.close()
 

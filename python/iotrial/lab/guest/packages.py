@@ -1,8 +1,8 @@
-"""Kernels and tools for guests: a distribution's packages, fetched and unpacked into the state folder, never installed.
+"""Kernels and tools for guests: distribution packages, fetched and unpacked into the state folder, never installed.
 
-apt finds them, with all that they depend on, and checks their signatures; it works on folders of ours beside those of the
-system, so that neither its lists nor its record of what is installed is touched. Nothing of a package is executed here:
-its files are unpacked, and run in guests alone.
+apt resolves the dependencies and checks the signatures. It works on our own directories instead of the system's, so
+neither the system's package lists nor its record of installed packages is touched. Nothing from a package is executed
+on this machine: the files are unpacked, and run in guests only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from iotrial.errors import LabError, MissingTool
 
-#: a kernel of Debian's for virtual machines: few modules, and those that a guest needs
+#: Debian's kernel package for virtual machines: few modules, but those that a guest needs
 _KERNEL = re.compile(r"linux-image-(\d+\.\d+(?:\.\d+)?)((?:-\d+)?(?:\+deb\d+)?)-cloud-(amd64|arm64)")
 _LEAST_FREE_BYTES = 1 << 30
 _NOTED = "kernels.json"
@@ -30,7 +30,7 @@ _NOTED = "kernels.json"
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """An unpacked kernel: its release as uname has it, its image, its modules."""
+    """An unpacked kernel: its release as in uname, its image, its modules."""
 
     release: str
     image: Path
@@ -38,13 +38,13 @@ class Kernel:
 
 
 class Packages:
-    """Packages below one folder. What has been fetched once is there for good; several processes may fetch at once."""
+    """Packages below one folder. Fetched packages are kept for good; several processes may fetch at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def kernels(self) -> tuple[str, ...]:
-        """Versions of kernels that can be had, the newest of each series, oldest series first: ("6.1.0", "6.12.117")."""
+        """Return the available kernel versions, the newest of each series, in ascending order: ("6.1.0", "6.12.117")."""
         newest: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
         for name in self._kernel_packages:
             key = _numbers(name)
@@ -54,11 +54,12 @@ class Packages:
         return tuple(_version(name) for _, (_, name) in sorted(newest.items()))
 
     def kernel(self, version: str, *, whole: bool = False) -> Kernel:
-        """The newest kernel of this version or series ("6.12" or "6.12.117"), fetched where none is there yet: one that is
-        there stays in use, so that trials can be compared, and no network is needed. ``whole``: the one for any machine, of
-        the same source, which has drivers of hardware too and is ten times as large.
+        """Return the newest kernel of this version or series ("6.12" or "6.12.117"), fetching it if none is there yet.
 
-        Raises LabError that lists what there is.
+        A kernel that was fetched before stays in use, so that trials are comparable and no network is needed. ``whole``: the
+        general kernel built from the same source, which also has hardware drivers and is ten times as large.
+
+        Raises LabError listing the available versions.
         """
         asked = f"{version} whole" if whole else version
         name = self._fetched.get(asked) or self._newest(version)
@@ -86,7 +87,7 @@ class Packages:
 
     @property
     def _fetched(self) -> dict[str, str]:
-        """Kernel packages by what was asked for, of those that have been fetched."""
+        """Fetched kernel packages by the version that was requested."""
         try:
             noted = json.loads((self._folder / _NOTED).read_text())
         except (OSError, ValueError):
@@ -99,12 +100,12 @@ class Packages:
                 (self._folder / _NOTED).write_text(json.dumps({**self._fetched, version: name}))
 
     def tree(self, names: Iterable[str]) -> Path:
-        """A folder with these packages and all that they depend on, unpacked over one another as a system has them."""
+        """Return a folder with these packages and all their dependencies, unpacked into one file tree."""
         return self._tree(sorted(set(names)), alone=False)
 
     @cached_property
     def _kernel_packages(self) -> tuple[str, ...]:
-        """In apt's own lists, or in ours where those are empty."""
+        """Kernel packages in apt's own lists, or in ours if those are empty."""
         for lists in ((), self._own_lists):
             if lists:
                 self._update()
@@ -120,7 +121,7 @@ class Packages:
         if tree.is_dir():
             return tree
         with self._locked():
-            if tree.is_dir():  # another process was first
+            if tree.is_dir():  # another process has done it while we waited for the lock
                 return tree
             self._check_space()
             making, packages = self._folder / f"making-{key}", self._folder / f"packages-{key}"
@@ -138,7 +139,7 @@ class Packages:
 
     def _download(self, names: Sequence[str], into: Path, *, alone: bool) -> None:
         empty = self._folder / "status"
-        empty.write_text("")  # as if nothing were installed: what a tool depends on comes too
+        empty.write_text("")  # pretend that nothing is installed, so that all dependencies are fetched
         what = f"fetch {', '.join(names)}"
         if alone:
             words = ["apt-get", "-q", "download", *names]
@@ -169,7 +170,7 @@ class Packages:
         self._apt(["apt-get", *self._own_lists, "-q", "update"], "look up what packages there are")
 
     def _apt(self, words: Sequence[str], what: str, cwd: Path | None = None) -> str:
-        # root would hand the work to a user who cannot write here
+        # as root, apt would drop to a user who cannot write here
         argv = [words[0], *(("-o", "APT::Sandbox::User=") if words[0] == "apt-get" else ()), *words[1:]]
         try:
             done = subprocess.run(
@@ -212,7 +213,7 @@ def _version(package: str) -> str:
 
 
 def _numbers(package: str) -> tuple[int, ...]:
-    """To compare: the version's numbers and those behind it."""
+    """Return a sort key: the numbers of the version and of the package revision."""
     found = _KERNEL.fullmatch(package)
     assert found is not None
     return tuple(int(number) for number in re.findall(r"\d+", found[1] + found[2].partition("+")[0]))

@@ -1,4 +1,4 @@
-"""A place of the guest lab: a file system on a virtio disk of a guest, which has it for itself alone."""
+"""A place in the guest lab: a file system on a virtio disk that a guest has to itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 
-#: virtio-blk tells no more of a serial number
+#: virtio-blk truncates serial numbers to this length
 _LONGEST_SERIAL = 20
 
 
 class GuestPlace(DiskPlace):
-    """A file system of its own on the disk of the guest that has the place's serial number."""
+    """A file system on the guest's disk with the place's serial number."""
 
     kind = "guest"
 
@@ -44,7 +44,7 @@ class GuestPlace(DiskPlace):
 
 
 def disk_with_serial(target: Target, serial: str) -> str:
-    """The disk of a guest with this serial number. Raises LabError where there is none."""
+    """Return the guest's disk with this serial number. Raises LabError if there is none."""
     names = target.call("list", path="/sys/block")["names"]
     for name in names:
         if target.read_or_none(f"/sys/block/{name}/serial") == serial:
@@ -53,19 +53,21 @@ def disk_with_serial(target: Target, serial: str) -> str:
 
 
 def hold(target: Target, device: str) -> None:
-    """Have the probe keep a device open, so that it can empty what is cached of the device itself. It claims it for that, and
-    lets go of the claim: mount(2) wants it for itself."""
+    """Have the probe keep a device open, so that it can drop the device's own page cache.
+
+    It claims the device to open it, then releases the claim, because mount(2) needs it.
+    """
     target.call("device_claim", path=f"/dev/{device}")
     target.call("device_release", device=device)
 
 
 def serials_of(place: str, disks: int) -> list[str]:
-    """The serial numbers of the disks of a place."""
+    """Return the serial numbers of a place's disks."""
     return [serial_of(place if disks == 1 else f"{place}.{number}") for number in range(disks)]
 
 
 def serial_of(place: str) -> str:
-    """The serial number of the disk of a place: its name, or of a long one what makes it no other's."""
+    """Return the serial number of a place's disk: its name, or a hash of the name if that is too long."""
     if place and len(place.encode()) <= _LONGEST_SERIAL:
         return place
     return hashlib.sha256(place.encode()).hexdigest()[:_LONGEST_SERIAL]

@@ -1,8 +1,7 @@
-"""Protocols by which a file system of one guest is reached from another: NFS, SMB, or iSCSI for its whole disk.
+"""Protocols by which one guest accesses a file system of another: NFS, SMB, or iSCSI for the whole disk.
 
-Whatever serves is started when the file system is mounted and stopped before it is unmounted, so that nothing is cached at
-either end of a run that is to be cold. Servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that
-they cannot do without.
+The server is started when the file system is mounted and stopped before it is unmounted, so that a cold run finds nothing
+cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that they require.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from iotrial.study import server
 from iotrial.study.server import Server
 from iotrial.units import parse_size
 
-#: how it is served unless a knob wishes otherwise. ``transfer``: the most that one request carries, "default": as both agree
+#: how a place is served unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {"protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8"}
 )
 EXPORTS = ("sync", "async")
-#: for rpcbind, which gives its own rights up
+#: passwd entry for rpcbind, which drops its privileges
 _USERS = "_rpc:x:101:65534::/run/rpcbind:/bin/false\n"
 _NFSD, _PIPES = "/proc/fs/nfsd", "/run/rpc_pipefs"
 _PASSWORD = "iotrial"
@@ -44,8 +43,10 @@ _LOOKS, _LOOKS_EVERY_S = 500, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is to be reached: a folder of the server's, or its whole disk; ``filesystem`` is what is on it, ``words`` the
-    options with which it is mounted."""
+    """A served file system: a folder of the server, or its whole disk.
+
+    ``filesystem`` is the type on it, ``words`` the mount options, ``wishes`` the settings in the form of DEFAULTS.
+    """
 
     folder: str
     device: str
@@ -55,44 +56,44 @@ class Served:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """How NFS and SMB alike are told the most that one request carries; nothing, where both ends are to agree."""
+        """Mount options of NFS and SMB for the size of a request; none if both ends are to negotiate it."""
         transfer = self.wishes["transfer"]
         return () if transfer == "default" else tuple(f"{way}size={parse_size(transfer)}" for way in "rw")
 
 
 class Protocol(ABC):
-    """One way to reach it. ``whole_disk``: the server does not mount what it serves."""
+    """One protocol. ``whole_disk``: the server does not mount the file system that it serves."""
 
     name: ClassVar[str]
     needs: ClassVar[Needs]
     whole_disk: ClassVar[bool] = False
-    #: what of DEFAULTS it has besides its name
+    #: the keys of DEFAULTS that the protocol supports, apart from its name
     settings: ClassVar[frozenset[str]] = frozenset()
-    #: the type of the client's mount, "": that of the file system itself
+    #: file system type of the client's mount; "": that of the served file system
     mounted_as: ClassVar[str] = ""
 
     @abstractmethod
     def begin(self, machine: Target) -> None:
-        """Once on the server, before the first ``serve``."""
+        """Set up the server, once, before the first ``serve``."""
 
     @abstractmethod
     def serve(self, machine: Target, what: Served) -> None:
-        """Offer it to the client. Raises LabError."""
+        """Export it to the client. Raises LabError."""
 
     @abstractmethod
     def withdraw(self, machine: Target, what: Served) -> None:
-        """Offer it no more, and let go of it."""
+        """Stop exporting it and release it."""
 
     @abstractmethod
     def reach(self, client: Target, what: Served) -> None:
-        """Mount it on the client, on the folder of the same name. Raises LabError."""
+        """Mount it on the client, at the same path. Raises LabError."""
 
     def leave(self, client: Target, what: Served) -> None:
-        """Unmount it there."""
+        """Unmount it on the client."""
         client.unmount(what.folder)
 
     def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
-        """What the kernels show of how it is served; as wished, of what this protocol does not have."""
+        """Return a setting as both kernels report it; the requested value for a setting that this protocol lacks."""
         if about != "protocol":
             return what.wishes[about]
         info = client.mount_at(what.folder)
@@ -101,7 +102,7 @@ class Protocol(ABC):
 
 
 class Nfs(Protocol):
-    """The kernel's own NFS server and client."""
+    """The kernel's NFS server and client."""
 
     version: ClassVar[str]
     settings = frozenset({"export", "transfer", "threads"})
@@ -126,7 +127,7 @@ class Nfs(Protocol):
         server.start(
             machine, Server("mountd", ("rpc.mountd", "-F", "-p", "20048", "--no-udp"), {"tcp": 20048}), None
         )
-        # who keeps the list of clients: nfsd looks for it for a second whenever it starts
+        # nfsdcld tracks the clients; without it, nfsd waits a second for it at every start
         machine.mount("rpc_pipefs", _PIPES, "rpc_pipefs", [])
         server.start(
             machine,
@@ -139,7 +140,7 @@ class Nfs(Protocol):
         script(machine, f"exportfs -o {options} {CLIENT}:{what.folder} && rpc.nfsd {what.wishes['threads']}")
 
     def withdraw(self, machine: Target, what: Served) -> None:
-        # a server without threads has no state of clients and no file open
+        # with no threads, the server keeps no client state and no open files
         script(machine, f"echo 0 >{_NFSD}/threads; exportfs -ua; exportfs -f")
 
     def reach(self, client: Target, what: Served) -> None:
@@ -168,12 +169,12 @@ class Nfs(Protocol):
         return super().found(about, machine, client, what)
 
     def options(self) -> tuple[str, ...]:
-        """What this version wants told."""
+        """Mount options specific to this version."""
         return (f"clientaddr={CLIENT}",)
 
 
 class Nfs3(Nfs):
-    """Version 3 over TCP, without locks."""
+    """NFS version 3 over TCP, without locks."""
 
     name = "nfs3"
     version = "3"
@@ -184,7 +185,7 @@ class Nfs3(Nfs):
 
 
 class Nfs4(Nfs):
-    """Version 4.2."""
+    """NFS version 4.2."""
 
     name = "nfs4"
     version = "4.2"
@@ -192,7 +193,7 @@ class Nfs4(Nfs):
 
 
 class Smb(Protocol):
-    """ksmbd and the kernel's own client, version 3.1.1, neither signed nor encrypted."""
+    """ksmbd and the kernel's client, SMB 3.1.1, neither signed nor encrypted."""
 
     name = "smb"
     mounted_as = "cifs"
@@ -204,7 +205,7 @@ class Smb(Protocol):
     )
 
     def begin(self, machine: Target) -> None:
-        """It is started anew for each mount."""
+        """Do nothing: the server is restarted for each mount."""
 
     def serve(self, machine: Target, what: Served) -> None:
         script(
@@ -231,7 +232,7 @@ class Smb(Protocol):
 
 
 class Iscsi(Protocol):
-    """The kernel's target over the server's disk, and open-iscsi's initiator; the client mounts what is on it."""
+    """The kernel's iSCSI target over the server's disk, and the open-iscsi initiator; the client mounts the file system."""
 
     name = "iscsi"
     whole_disk = True
@@ -279,7 +280,7 @@ class Iscsi(Protocol):
             )
             server.start(
                 client,
-                # it does not say when it is ready; whoever asks it waits
+                # iscsid does not report when it is ready; its clients wait for it
                 Server(
                     "iscsid",
                     ("dash", "-c", "iscsid -f & echo started >/run/iscsid.started; wait"),
@@ -291,7 +292,7 @@ class Iscsi(Protocol):
         self._admin(client, "login")
         try:
             disk = self._disk(client)
-            # there is a node of it before there is a disk behind it
+            # the device node can appear before the disk is usable
             as_soon_as_it_can(
                 lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
                 errno.ENXIO,
@@ -310,7 +311,7 @@ class Iscsi(Protocol):
         script(client, f"iscsiadm -m node -T {_TARGET} -p {SERVER}:3260 {action}")
 
     def _disk(self, client: Target) -> str:
-        """The initiator's only one, as soon as the kernel has looked at it."""
+        """Return the initiator's only disk, once the kernel has probed it."""
         for _ in range(_LOOKS):
             names = client.call("list", path="/sys/block")["names"]
             disks = [name for name in names if name.startswith("sd")]
@@ -326,7 +327,7 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
 
 
 def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:
-    """Do it again while it fails with this number of an error, for some seconds at most. Raises TargetError."""
+    """Retry an action while it fails with this errno, for up to ``_WITHIN_S`` seconds. Raises TargetError."""
     until = time.monotonic() + _WITHIN_S
     while True:
         try:
@@ -338,7 +339,7 @@ def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:
 
 
 def script(machine: Target, text: str) -> str:
-    """Several commands at once. Raises LabError where the last of them fails, with what they said."""
+    """Run a shell script. Raises LabError with its output if its last command fails."""
     done = machine.run(["dash", "-c", text], timeout_s=60)
     if done.exit_status != 0:
         said = (done.stderr or done.stdout).strip()[-400:]

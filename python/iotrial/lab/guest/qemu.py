@@ -1,6 +1,6 @@
-"""QEMU's command line for a guest, and how the guest is run: by KVM where a boot shows that it works, else by TCG.
+"""QEMU's command line for a guest, and its accelerator: KVM if a boot shows that it works, else TCG.
 
-A /dev/kvm can be there and hang (a nested one, for instance), so its presence says nothing; a guest that has answered does.
+/dev/kvm can exist and still hang (nested virtualisation, for instance), so only a guest that has answered is proof.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from iotrial.errors import MissingTool
 
 PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"
-#: names of the ports on the virtio bus: that of the protocol, and that of the signs of life; the probe looks for them
+#: names of the ports on the virtio bus, which the probe looks up: the protocol's and the heartbeat's
 PORT, PULSE = "iotrial", "iotrial.pulse"
-#: of the cards at both ends of a wire, by which they are found: the client's, the server's
+#: MAC addresses of the cards at both ends of a network, by which they are found: the client's, the server's
 MAC_ADDRESSES = ("52:54:00:69:6f:01", "52:54:00:69:6f:02")
 
 
 class Accelerator(StrEnum):
-    """What executes the guest's instructions."""
+    """Hardware virtualisation or emulation of the guest's processors."""
 
     KVM = "kvm"
     TCG = "tcg"
@@ -31,8 +31,10 @@ class Accelerator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A virtio disk over a file that QEMU is given open, for reading and writing with O_DIRECT. ``serial``: at most 20
-    characters."""
+    """A virtio disk on a file that is passed to QEMU open, for reading and writing with O_DIRECT.
+
+    ``serial``: at most 20 characters.
+    """
 
     descriptor: int
     serial: str
@@ -40,19 +42,19 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A guest as it is to be: kernel and initramfs, memory, processors, disks."""
+    """The configuration of a guest: kernel, initramfs, memory, processors, disks, network card."""
 
     kernel: Path
     initramfs: Path
     memory_mib: int = 512
     processors: int = 1
     disks: tuple[Disk, ...] = ()
-    #: the model and the address of a network card, None: it has none
+    #: model and MAC address of the network card; None: no card
     card: tuple[str, str] | None = None
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
-    """Names a machine by all that its memory depends on: this QEMU, its command, kernel, initramfs, its disks' sizes."""
+    """Hash all that a saved memory state depends on: QEMU, its command, kernel, initramfs, the sizes of the disks."""
     disks = tuple(replace(disk, descriptor=number) for number, disk in enumerate(machine.disks))
     words = command(program, replace(machine, disks=disks), accelerator, Descriptors(0, 0, 0))
     for file in (Path(program).resolve(), machine.kernel, machine.initramfs):
@@ -63,7 +65,7 @@ def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Se
 
 
 def find() -> str:
-    """The path of QEMU. Raises MissingTool that names the package."""
+    """Return the path of QEMU. Raises MissingTool naming its package."""
     found = shutil.which(PROGRAM)
     if found is None:
         raise MissingTool(
@@ -75,8 +77,8 @@ def find() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What QEMU is given open besides its disks: where the kernel's words go, its monitor, where signs of life go, a state
-    where it is to go on from one, and its end of a network where it has a card."""
+    """Descriptors passed to QEMU apart from its disks: kernel console, monitor, heartbeat, and if used the saved state to
+    resume from and the guest's end of the network."""
 
     console: int
     monitor: int
@@ -86,7 +88,7 @@ class Descriptors:
 
 
 def command(program: str, machine: Machine, accelerator: Accelerator, given: Descriptors) -> list[str]:
-    """The whole command. Standard input and output are the port."""
+    """Return the whole command. Its standard input and output are the protocol's port."""
     words = [
         program,
         "-nodefaults",
@@ -123,11 +125,11 @@ def command(program: str, machine: Machine, accelerator: Accelerator, given: Des
     return words
 
 
-#: emulated, a processor that can do more boots longer: the kernel looks for the fastest way to do everything that it can;
-#: without instructions that give random numbers, programs wait for the kernel to have collected some
+#: TCG gets a minimal CPU: with more features, the boot takes longer, because the kernel benchmarks every implementation it
+#: could use. Without random number instructions, programs wait for the kernel's entropy pool.
 _PROCESSORS = {Accelerator.KVM: "host", Accelerator.TCG: "qemu64,+rdrand,+rdseed"}
 
-#: no line of the boot is written but what is wrong: a serial line is slow; a panic ends the guest, and with it QEMU
+#: log only errors while booting, because the serial line is slow; a panic ends the guest, and QEMU with it
 _PARAMETERS: Sequence[str] = (
     "console=ttyS0",
     "quiet",

@@ -1,4 +1,4 @@
-"""How a place of one guest is served to another: what is wished, what stands, and the way from one to the other."""
+"""Serving a place of one guest to another: the requested settings, the current ones, and the steps between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.lab.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, a
 
 
 class Share:
-    """What a place has that is served: how it is to be, and how it is. ``link`` has both machines."""
+    """A place served to another machine: requested and current settings. ``link`` has both machines."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -22,27 +22,27 @@ class Share:
 
     @property
     def due(self) -> bool:
-        """Whether it is to be served in another way than it is."""
+        """True if it is served with other settings than those requested."""
         return self._standing is not None and self._wanted != self._standing[1].wishes
 
     @property
     def whole_disk(self) -> bool:
-        """Whether the server must not mount the file system, for the client will."""
+        """True if the server must not mount the file system because the client will."""
         return PROTOCOLS[self._wanted["protocol"]].whole_disk
 
     def want(self, about: str, value: str) -> None:
-        """How it is to be served from the next ``open`` on: "protocol", "export", "transfer" or "threads"."""
+        """Set how it is served from the next ``open`` on: "protocol", "export", "transfer" or "threads"."""
         self._wanted[about] = value
 
     def found(self, about: str) -> str:
-        """How it is served, as the kernels of both machines show it."""
+        """Return how it is served, as reported by the kernels of both machines."""
         if self._standing is None:
             return "nothing"
         protocol, what = self._standing
         return protocol.found(about, self.link.server, self.link.client, what)
 
     def open(self, folder: str, device: str, filesystem: str, words: tuple[str, ...]) -> None:
-        """Serve it and mount it on the client."""
+        """Serve the place and mount it on the client."""
         wishes = dict(self._wanted)
         protocol = PROTOCOLS[wishes["protocol"]]
         for about, value in wishes.items():
@@ -62,7 +62,7 @@ class Share:
             protocol.serve(machine, what)
             protocol.reach(client, what)
         except Exception as error:
-            with suppress(LabError, TargetError):  # what went wrong first is what is told
+            with suppress(LabError, TargetError):  # report the first error, not a later one
                 protocol.withdraw(machine, what)
             if isinstance(error, TargetError):
                 raise LabError(f"reaching {folder} by {protocol.name}: {error.message}") from error
@@ -70,7 +70,7 @@ class Share:
         self._standing = protocol, what
 
     def close(self) -> None:
-        """Unmount it on the client, and serve it no more. Nothing where it is not served."""
+        """Unmount it on the client and stop serving it. Does nothing if it is not served."""
         if self._standing is None:
             return
         protocol, what = self._standing
@@ -87,9 +87,9 @@ class Share:
         protocol.withdraw(self.link.server, what)
 
     def let_go(self, unmount: Callable[[], None]) -> None:
-        """Do it as soon as the server lets go of the file system: the last files are closed by a thread of its own."""
+        """Call ``unmount``, retrying until the server releases the file system: a thread of its own closes the last files."""
         as_soon_as_it_can(unmount, errno.EBUSY)
 
     def facts(self) -> Mapping[str, object]:
-        """What a report should say of it."""
+        """Return what the report shows."""
         return dict(self._wanted if self._standing is None else self._standing[1].wishes)

@@ -1,8 +1,8 @@
-"""Memory of guests that have just come up, kept in files: the next one that is to be the same goes on from there.
+"""A cache of the memory of freshly booted guests: an identical guest resumes from it instead of booting.
 
-Under emulation a boot takes seconds, reading this a fraction of one. A state is good for exactly one machine: the same QEMU,
-kernel, initramfs, memory, processors and disks; its name says which. Disks are empty when it is made, and nothing of them is
-in memory. Nothing else depends on it: where there is none, or it does not come up, the guest is booted.
+Under emulation a boot takes seconds, reading a saved state a fraction of one. A state fits exactly one configuration: the
+same QEMU, kernel, initramfs, memory, processors and disks; its file name identifies it. The disks are empty when a state is
+saved, and none of their contents are in memory. It is only a cache: without a state, or if it fails, the guest is booted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from iotrial.errors import LabError
 
-#: so many are kept, those used last; each holds what the guest's memory holds besides zeros
+#: number of states kept, by last use; each is about as large as the guest's memory without its zero pages
 MOST = 6
 _ENDING, _MAKING = ".state", ".making"
 _ABANDONED_S = 3600.0
@@ -30,8 +30,7 @@ class States:
         self._folder = folder
 
     def open(self, key: str) -> int | None:
-        """A descriptor of the one with this name, for reading; None where there is none, or one that another could have
-        written: QEMU believes what stands in it."""
+        """Open a state for reading. None if it does not exist or another user could have written it: QEMU trusts it."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -41,12 +40,15 @@ class States:
         if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             os.close(descriptor)
             return None
-        with suppress(OSError):  # another's folder, to be read only
+        with suppress(OSError):  # the folder may be another user's and read-only
             os.utime(path)
         return descriptor
 
     def keep(self, key: str, save: Callable[[int], None]) -> bool:
-        """Have ``save`` write one to a descriptor, whole or not at all; whether it did. Gives up the one used longest ago."""
+        """Save a state atomically with ``save``, which writes to a descriptor. Returns whether it was saved.
+
+        Deletes the least recently used states above ``MOST``.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             free = os.statvfs(self._folder)
@@ -68,7 +70,7 @@ class States:
         return True
 
     def forget(self, key: str) -> None:
-        """It did not come up."""
+        """Delete a state that failed to resume."""
         with suppress(OSError):
             self._path(key).unlink()
 
@@ -82,6 +84,6 @@ class States:
             )
             for path in states[MOST:]:
                 path.unlink()
-            for path in self._folder.glob(f"*{_MAKING}"):  # of somebody who was killed
+            for path in self._folder.glob(f"*{_MAKING}"):  # left by a process that was killed
                 if path.stat().st_mtime < time.time() - _ABANDONED_S:
                     path.unlink()

@@ -1,7 +1,7 @@
-"""Programs of an unpacked distribution with everything that they need to run in a guest that has nothing else.
+"""Programs from an unpacked distribution, with everything they need to run in an otherwise empty guest.
 
-What a program needs is read from the program (ELF: its interpreter, and the libraries that it and they name), never from a
-list. Scripts need an interpreter that is named as a program itself.
+Dependencies are read from the ELF files (interpreter and needed libraries, recursively), not from a list. The interpreter
+of a script has to be requested as a program.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from pathlib import Path
 from iotrial.errors import LabError
 from iotrial.lab.guest.cpio import Entry, File, Link
 
-#: a system whose /bin and /usr/bin are one
+#: the symbolic links of a merged-/usr system
 MERGED: Mapping[str, Entry] = {f"/{name}": Link(f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")}
 _PROGRAMS = ("usr/sbin", "usr/bin", "sbin", "bin", "usr/lib/nfs-utils")
 _LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "lib", "usr/lib")
 
 
 class Tools:
-    """Programs in a tree of unpacked packages."""
+    """The programs in a tree of unpacked packages."""
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree
 
     def entries(self, programs: Iterable[str], files: Iterable[str] = ()) -> dict[str, Entry]:
-        """These programs and ``files`` (absolute paths, or patterns of them) by their path in the guest,
-        with all libraries.
+        """Return these programs and ``files`` (absolute paths or glob patterns), with all libraries, by path in the guest.
 
-        Raises LabError that names a program or library that no package has brought.
+        Raises LabError naming a program or library that is in none of the packages.
         """
         found: dict[str, Entry] = {}
         for name in programs:
@@ -67,7 +66,7 @@ class Tools:
             self._add(library, found)
 
     def _needed(self, path: Path) -> list[Path]:
-        # Only guests need it, and every verb that knows knobs would wait for it.
+        # imported here: only guests need it, and it would slow down every command that loads the knobs
         from elftools.common.exceptions import ELFError
         from elftools.elf.dynamic import DynamicSection
         from elftools.elf.elffile import ELFFile
@@ -113,6 +112,6 @@ class Tools:
 
 
 def _merged(path: str) -> str:
-    """Where a system that has /bin in /usr/bin keeps it."""
+    """Return the path on a merged-/usr system, where /bin is a link to /usr/bin."""
     first = path.split("/")[1]
     return f"/usr{path}" if f"/{first}" in MERGED else path

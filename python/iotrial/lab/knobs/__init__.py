@@ -1,1 +1,1 @@
-"""One module a subsystem; every Knob here is found by the registry."""
+"""Knobs, one module per subsystem. The registry finds every Knob here."""

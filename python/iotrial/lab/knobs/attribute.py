@@ -1,4 +1,4 @@
-"""Attributes of files that a file system keeps beside their mode (chattr(1)), from an allow-list."""
+"""File attributes that a file system stores in addition to the mode (chattr(1)), from an allow-list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 
-#: paths in one call of a tool
+#: paths per call of a tool
 BATCH = 1000
 
 
@@ -64,7 +64,7 @@ class FileAttribute(Knob, declared.FileAttribute):
 
 
 def _batches(subject: Subject) -> Iterator[list[str]]:
-    """Paths of the files of a run. A regular file that a view holds is at home there."""
+    """Yield the paths of a run's files in batches. Uses the path in the view if the view holds regular files."""
     if subject.files is None:
         raise RequestError("knob file.attribute: this workload has no files to act on")
     files = subject.place.sets[subject.files.set]
@@ -72,7 +72,7 @@ def _batches(subject: Subject) -> Iterator[list[str]]:
     first = _name((subject.files.indices or (0,))[0], files.directories)
     seen = f"{folder}.{subject.work.view}/{first}"
     if subject.work.view is not None and subject.worker.stat(seen)["kind"] == "file":
-        # a hard link is as good as the name at home
+        # a hard link works as well as the original name
         folder = f"{folder}.{subject.work.view}"
     indices = range(files.count) if subject.files.indices is None else subject.files.indices
     paths = [f"{folder}/{_name(index, files.directories)}" for index in indices]
@@ -81,5 +81,5 @@ def _batches(subject: Subject) -> Iterator[list[str]]:
 
 
 def _name(index: int, directories: int) -> str:
-    """As the probe's protocol names files."""
+    """Return the file name, as the probe's protocol defines it."""
     return f"f{index:06d}" if directories <= 1 else f"d{index % directories:03d}/f{index:06d}"

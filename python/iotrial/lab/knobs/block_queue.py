@@ -1,13 +1,12 @@
-"""Turns the knobs of the lab's own block device, which ``iotrial.knobs.block`` declares.
+"""Applies the knobs of the lab's own block device, declared in ``iotrial.knobs.block``.
 
-A loop device keeps its queue settings after it was detached, for whoever attaches it next, and a
-change of scheduler drags others along (`none` sets nr_requests 128, any scheduler 256; bfq switches
-write-back throttling off). So all are journaled, and those that a study does not vary are pinned
-and verified. On a disk of the user's they are pinned to what they are, for a disk has a queue of its
-own length, which a loop device has not.
+A loop device keeps its queue settings after detach, for the next user, and a change of scheduler changes other settings
+with it (`none` sets nr_requests to 128, any scheduler to 256; bfq switches write-back throttling off). So all of them are
+journaled, and those that a study does not vary are pinned and verified. On a user's disk they are pinned to their current
+values, because a disk has its own queue length, which a loop device has not.
 
-What changes a limit of the queue lets the kernel work out read-ahead anew (blk_apply_bdi_limits in block/blk-settings.c; seen
-on Linux 6.18: twice max_sectors_kb), so that is journaled with it, put back after it, and pinned or turned last.
+A change of a queue limit makes the kernel recompute read-ahead (blk_apply_bdi_limits in block/blk-settings.c; seen on
+Linux 6.18: twice max_sectors_kb). So read-ahead is journaled with the limit, restored after it, and pinned or set last.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class BlockKnob(KernelFileKnob):
 
     folder: str = "queue"
     file: str
-    #: whether of an array it is the array's own, and not that of each of its disks
+    #: for an array: True if the file is the array's own, False if each of its disks has one
     of_the_whole: bool = False
 
     def requires(self, setting: Setting) -> Requirement:
@@ -63,7 +62,7 @@ class BlockKnob(KernelFileKnob):
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
     def original(self, subject: Subject, path: str) -> str:
-        # Attaching an image changes read-ahead, and detaching it may: both are ours, what stood before is not.
+        # Attaching an image changes read-ahead, and detaching may. Both are our doing, so use the value from before.
         place = subject.place
         before = None
         if self.folder == "queue":
@@ -74,7 +73,7 @@ class BlockKnob(KernelFileKnob):
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
     def is_own(self, path: str, entry: Entry) -> bool:
-        # A disk is one that the user has named by its serial number or WWN; ``taken_by`` looks whether it is that one.
+        # The user has named a disk by its serial number or WWN; ``taken_by`` checks that it is still the same one.
         found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
@@ -84,7 +83,8 @@ class BlockKnob(KernelFileKnob):
         return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
 
     def taken_by(self, target: Target, entry: Entry) -> str | None:
-        # Detached (as after the probe's death) is still ours to put back; attached to another file is not.
+        # If it is detached (as after the probe's death), the setting is still ours to restore; if it is attached to
+        # another file, it is not.
         device = entry.address["path"].split("/")[3]
         if "disk" in entry.identity:
             name = entry.identity["disk"]
@@ -100,7 +100,7 @@ class BlockKnob(KernelFileKnob):
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
 
 
-#: modules of schedulers that are not in every kernel itself
+#: kernel modules of the schedulers, for kernels that do not have them built in
 SCHEDULER_MODULES = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
 
 
@@ -142,7 +142,7 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
         return "none"
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        # Not looked up first: the kernel lists a scheduler that is a module only once it was asked for it.
+        # Do not look it up first: the kernel lists a modular scheduler only after it has been requested.
         try:
             super().write(subject, setting, value)
         except KnobError as error:
@@ -153,7 +153,7 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
 
 
 class DeviceFileKnob(BlockKnob):
-    """The knob of one row of ``iotrial.knobs.block.KNOBS``, or of another module there."""
+    """The knob for one row of ``iotrial.knobs.block.KNOBS``, or of another module there."""
 
     stage = Stage.DEVICE
     scope = Scope.DEVICE
@@ -177,7 +177,7 @@ class DeviceFileKnob(BlockKnob):
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         if self._row.numbers is not None:
             return ()
-        subject.target.read(self.paths(subject, setting)[0])  # a kernel or device that lacks it has no levels
+        subject.target.read(self.paths(subject, setting)[0])  # raises if the kernel or device lacks it
         return self._row.words
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
@@ -190,7 +190,7 @@ class DeviceFileKnob(BlockKnob):
 
 
 def _prepare_read_ahead(subject: Subject, values: tuple[str, ...]) -> None:
-    """Whatever read-ahead comes of a limit is ours to put back, and put back last."""
+    """Journal read-ahead together with a limit that changes it, so that it is restored, and restored last."""
     queue = f"/sys/block/{subject.place.device}/queue"
     sizes = {value for value in values if value.isdigit()}
     sizes |= {subject.target.read(f"{queue}/{file}") for file in ("max_sectors_kb", "max_hw_sectors_kb")}
@@ -198,7 +198,7 @@ def _prepare_read_ahead(subject: Subject, values: tuple[str, ...]) -> None:
     DeviceFileKnob(READ_AHEAD_FILE).prepare(subject, READ_AHEAD, tuple(str(kb) for kb in sorted(dragged)))
 
 
-#: what is pinned on every image lab unless the study varies it: knob and value, in the order of writing
+#: pinned on every image lab unless the study varies them: knob and value, in the order of writing
 PINNED: tuple[Setting, ...] = (
     Setting("block.scheduler", "none"),
     Setting(NR_REQUESTS, "128"),
@@ -208,8 +208,11 @@ PINNED: tuple[Setting, ...] = (
 
 
 def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
-    """What is pinned on a place unless the study varies it: a loop device to the same everywhere, a disk to what it has,
-    but for what the schedulers of a study do not have in common (bfq has no write-back throttling)."""
+    """Return the settings to pin on a place unless the study varies them.
+
+    A loop device gets the same values everywhere; a disk keeps its current values, except where a study's schedulers
+    differ from one another (bfq has no write-back throttling).
+    """
     if not isinstance(place, DevicePlace):
         return PINNED
     found = []

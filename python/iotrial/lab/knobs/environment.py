@@ -1,6 +1,6 @@
-"""Knobs of the work itself: its own keys, a command's argument, an environment variable, who reads, the state of the caches.
+"""Knobs of the work itself: workload keys, a command's argument, an environment variable, the reading user, cache state.
 
-They change nothing on the target; they are part of the job, which the probe echoes by what it does.
+They change nothing on the target. They are part of the job, and the probe's behaviour reflects them.
 """
 
 from __future__ import annotations

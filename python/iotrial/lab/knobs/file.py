@@ -1,4 +1,4 @@
-"""Knobs of files: permission bits, size, kind of link, and where the access time stands."""
+"""Knobs of files: permission bits, size, kind of link, state of the access time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _selection(knob: str, subject: Subject) -> FileSelection:
 
 
 def _only(knob: str, counts: dict[str, int]) -> str:
-    """The one value that all files share; mixed values are told as they are."""
+    """Return the value that all files share, or a summary of the counts if they differ."""
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{value} ({count} files)" for value, count in sorted(counts.items())) or f"no {knob}"

@@ -1,4 +1,4 @@
-"""Knobs of the file system itself: its type and options of its making. Only on the lab's own disks."""
+"""Knobs of the file system: its type and its mkfs options. Only on the lab's own disks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MkfsOption(Knob, declared.MkfsOption):
         place = disk_place(self.name, subject.place)
         if place.filesystem != "ext4":
             return
-        told = place.superblock()  # for the default too: all arms do the same
+        told = place.superblock()  # for "default" too, so that all arms do the same
         found = None if value == "default" else superblock.contradicts(value, told)
         if found is not None:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
@@ -110,7 +110,7 @@ class FilesystemLog(Knob, declared.FilesystemLog):
         if told is None:
             return INTERNAL
         number = subject.target.read(f"/sys/block/{device}/dev").strip()
-        found = int(told[1], 16)  # as the kernel's old_encode_dev and new_encode_dev have it
+        found = int(told[1], 16)  # encoded as by the kernel's old_encode_dev and new_encode_dev
         minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
         return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else told[1], device)
 

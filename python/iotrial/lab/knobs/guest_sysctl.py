@@ -1,4 +1,4 @@
-"""Sysctls of a guest, where nobody else is harmed: memory that is kept free, and the buffers of its network."""
+"""Sysctls of a guest, where they harm nobody else: memory kept free, and network buffers."""
 
 from __future__ import annotations
 

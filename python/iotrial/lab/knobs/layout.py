@@ -1,8 +1,8 @@
-"""Knobs of where the blocks of files lie: in how many pieces, and what was done about it.
+"""Knobs of the on-disk layout of files: their fragmentation, and the remedy applied to it.
 
-The share of fragmentation is that of xfs_db's `frag`: (extents - files) / extents, an extent being a piece that is
-contiguous on the disk. 50 % is two pieces a file, 90 % ten, 99 % a hundred, 99.9 % a thousand, whatever the file's size: so
-what it costs depends on how long the pieces are.
+Fragmentation is defined as in xfs_db's `frag`: (extents - files) / extents, where an extent is a contiguous piece on the
+disk. 50 % is two extents per file, 90 % ten, 99 % a hundred, 99.9 % a thousand, whatever the size of the file. So its cost
+depends on the length of the extents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from iotrial.study.work import Work
 
 SHARE = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,2}))? ?%")
 BLOCK = 4096
-#: how far what was laid may be from what was asked for: of the share, and of the extents
+#: tolerance of the layout: of the fragmentation (absolute), and of the number of extents (relative)
 CLOSE_SHARE, CLOSE_EXTENTS = 0.01, 0.05
 ARGUMENTS_AT_ONCE = 500
 BEFORE, AFTER, TIME = "extents_before", "extents", "relayout_time"
@@ -34,7 +34,7 @@ def _selection(knob: str, subject: Subject) -> FileSelection:
 
 
 def _count(subject: Subject, files: FileSelection) -> tuple[int, int]:
-    """Extents, and files that have any."""
+    """Count the extents, and the files that have any."""
     found = subject.worker.call("extents", set=files.set, files=files.wire)
     return int(found["extents"]), int(found["files"])
 
@@ -71,7 +71,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
                 hint="more files in a run, or another share",
             )
 
-    # Every arm's files are emptied, on the disk too, and laid out anew: the layout that stood before is gone in all of them.
+    # No neutral value: every arm's files are truncated, on the disk too, and written again, so no earlier layout survives.
 
     def read(self, subject: Subject, setting: Setting) -> str:
         extents, files = _count(subject, _selection(self.name, subject))
@@ -87,7 +87,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
         subject.work.evidence[AFTER] = float(_count(subject, files)[0])
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        # What a defragmenter made of it afterwards is that knob's to tell.
+        # Use the count from before defragmentation; the result of that is verified by its own knob.
         files = _selection(self.name, subject)
         extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
         found = self._told(extents, files.count, setting)
@@ -128,8 +128,8 @@ class FileDefragment(Knob, declared.FileDefragment):
         elif value == "rewritten":
             done = subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=True)
             took_ns = int(done["wall_ns"])
-        # The last step of all arms is the same one, by way of the page cache: xfs_fsr goes past it, and memory that was not
-        # in use just before is dearer to fill, on a virtual machine above all.
+        # Every arm ends with this same copy through the page cache: xfs_fsr bypasses it, and memory that was not in use
+        # just before costs more to fill, on a virtual machine above all.
         subject.worker.call("copy_anew", set=files.set, files=files.wire, keep=False)
         subject.place.syncfs()
         subject.work.relaid = value
@@ -157,7 +157,7 @@ class FileDefragment(Knob, declared.FileDefragment):
 
 
 def _extents(value: str, files: int) -> int:
-    """How many extents of all files together make this share."""
+    """Return the total number of extents of all files that gives this fragmentation."""
     return round(files / (1 - _number(value)))
 
 

@@ -1,4 +1,4 @@
-"""Knobs of the network between two guests: its rate and MTU, and how the cards do their work."""
+"""Knobs of the network between two guests: rate, MTU, and settings of the cards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_RATE, _MOST_RATE = 1e6, 100e9
 
 
 class LinkKnob(Knob):
-    """A setting of both cards, or of the link between them. Gone with the guests, so nothing is put back."""
+    """A setting of both cards, or of the link between them. It vanishes with the guests, so nothing is restored."""
 
     plain: ClassVar[str | None] = None
 
@@ -47,7 +47,7 @@ class LinkKnob(Knob):
                 ) from error
 
     def turn(self, link: Link, value: str) -> None:
-        """Turn it at both ends. Raises LabError."""
+        """Set the value at both ends. Raises LabError."""
         raise NotImplementedError
 
 
@@ -149,7 +149,7 @@ def _link(knob: str, subject: Subject) -> Link:
 
 
 def _asked(link: Link, what: str) -> str:
-    """What ethtool says of both cards. Raises LabError where they differ."""
+    """Return ethtool's output, which must be the same for both cards. Raises LabError if they differ."""
     said = [target.run(["ethtool", what, WIRE]).stdout for target in (link.server, link.client)]
     if said[0] != said[1]:
         raise LabError(f"ethtool {what}: the cards of the two guests differ: {said[0]!r}, {said[1]!r}")

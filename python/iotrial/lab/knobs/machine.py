@@ -1,5 +1,5 @@
-"""Knobs of the guest as a machine: its kernel, memory and processors. A guest has them from its boot on, so it is booted anew
-for another value; what is read back is what its kernel says of itself."""
+"""Knobs of the guest as a machine: kernel, memory, processors. They are fixed at boot, so each other value needs a reboot.
+The value read back is the one that the guest's kernel reports."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from iotrial.units import format_size, parse_size
 
 _GUEST = frozenset({"guest"})
 _LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
-#: of the memory that a guest has, its kernel keeps some for itself and counts it nowhere
+#: the guest's kernel reserves part of the memory and does not include it in MemTotal
 _COUNTED = 0.65
 
 
 class MachineKnob(Knob):
-    """Something that a guest has from its boot on. The conductor boots it; here it is checked and read back."""
+    """A property that a guest has from boot on. The conductor boots it; the knob checks and reads back."""
 
     def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
         return ()
@@ -27,7 +27,7 @@ class MachineKnob(Knob):
         return Requirement(root=True, labs=_GUEST)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        """The conductor has booted the guest with it."""
+        """Do nothing: the conductor has booted the guest with this value."""
 
 
 class KernelVersion(MachineKnob, declared.KernelVersion):

@@ -1,4 +1,4 @@
-"""Knobs of the matrix workload: the size of its file and that of a record. They are part of the job."""
+"""Knobs of the matrix workload: file size and record size. They are part of the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iotrial.study.model import Setting
 
 
 class _Size(Knob):
-    """A size of the job's own file."""
+    """A size in the job: of its own file, or of a record."""
 
     of: ClassVar[str]
     largest: ClassVar[int]

@@ -1,4 +1,4 @@
-"""Knobs of memory: huge pages for the whole machine, and how much memory the work of a run may have."""
+"""Knobs of memory: transparent huge pages for the whole machine, and a memory limit for the work of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iotrial.study.model import Setting
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
 LEAST_LIMIT, MOST_LIMIT = 16 << 20, 1 << 50
-PAGES = 65536  # the largest page size of any architecture: the kernel rounds a limit to pages
+PAGES = 65536  # the largest page size of any architecture: the kernel rounds a limit to whole pages
 
 
 class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
@@ -116,7 +116,7 @@ class MemoryLimit(Knob, declared.MemoryLimit):
 
     def _move(self, subject: Subject, folder: str) -> None:
         try:
-            subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: whoever writes it, which is the probe
+            subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: the writing process, which is the probe
         except TargetError as error:
             raise KnobError(
                 self.name, folder, wrote="the probe into it", found="refused", hint=error.message

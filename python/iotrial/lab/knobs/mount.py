@@ -1,8 +1,8 @@
-"""Knobs of a mount: what happens to access times, read-only, and options from an allow-list.
+"""Knobs of a mount: access time mode, read-only, and options from an allow-list.
 
-A value is declared to the place, which mounts once for all mount knobs of a run; what the kernel
-made of it is read back from /proc/self/mountinfo. mount(2) is called directly: mount(8) passes
-`noatime` on beside `relatime` in a remount (libmount 2.38), and the mount silently stays noatime.
+A value is requested from the place, which mounts once for all mount knobs of a run. The result is read back from
+/proc/self/mountinfo. mount(2) is called directly: in a remount, mount(8) passes `noatime` on together with `relatime`
+(libmount 2.38), and the mount silently stays noatime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 
-#: no comma (another option), no slash or dot (a path), no blank, nothing beyond ASCII
+#: no comma (starts another option), no slash or dot (a path), no blank, ASCII only
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
@@ -31,7 +31,7 @@ def _mounted(knob: str, subject: Subject) -> MountInfo:
 
 
 class MountKnob(Knob):
-    """Common to all knobs of the mount: declared to the place, carried out by it, read from mountinfo."""
+    """Base of the mount knobs: requested from the place, applied by it, read back from mountinfo."""
 
     remountable = True
 
@@ -39,7 +39,7 @@ class MountKnob(Knob):
         return OWN_MOUNT
 
     def words(self, value: str) -> tuple[str, ...]:
-        """The mount options that stand for a value."""
+        """Return the mount options for a value."""
         return (value,)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
@@ -55,13 +55,13 @@ class MountAtime(MountKnob, declared.MountAtime):
         return self.LEVELS
 
     def words(self, value: str) -> tuple[str, ...]:
-        # nodiratime and lazytime say nothing about files: here they stand on top of strictatime,
-        # so that each level differs from strictatime by its own option alone.
+        # nodiratime and lazytime do not affect the atime mode of files: combine them with strictatime,
+        # so that each level differs from strictatime by its own option only.
         return (value,) if value not in ("nodiratime", "lazytime") else ("strictatime", value)
 
     def read(self, subject: Subject, setting: Setting) -> str:
         options = _mounted(self.name, subject).options
-        # another knob may have asked for lazytime on top of whatever stands here
+        # another knob may have added lazytime to any mode
         lazy = disk_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
         if "noatime" in options:
             return "noatime"
@@ -121,8 +121,8 @@ class MountOption(MountKnob, declared.MountOption):
         return () if value == "default" else (value,)
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        # A wish for each option, so that several factors are mounted together. One for the default too: mounts with and
-        # without an option are come to in the same way.
+        # One request per option, so that several factors are mounted together. Also for the default: mounts with and
+        # without an option are set up in the same way.
         place = disk_place(self.name, subject.place)
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
@@ -135,8 +135,8 @@ class MountOption(MountKnob, declared.MountOption):
         return f"{self.name} {family(dict(setting.options).get('option', value))}"
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        # A kernel leaves options that are its default out of mountinfo, and rewrites others; what it cannot do, it refuses
-        # at mount(2). ext4 tells all of them in a file of its own. What is shown must be as wanted.
+        # The kernel omits its defaults from mountinfo and rewrites other options; what it cannot do, it refuses at mount(2).
+        # ext4 lists all options in its own file. Any option that is shown must have the wanted value.
         super().verify(subject, setting, value)
         if value == "default":
             return
@@ -160,7 +160,7 @@ class MountOption(MountKnob, declared.MountOption):
         return sorted(_mounted(self.name, subject).options) + told.split()
 
 
-#: options that are named in more than one way: the name and whether it is on
+#: aliases of options: name, and whether the alias switches it on or off
 SAME = {
     "async": ("sync", "off"),
     "dioread_lock": ("dioread_nolock", "off"),
@@ -169,7 +169,7 @@ SAME = {
 
 
 def family(option: str) -> str:
-    """What an option is about, whatever it says of it: ``nodelalloc`` and ``delalloc`` are one family."""
+    """Return the setting that an option belongs to: ``nodelalloc`` and ``delalloc`` are one family."""
     return _named(option)[0]
 
 
@@ -189,6 +189,6 @@ def _named(option: str) -> tuple[str, str]:
 
 
 def _amount(text: str) -> int | str:
-    """A size as a number of bytes, because the kernel shows 1m as 1024k; any other text as it is."""
+    """Return a size in bytes, because the kernel shows 1m as 1024k; any other text unchanged."""
     found = re.fullmatch(r"([0-9]+)([kmg]?)", text, re.ASCII | re.IGNORECASE)
     return text if found is None else int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2].lower()]

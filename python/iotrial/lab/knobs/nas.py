@@ -1,4 +1,4 @@
-"""Knobs of files that are served from one guest to another: by what protocol, and how."""
+"""Knobs of serving files from one guest to another: the protocol and its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
 
 
 class ShareKnob(Knob):
-    """Something with which files are served: a wish until they are mounted next, and read back from what then stands."""
+    """A setting of the server: requested for the next mount, and read back from it."""
 
     about: str
 
@@ -68,7 +68,7 @@ class NasTransfer(ShareKnob, declared.NasTransfer):
         )
 
     def read(self, subject: Subject, setting: Setting) -> str:
-        """As the client's kernel shows it, where it is asked for."""
+        """Return the size that the client's kernel shows, if one was requested."""
         found = super().read(subject, setting)
         info = subject.worker.mount_at(subject.place.root)
         if found == "default" or info is None:
@@ -85,7 +85,7 @@ class NasThreads(ShareKnob, declared.NasThreads):
 
 
 def share_of(knob: str, subject: Subject) -> Share:
-    """The share that a knob acts on. Raises RequestError where the lab serves nothing."""
+    """Return the share that a knob acts on. Raises RequestError if the lab serves no files."""
     place = subject.place
     if isinstance(place, DiskPlace) and place.share is not None:
         return place.share

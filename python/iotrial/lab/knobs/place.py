@@ -1,4 +1,4 @@
-"""The place of a run as a factor: its levels are names of places that the study declares, never folders or devices."""
+"""The place of a run as a factor. Its levels are names of places declared by the study, never folders or devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LabDevice(Knob, declared.LabDevice):
         return subject.place.site
 
     def write(self, subject: Subject, setting: Setting, value: str) -> None:
-        """Nothing to turn: the run is given its place as a whole."""
+        """Do nothing: the run is given its place as a whole."""
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)

@@ -1,7 +1,7 @@
-"""Knobs of the process that does the work: its share of the processor, its place among those who read and write, its core.
+"""Knobs of the process that does the work: nice value, I/O priority, CPU affinity.
 
-They hold while the cache is prepared and the work is timed, for the probe and for every command that it starts; then the
-probe is as it was. util-linux does it: a process cannot be reniced through a file.
+They apply while the cache is prepared and the work is timed, to the probe and to every command it starts; then the probe
+is reset. They use util-linux, because no file sets the nice value of a process.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from iotrial.knobs import work as declared
 from iotrial.lab.knob import Knob, Requirement, Subject, one_of, whole_number
 from iotrial.study.model import Setting
 
-NICE_FIELD = 16  # the 19th of proc_pid_stat(5), from behind the name
+NICE_FIELD = 16  # field 19 of proc_pid_stat(5), counted from after the name
 
 
 class ProcessKnob(Knob):
-    """Drafted with the work, done when it begins, undone when it has ended."""
+    """Noted in the draft of the work, applied when the work begins, reset when it has ended."""
 
-    #: the value of a process that nobody has touched
+    #: the value of a process that nobody has changed
     plain: ClassVar[str]
 
     def requires(self, setting: Setting) -> Requirement:
@@ -46,11 +46,11 @@ class ProcessKnob(Knob):
 
     @abstractmethod
     def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
-        """What makes it so."""
+        """Return the arguments that set the value."""
 
     @abstractmethod
     def found(self, subject: Subject, pid: str) -> str:
-        """As the kernel has it now."""
+        """Return the kernel's current value."""
 
     def _change(self, subject: Subject, value: str) -> None:
         pid = subject.worker.read("/proc/self/stat").split(" ", 1)[0]
@@ -62,7 +62,7 @@ class ProcessKnob(Knob):
             )
 
     def wanted(self, subject: Subject, value: str) -> str:
-        """The value as ``found`` would say it."""
+        """Return the value in the form that ``found`` returns."""
         return value
 
 
@@ -144,7 +144,7 @@ class ProcessCpu(ProcessKnob, declared.ProcessCpu):
 
 
 def _numbers(ranges: str) -> set[str]:
-    """The numbers in a list such as "0-3,8"."""
+    """Parse a list of ranges such as "0-3,8"."""
     found: set[str] = set()
     for part in filter(None, ranges.split(",")):
         first, _, last = part.partition("-")

@@ -1,7 +1,7 @@
-"""Which program does the work: a folder of programs, or a program, that the user names on the command line.
+"""The program that does the work: a program, or a folder of programs, named by the user on the command line.
 
-No study names one (``study.select`` makes the levels of what the user gave); who may have written to it is looked at before
-anything runs (``conduct.programs``).
+A study cannot name one (``study.select`` creates the levels from the user's options). Before anything runs,
+``conduct.programs`` checks who could have written to it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ProgramPath(Knob, declared.ProgramPath):
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)
         if not value:
-            return  # where Debian puts them
+            return  # Debian's default location
         try:
             subject.target.stat(value)
         except TargetError as error:

@@ -1,4 +1,4 @@
-"""Knobs of an array of a guest's disks: how it is made (level, chunk, bitmap), and its stripe cache."""
+"""Knobs of an array of a guest's disks: maker, level, chunk, bitmap, degraded state, and stripe cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 
 
 class ArrayKnob(Knob):
-    """Something with which the array is made: a wish until the next making of the file system, and read back from md."""
+    """A property with which the array is created: requested for the next mkfs, and read back from the kernel."""
 
     about: str
 
@@ -135,7 +135,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
 
 
 def array_of(knob: str, subject: Subject) -> ArrayPlace:
-    """The array that a knob acts on. Raises RequestError where the lab has none."""
+    """Return the array that a knob acts on. Raises RequestError if the lab has none."""
     if isinstance(subject.place, ArrayPlace):
         return subject.place
     raise RequestError(

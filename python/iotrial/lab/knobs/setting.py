@@ -1,4 +1,4 @@
-"""What knobs that are one file of the kernel have in common: read, write, read back, journal, undo."""
+"""Base of the knobs that are one kernel file: read, write, read back, journal, undo."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ from iotrial.study.model import Setting
 
 
 class KernelFileKnob(Knob):
-    """A knob whose value is the text of one file in /sys or /proc/sys, or the same text of several. It outlives the
-    conductor, so it is journaled."""
+    """A knob whose value is the text of one file in /sys or /proc/sys, or of several files with the same text.
+
+    It outlives the conductor, so it is journaled.
+    """
 
     @abstractmethod
     def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
-        """The files, one at least."""
+        """Return the files, at least one."""
 
     @abstractmethod
     def is_own(self, path: str, entry: Entry) -> bool:
-        """Whether this is a file that the knob can ever turn. An entry of the undo journal that names another is not
-        obeyed: whoever could write the journal would else write any file as root."""
+        """Return whether the knob can ever write this file.
+
+        Entries of the undo journal for other files are refused: otherwise anybody who can write the journal could write any
+        file as root.
+        """
 
     def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
-        """Facts that must still hold when the entry is undone."""
+        """Return facts that must still hold when the entry is undone."""
         return {}
 
     def shown(self, text: str) -> str:
-        """The value in what the kernel shows."""
+        """Extract the value from the text that the kernel shows."""
         return " ".join(text.split())
 
     def where(self, subject: Subject, setting: Setting) -> str:
@@ -61,7 +66,7 @@ class KernelFileKnob(Knob):
                 ) from error
 
     def original(self, subject: Subject, path: str) -> str:
-        """The value to put back in one file: what stands there before the trial's first change."""
+        """Return the value to restore in one file: its value before the trial's first change."""
         return self._read(subject, path)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
@@ -77,7 +82,7 @@ class KernelFileKnob(Knob):
             )
 
     def taken_by(self, target: Target, entry: Entry) -> str | None:
-        """In words what the entry's address means now, where that is no longer what it meant."""
+        """Return in words what the entry's address means now, if it no longer means the same; else None."""
         return None
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -106,7 +111,7 @@ class KernelFileKnob(Knob):
 
 
 def foreign(path: str, found: str, entry: Entry) -> TakenError:
-    """The file stands at a value that is neither the trial's nor the original: somebody else has set it."""
+    """Build the error for a file whose value is neither the trial's nor the original: somebody else has set it."""
     return TakenError(
         f'{path} reads "{found}", neither what the trial has set ({", ".join(entry.ours)}) nor what stood there '
         f"before ({entry.original}): it is left alone"

@@ -1,4 +1,4 @@
-"""Knobs of what use leaves behind on a file system: free space in pieces, and a disk that is told what is free, or not."""
+"""Knobs of the traces that use leaves on a file system: fragmented free space, and whether free blocks were trimmed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iotrial.study.places import DISK_LABS
 
 PERCENT = re.compile(r"([1-9][0-9]?) ?%")
 MOST = 95
-#: points by which a file system may tell another fill than the files that were put there
+#: tolerance in percentage points between the fill level that the file system reports and the requested one
 CLOSE = 4.0
 LONGEST_S = 60.0
 FRESH, NONE, TRIMMED = "fresh", "none", "fstrim"
@@ -48,7 +48,7 @@ class FilesystemAge(Knob, declared.FilesystemAge):
         disk_place(self.name, subject.place).want_age(percent)
 
     def verify(self, subject: Subject, setting: Setting, value: str) -> None:
-        # right after it was made, when nothing else is there yet
+        # right after mkfs and ageing, while nothing else is there yet
         super().verify(subject, setting, value)
         if value == FRESH:
             return
@@ -90,7 +90,7 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
         subject.work.evidence["trimmed_bytes"] = float(subject.work.trimmed_bytes)
 
     def _await(self, subject: Subject, folder: str) -> None:
-        """FITRIM of XFS comes back while the device is still discarding (fs/xfs/xfs_discard.c)."""
+        """Wait until no request is in flight: FITRIM on XFS returns before its discards are done (fs/xfs/xfs_discard.c)."""
         until = time.monotonic() + LONGEST_S
         while subject.target.read(f"{folder}/inflight").split() != ["0", "0"]:
             if time.monotonic() > until:
@@ -103,5 +103,5 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
 
 
 def _discarded(target: Target, folder: str) -> int:
-    """Bytes so far, by the device's own counter (Documentation/block/stat.rst)."""
+    """Return the bytes discarded so far, from the device's own counter (Documentation/block/stat.rst)."""
     return int(target.read(f"{folder}/stat").split()[13]) * 512

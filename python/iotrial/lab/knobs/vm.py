@@ -1,9 +1,9 @@
-"""Sysctls of the host that are harmless to turn: memory and write-back. The rest is for guests only.
+"""Sysctls of the host that are harmless to change: memory and write-back. The others are available in guests only.
 
-Harmless is what costs at most speed, for a while, and goes back by one write. So vm.min_free_kbytes is not here (too much
-of it and the machine kills processes; once written it no longer follows the memory), nor what decides about overcommitment
-or panics. The limits of dirty pages come in pairs of which the kernel keeps one, a share or a number of bytes, and clears
-the other: what stood in force before is what is written back.
+Harmless means: it costs at most speed, for a while, and one write restores it. So vm.min_free_kbytes is not on the list (too
+large a value makes the kernel kill processes; once written, it no longer follows the memory size), nor are overcommit and
+panic settings. The dirty page limits come in pairs, a ratio and a number of bytes. The kernel keeps one of each pair and
+clears the other; undo writes back the one that was in force.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iotrial.study.model import Setting
 
 
 class Sysctl(KernelFileKnob, declared.Sysctl):
-    #: limits in bytes, which clear the share of the same limit while they are in force; and that share
+    #: byte limits, each with the ratio that it clears while it is in force
     SHARES: ClassVar[dict[str, str]] = {
         "vm.dirty_background_bytes": "vm.dirty_background_ratio",
         "vm.dirty_bytes": "vm.dirty_ratio",
@@ -54,7 +54,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
         return path in {sysctl_file(key) for key in self.ALLOWED}
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
-        # any value serves that every arm passes through; the one in the middle of the list is harmless
+        # any value will do, as long as every arm passes through it; the first level is as good as any
         return levels[0] if levels else self.parse(setting)
 
     def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
@@ -85,7 +85,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
         return super().undo(target, entry)
 
     def _undo_bytes(self, target: Target, entry: Entry, path: str, share: str) -> Undone:
-        """The share was in force: it is written back, which clears the bytes in the same moment."""
+        """Undo a byte limit where the ratio was in force: write back the ratio, which clears the bytes."""
         found = target.read_or_none(path)
         if found in ("0", None):
             return Undone.GONE if found is None else Undone.ALREADY
@@ -104,5 +104,5 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
 
 
 def sysctl_file(key: str) -> str:
-    """The file of the kernel's that is this key."""
+    """Return the path of this key under /proc/sys."""
     return "/proc/sys/" + key.replace(".", "/")

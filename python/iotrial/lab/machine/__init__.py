@@ -1,1 +1,1 @@
-"""What a machine is like for measuring: clock, frequency, power, neighbours, programs. Read through a Target only."""
+"""Properties of a machine that matter for measuring: clock, frequency, power, neighbours, programs. All through a Target."""

@@ -1,6 +1,6 @@
-"""Who else uses this machine: processor time of others, time stolen by the host, pressure, and the busiest processes.
+"""Other load on this machine: CPU time of other processes, steal time, pressure, and the busiest processes.
 
-Two looks at counters that only grow, and what lies between them. Pressure stall information may be missing (psi=0, or a
+It takes two snapshots of monotonic counters and uses the difference. Pressure stall information may be missing (psi=0, or a
 kernel without it).
 """
 
@@ -15,7 +15,7 @@ from iotrial.lab.machine.processor import names_in, read_if_told
 from iotrial.lab.target import Target
 
 PRESSURES = ("cpu", "io", "memory")
-#: fields of the first line of /proc/stat, proc_stat(5); guest time is in user and nice already
+#: fields of the first line of /proc/stat, proc_stat(5); guest time is already included in user and nice
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _IDLE = ("idle", "iowait", "steal")
 MOST_NAMED = 3
@@ -25,8 +25,8 @@ MOST_NAMED = 3
 class Neighbours:
     """Shares of all processors' time over ``seconds`` (0 to 1): ``busy`` with anything, ``stolen`` by the host.
 
-    ``pressure`` by resource: the share of time in which some task waited for it, over the same seconds. ``busiest``:
-    (process, processors it kept busy). ``load`` is the load average of a minute.
+    ``pressure``, by resource: the share of that time in which some task waited for it. ``busiest``: (process, number of
+    processors it kept busy). ``load`` is the one-minute load average.
     """
 
     seconds: float
@@ -38,7 +38,7 @@ class Neighbours:
 
 
 def ticks(stat: str) -> dict[str, int] | None:
-    """Time of all processors by kind, in clock ticks, from the text of /proc/stat; None for another text."""
+    """Parse /proc/stat: time of all processors by kind, in clock ticks. None if the text has another format."""
     first = stat.split("\n", 1)[0].split()
     numbers = first[1:]
     if not first or first[0] != "cpu" or len(numbers) < 4 or not all(map(str.isdecimal, numbers)):
@@ -47,7 +47,7 @@ def ticks(stat: str) -> dict[str, int] | None:
 
 
 def stalled_us(pressure: str) -> int | None:
-    """Microseconds in which some task was stalled, from a file of /proc/pressure; None for another text."""
+    """Parse a file of /proc/pressure: microseconds in which some task was stalled. None if it has another format."""
     for line in pressure.splitlines():
         words = line.split()
         if words and words[0] == "some" and words[-1].startswith("total=") and words[-1][6:].isdecimal():
@@ -56,7 +56,7 @@ def stalled_us(pressure: str) -> int | None:
 
 
 def process_ticks(stat: str) -> tuple[str, int] | None:
-    """Name and processor time in clock ticks from /proc/PID/stat, proc_pid_stat(5); None for another text."""
+    """Parse /proc/PID/stat, proc_pid_stat(5): name and CPU time in clock ticks. None if it has another format."""
     head, bracket, tail = stat.rpartition(")")
     fields = tail.split()
     if not bracket or len(fields) < 13 or not (fields[11].isdecimal() and fields[12].isdecimal()):
@@ -65,7 +65,7 @@ def process_ticks(stat: str) -> tuple[str, int] | None:
 
 
 def shares(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[float, float]:
-    """Busy and stolen share of all processors' time between two looks (0 and 0 where no time has passed)."""
+    """Return the busy and stolen shares of all processors' time between two snapshots; 0 and 0 if no time has passed."""
     passed = {kind: max(0, after[kind] - before.get(kind, 0)) for kind in after}
     total = sum(passed.values())
     if total == 0:
@@ -89,7 +89,7 @@ def look(
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> Neighbours:
-    """Watch for so long, doing nothing. The probe itself is not counted among the processes."""
+    """Observe the machine for this many seconds. The probe itself is not counted among the processes."""
     own = str(target.call("hello")["pid"])
     first = _look(target, own, now())
     sleep(seconds)
@@ -120,7 +120,7 @@ def _look(target: Target, own: str, at: float) -> _Look:
         try:
             found = process_ticks(target.read(f"/proc/{pid}/stat")) if pid != own else None
         except TargetError:
-            continue  # it has ended meanwhile
+            continue  # it ended in the meantime
         if found is not None:
             processes[pid] = found
     return _Look(
@@ -132,9 +132,9 @@ def _look(target: Target, own: str, at: float) -> _Look:
 
 
 def _busiest(first: _Look, last: _Look, ticks_each: float) -> tuple[tuple[str, float], ...]:
-    """Processes by the processors that they kept busy, the busiest first; those below a fiftieth are left out.
+    """Return the processes that used most CPU, busiest first, with the number of processors they kept busy (at least 0.02).
 
-    ``ticks_each``: how many ticks have passed on each processor, so that the length of a tick need not be known.
+    ``ticks_each``: clock ticks passed on each processor, so that the length of a tick need not be known.
     """
     used = []
     for pid, (name, spent) in last.processes.items():

@@ -1,6 +1,6 @@
-"""Clock source, frequency control and power supply of a target, as sysfs and procfs tell them.
+"""Clock source, frequency control and power supply of a target, from sysfs and procfs.
 
-A virtual machine is shown little of it: what is not there is None, and never taken for "fine".
+A virtual machine sees little of it. What is missing is None, which never counts as "fine".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TSC_FLAGS = ("tsc", "rdtscp", "constant_tsc", "nonstop_tsc", "tsc_known_freq", "
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """``source`` is the kernel's clock source; ``probe`` what the probe times operations by (tsc or monotonic)."""
+    """``source`` is the kernel's clock source, ``probe`` the clock with which the probe times operations (tsc, monotonic)."""
 
     source: str | None
     available: tuple[str, ...]
@@ -29,7 +29,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
-    """``governors`` of all processors (empty: no frequency control is visible); ``turbo`` None where not told;
+    """``governors`` of all processors (empty: no frequency control is visible); ``turbo`` None if unknown;
     ``hypervisor``: this is a virtual machine."""
 
     governors: tuple[str, ...]
@@ -40,20 +40,20 @@ class Frequency:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """``mains``: on AC (None: not told). ``batteries`` as (name, status)."""
+    """``mains``: on AC (None: unknown). ``batteries`` as (name, status)."""
 
     mains: bool | None
     batteries: tuple[tuple[str, str], ...]
 
 
 def cpu_flags(cpuinfo: str) -> frozenset[str]:
-    """The flags of the first processor in the text of /proc/cpuinfo (``Features`` on Arm); empty where it names none."""
+    """Return the first processor's flags from /proc/cpuinfo (``Features`` on Arm); empty if there are none."""
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     return frozenset(found[1].split()) if found else frozenset()
 
 
 def clock(target: Target) -> Clock:
-    """By what this machine tells the time."""
+    """Read the machine's clock source and the probe's clock."""
     flags = cpu_flags(read_if_told(target, "/proc/cpuinfo") or "")
     return Clock(
         source=read_if_told(target, f"{CLOCK}/current_clocksource"),
@@ -64,7 +64,7 @@ def clock(target: Target) -> Clock:
 
 
 def frequency(target: Target) -> Frequency:
-    """Who sets the processors' frequency, and whether they may go beyond their nominal one."""
+    """Read how the processors' frequency is controlled, and whether turbo is on."""
     processors = [name for name in names_in(target, CPU) if re.fullmatch(r"cpu[0-9]+", name)]
     governors = [read_if_told(target, f"{CPU}/{name}/cpufreq/scaling_governor") for name in processors]
     return Frequency(
@@ -78,14 +78,14 @@ def frequency(target: Target) -> Frequency:
 
 
 def turbo_of(no_turbo: str | None, boost: str | None) -> bool | None:
-    """From intel_pstate's ``no_turbo`` (1: off) or cpufreq's ``boost`` (1: on); None where neither is told."""
+    """Evaluate intel_pstate's ``no_turbo`` (1: off) or cpufreq's ``boost`` (1: on); None if neither is known."""
     if no_turbo in ("0", "1"):
         return no_turbo == "0"
     return boost == "1" if boost in ("0", "1") else None
 
 
 def power(target: Target) -> Power:
-    """Mains and batteries (Documentation/ABI/testing/sysfs-class-power)."""
+    """Read mains and batteries (Documentation/ABI/testing/sysfs-class-power)."""
     mains: list[bool] = []
     batteries: list[tuple[str, str]] = []
     for name in names_in(target, SUPPLY):
@@ -96,13 +96,13 @@ def power(target: Target) -> Power:
                 mains.append(online != "0")
         elif kind == "Battery" and read_if_told(target, f"{SUPPLY}/{name}/scope") != "Device":
             batteries.append((name, read_if_told(target, f"{SUPPLY}/{name}/status") or "Unknown"))
-    # an idle USB port says offline too: only a machine with a battery can run on it
+    # an idle USB port also reports offline: only a machine with a battery can be running on it
     told = any(mains) or bool(mains and batteries)
     return Power(any(mains) if told else None, tuple(batteries))
 
 
 def read_if_told(target: Target, path: str) -> str | None:
-    """A small file of the kernel; None where there is none, or this kernel or user is not told."""
+    """Read a small kernel file; None if it does not exist or cannot be read."""
     try:
         return target.read(path).strip()
     except TargetError:
@@ -110,7 +110,7 @@ def read_if_told(target: Target, path: str) -> str | None:
 
 
 def names_in(target: Target, path: str) -> list[str]:
-    """What a folder holds; nothing where there is none."""
+    """List a folder; empty if it does not exist or cannot be read."""
     try:
         return [str(name) for name in target.call("list", path=path)["names"]]
     except TargetError:

@@ -1,4 +1,4 @@
-"""Which programs of the system are there, and which lab, knob or study would need those that are not."""
+"""The installed programs, and the labs, knobs or studies that need those that are missing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from iotrial.study.model import Setting
 
 FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 _UTIL_LINUX = ("blkid", "wipefs")
-#: by package: what starts a guest, and what fetches kernel and tools for it
+#: programs that start a guest, and those that fetch its kernel and tools, each with its package
 GUEST_PROGRAMS = {qemu.PROGRAM: qemu.PACKAGE, "setpriv": "util-linux", "apt-get": "apt", "dpkg-deb": "dpkg"}
-#: what iotrial itself never calls, and those who tune storage use beside it
+#: useful for tuning storage, but never called by iotrial
 _BESIDE = (
     ("fio", "fio", "studies that run fio as their command"),
     ("strace", "strace", "counting system calls beside a trial (a traced run is never timed)"),
@@ -26,8 +26,7 @@ _BESIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``path`` is None where it is not installed; ``wanted_by`` what cannot be done without it, in words. ``beside``:
-    no lab or knob needs it."""
+    """A program. ``path``: None if not installed; ``wanted_by``: what needs it, in words; ``beside``: no lab or knob does."""
 
     name: str
     package: str
@@ -39,8 +38,10 @@ class Program:
 def programs(
     target: Target, subject: Subject, more: Iterable[tuple[str, str, str]] = ()
 ) -> tuple[Program, ...]:
-    """Programs that labs and knobs need, by name, then those of use beside. ``subject``: a lab to ask the knobs for their
-    levels on; ``more``: further (program, package, who wants it)."""
+    """Return the programs that labs and knobs need, by name, then the other useful ones.
+
+    ``subject``: a lab for asking the knobs for their levels; ``more``: further (program, package, who needs it).
+    """
     wanted: dict[str, tuple[str, list[str]]] = {}
     for kind in FILESYSTEMS.values():
         _want(wanted, kind.mkfs[0], kind.package, f"image and device labs with {kind.name}")
@@ -65,7 +66,7 @@ def programs(
 
 
 def find(target: Target, name: str) -> str | None:
-    """Where a program is, among the folders that labs look in; None where it is in none of them."""
+    """Return the path of a program in the folders that labs search; None if it is in none of them."""
     return next((f"{folder}/{name}" for folder in FOLDERS if target.exists(f"{folder}/{name}")), None)
 
 
@@ -76,16 +77,16 @@ def _want(wanted: dict[str, tuple[str, list[str]]], tool: str, package: str, who
 
 
 def _of_knobs(subject: Subject) -> Iterable[tuple[str, str, str]]:
-    """(program, package, knob) of every level of every knob that can be listed."""
+    """Yield (program, package, knob) for every level of every knob that can be listed."""
     for name, knob in registry.knobs().items():
         try:
             levels = knob.levels(subject, Setting(name, ""))
-        except IotrialError:  # no such device here, or it wants to know which key
+        except IotrialError:  # no such device here, or the knob needs an option
             levels = ()
         for level in levels or ("",):
             try:
                 tools = knob.requires(Setting(name, level)).tools
-            except (IotrialError, KeyError):  # a text that is no level of it
+            except (IotrialError, KeyError):  # not a valid level
                 continue
             for tool, package in tools.items():
                 yield tool, package, name

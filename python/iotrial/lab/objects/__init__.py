@@ -1,1 +1,1 @@
-"""What a lab makes that may outlive it, one module a kind: each says how its journal entries are undone."""
+"""Things that a lab creates and that may outlive it, one module per kind, with the undo of their journal entries."""

@@ -1,4 +1,4 @@
-"""A control group of the lab's own: empty but while a run is timed, and gone at the end."""
+"""A control group of the lab: empty except while a run is timed, and removed at the end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 
-#: the names that a lab gives; no part of the way there is `..`
+#: paths of a lab's groups; no component may be `..`
 OWN = re.compile(r"(?:/(?!\.\.?/)[^/\0\n]+)+/iotrial-lab-[0-9a-f]{1,8}-(?:none|[0-9]+)")
 
 
 class LabCgroup(LabObject):
-    """One control group, known by its path until the next boot."""
+    """One control group, identified by its path until the next boot."""
 
     name = "lab.cgroup"
-    #: how long the kernel may take to let go of a group whose last process has ended
+    #: time in seconds for the kernel to release a group after its last process has ended
     emptied_within_s = 2.0
 
     def make(self, target: Target, journal: Journal, path: str, *, boot_id: str, trial: str = "") -> None:
-        """Make the group, recorded before; one of this trial that is there already is kept. Raises LabError, TargetError."""
+        """Create the group after recording it; keep one that this trial has already made. Raises LabError, TargetError."""
         mine = any(e.knob == self.name and e.address.get("path") == path for e in journal.pending())
         if target.exists(path):
             if not mine:
@@ -45,7 +45,7 @@ class LabCgroup(LabObject):
             return Undone.ALREADY
         inside = target.read_or_none(f"{path}/cgroup.procs")
         if inside is None:
-            return Undone.FOREIGN  # a folder, but no control group
+            return Undone.FOREIGN  # a directory, but not a control group
         if inside.strip():
             raise LabError(f"removing {path}: processes are in it: {', '.join(inside.split())}")
         self._remove(target, path)

@@ -1,8 +1,8 @@
-"""A disk that holds a lab: made empty again, as far as the lab has written to it, and no further.
+"""A disk that holds a lab: emptied again wherever the lab has written, and nowhere else.
 
-Before anything else a block with the trial's mark is written behind the lab's range, and it goes last.
-So what an undo finds says how far the lab had come; and where the mark is missing, or a file system
-that the lab did not make stands there, the disk is somebody else's by now and is not touched.
+First of all, a block with the trial's mark is written behind the lab's range; it is removed last. So undo can tell how far
+the lab had come. If the mark is missing, or there is a file system that the lab did not make, the disk belongs to somebody
+else by now and is not touched.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from iotrial.lab.target import Target
 
 GIVEN_UP_WITHIN_S = 10.0
 
-#: how far a lab has come, in this order; only from "making" on has it written more than its mark
+#: stages of a lab, in this order; only from "making" on has it written more than its mark
 ANNOUNCED, MAKING, MADE, ZEROING = "announced", "making", "made", "zeroing"
 
 
 class LabDevice(LabObject):
-    """The first bytes of one disk, for the time of a trial."""
+    """The first bytes of one disk, for the duration of a trial."""
 
     name = "lab.device"
 
     def take(self, target: Target, journal: Journal, disk: Disk, lab_bytes: int, *, trial: str) -> Entry:
-        """Record the disk, then mark it: the first write of all. It has passed the guard."""
+        """Record a disk that has passed the guard, then mark it, which is the first write to it."""
         entry = journal.record(
             self.name,
             {"disk": disk.name},
@@ -44,13 +44,13 @@ class LabDevice(LabObject):
         return entry
 
     def making(self, journal: Journal, entry: Entry, uuid: str) -> Entry:
-        """Note that a file system of this UUID is about to be made."""
-        # the one before it may be found until the new one is complete
+        """Record that a file system with this UUID is about to be made."""
+        # the previous one may still be found until the new one is complete
         uuids = [*entry.identity["uuids"].split()[-1:], uuid]
         return journal.amend(entry, identity={**entry.identity, "stage": MAKING, "uuids": " ".join(uuids)})
 
     def made(self, journal: Journal, entry: Entry) -> Entry:
-        """Note that it is complete."""
+        """Record that the file system is complete."""
         uuid = entry.identity["uuids"].split()[-1]
         return journal.amend(entry, identity={**entry.identity, "stage": MADE, "uuids": uuid})
 
@@ -68,7 +68,7 @@ class LabDevice(LabObject):
     def empty(
         self, target: Target, journal: Journal, entry: Entry, device: str, claimed: dict[str, object]
     ) -> Undone:
-        """Zeros over what the lab has written, on a disk that is claimed. Any number of times."""
+        """Write zeros over what the lab has written, on a claimed disk. Can be repeated."""
         lab_bytes = int(entry.identity["bytes"])
         stage = entry.identity["stage"]
         if int(str(claimed["size"])) < lab_bytes + BLOCK_BYTES:
@@ -76,7 +76,7 @@ class LabDevice(LabObject):
         marked = target.call("device_marked", device=device, offset=lab_bytes)["text"] == mark(entry)
         if not marked:
             if stage == ANNOUNCED:
-                return Undone.ALREADY  # cut off before the first write
+                return Undone.ALREADY  # interrupted before the first write
             whole = target.call("device_scan", device=device, offset=0, length=lab_bytes + BLOCK_BYTES)
             return Undone.ALREADY if whole["nonzero"] is None else Undone.FOREIGN
         if stage != ANNOUNCED:
@@ -88,8 +88,10 @@ class LabDevice(LabObject):
         return Undone.RESTORED
 
     def _claim(self, target: Target, entry: Entry) -> dict[str, object]:
-        """The disk by its own name, whatever the kernel calls it now. Raises TargetError where it is not there, or not
-        the only one, or in use."""
+        """Claim the disk by its own name, whatever its kernel name is now.
+
+        Raises TargetError if it is missing, ambiguous, or in use.
+        """
         name = entry.address["disk"]
         deadline = time.monotonic() + GIVEN_UP_WITHIN_S
         while True:
@@ -102,7 +104,7 @@ class LabDevice(LabObject):
             try:
                 claimed = target.call("device_claim", path=f"/dev/{found[0]}", node=None)
             except TargetError as error:
-                # the kernel takes the mount of a probe that was killed down a moment after it
+                # the kernel removes the mount of a killed probe a moment later
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
@@ -114,8 +116,10 @@ class LabDevice(LabObject):
             raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another one now")
 
     def _ours(self, target: Target, entry: Entry, descriptor: str) -> bool:
-        """Whether every signature on the disk is that of a file system which the lab has made. None at all is what a
-        making or a zeroing that was cut off leaves."""
+        """Return whether every signature on the disk belongs to a file system made by the lab.
+
+        No signature at all is valid only after an interrupted mkfs or zeroing.
+        """
         try:
             done = target.run(["wipefs", "--no-act", "--json", descriptor])
         except TargetError as error:
@@ -132,5 +136,5 @@ class LabDevice(LabObject):
 
 
 def mark(entry: Entry) -> str:
-    """What stands in the block behind the lab."""
+    """Return the text of the mark in the block behind the lab."""
     return f"trial {entry.trial} bytes {entry.identity['bytes']}"

@@ -1,7 +1,7 @@
-"""A loop device that the lab has taken: cleared by the kernel, but with traces that it leaves to us.
+"""A loop device taken by the lab. The kernel detaches it, but some traces are left for us to undo.
 
-The device clears itself when the probe and the mount are gone. What stays is the read-ahead that
-attaching has changed, and the device itself where the kernel had to be asked for one more.
+The device is autoclear: it detaches once the probe and the mount are gone. What stays is the read-ahead that attaching has
+changed, and the device itself if it had to be added.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ QUEUE_FILES = (
     "stable_writes",
     "max_sectors_kb",
 )
-#: what attaching an image changes by itself
+#: settings that change when an image is attached
 CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
-#: of these, what some kernels put back when the image is detached (6.18 does, 6.1 does not)
+#: of these, the ones that some kernels reset when the image is detached (6.18 does, 6.1 does not)
 RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A loop device over an image. ``queue_before``: its queue settings as they stood before it was attached."""
+    """A loop device over an image. ``queue_before``: its queue settings from before it was attached."""
 
     device: str
     direct_io: bool
@@ -44,10 +44,10 @@ class Attached:
 
 
 class LabLoop(LabObject):
-    """One loop device, taken for the time of a trial."""
+    """One loop device, taken for the duration of a trial."""
 
     name = "lab.loop"
-    #: how long the kernel may take to clear the device once its last user is gone
+    #: time in seconds for the kernel to detach the device after its last user has gone
     cleared_within_s = 10.0
 
     def attach(
@@ -61,10 +61,10 @@ class LabLoop(LabObject):
         trial: str = "",
         rotational: bool | None = None,
     ) -> Attached:
-        """Take a free device, one more where none is free; recorded before it is touched. ``rotational``: what it is to
-        show of itself, where the kernel cannot know.
+        """Attach the image to a free device, adding one if none is free; recorded before it is touched.
 
-        Raises LabError where others are always faster, TargetError.
+        ``rotational``: the value to set for the device, since the kernel cannot know it. Raises LabError if other processes
+        always take the free device first, TargetError.
         """
         for _ in range(ATTEMPTS):
             free = target.call("loop_free")
@@ -84,7 +84,7 @@ class LabLoop(LabObject):
             except TargetError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                journal.drop(entry)  # taken by somebody else in between: not ours to undo
+                journal.drop(entry)  # somebody else took it in between: not ours to undo
                 continue
             if rotational is not None:
                 target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
@@ -96,17 +96,17 @@ class LabLoop(LabObject):
         raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by others")
 
     def put_back(self, target: Target, journal: Journal, device: str) -> None:
-        """Undo what taking this device has changed, at once: where it was needed for one moment only."""
+        """Undo at once what taking this device has changed, for a device that was needed only briefly."""
         taken = [e for e in journal.pending() if e.knob == self.name and e.address["device"] == device]
         for entry in taken:
-            with suppress(TakenError):  # its entry stays
+            with suppress(TakenError):  # the entry is kept
                 if self.undo(target, entry, journal) is not Undone.FOREIGN:
                     journal.drop(entry)
 
     def undo(self, target: Target, entry: Entry, journal: Journal) -> Undone:
         device = entry.address["device"]
         if not target.exists(f"/sys/block/{device}"):
-            if entry.original == "absent":  # an undo that was cut off may have left its node
+            if entry.original == "absent":  # an interrupted undo may have left its device node
                 target.call("loop_remove", device=device, node=entry.identity["node"] == "absent")
                 return Undone.ALREADY
             return Undone.GONE
@@ -120,7 +120,7 @@ class LabLoop(LabObject):
         return self._put_back_queue(target, entry, device, journal)
 
     def _taken(self, target: Target, entry: Entry, device: str) -> Undone:
-        """The device is somebody else's, with a file of theirs. Raises TakenError where something of ours is left on it."""
+        """Handle a device that somebody else has attached to a file. Raises TakenError if changes of ours remain on it."""
         ours = [
             file
             for file in CHANGED_BY_ATTACHING
@@ -138,7 +138,7 @@ class LabLoop(LabObject):
         )
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
-        """Wait until our image is no longer attached. False where another one is."""
+        """Wait until our image is detached. Returns False if another image is attached."""
         deadline = time.monotonic() + self.cleared_within_s
         while True:
             status = target.call("loop_status", device=device)
@@ -170,12 +170,12 @@ class LabLoop(LabObject):
 
 
 def backing_file(device: str) -> str:
-    """Where the kernel says which file is attached."""
+    """Return the sysfs file that names the attached file."""
     return f"/sys/block/{device}/loop/backing_file"
 
 
 def holders(target: Target, device: str) -> str:
-    """Processes in whose mount namespace the device is mounted, in words."""
+    """Return in words the processes that have the device mounted in their mount namespace."""
     number = target.read_or_none(f"/sys/block/{device}/dev")
 
     def mounts_it(pid: str) -> bool:

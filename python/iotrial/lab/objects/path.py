@@ -1,7 +1,7 @@
-"""A name that the lab has put into a folder of somebody else's: its own folder, or an image that could not be anonymous.
+"""A name that the lab has created in somebody else's folder: its own folder, or an image that could not be anonymous.
 
-Making and removing a name changes the times of the folder that holds it. Its modification time is put
-back too, unless somebody else has changed the folder in between: then theirs is.
+Creating and removing a name changes the folder's timestamps. The modification time is restored too, unless somebody else
+has changed the folder in between; then theirs is kept.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
 
-#: birth of the name and change of its folder are two readings of the kernel's coarse clock (4 ms at HZ=250)
+#: the birth time of the name and the mtime of its folder are two readings of the kernel's coarse clock (4 ms at HZ=250)
 SAME_INSTANT_NS = 20_000_000
-#: from the note in the journal to the removal it announces
+#: maximum time from the note in the journal to the removal that it announces
 REMOVAL_NS = 10_000_000_000
 
-#: the names that a lab gives, wherever they stand; an undo removes nothing else
+#: names that a lab creates, in any folder; undo removes nothing else
 OWN = re.compile(
     r"/run/iotrial|/(?:.*/)?(?:iotrial-lab-[0-9a-f]+(?:-[a-z][a-z0-9-]*)?|\.iotrial-[0-9a-f]*-[a-z0-9][a-z0-9.-]*\.image)",
     re.DOTALL,
@@ -29,7 +29,7 @@ OWN = re.compile(
 
 
 class LabPath(LabObject):
-    """One path of the lab's own, in a folder that is not."""
+    """One path created by the lab, in a folder that is not its own."""
 
     name = "lab.path"
 
@@ -43,9 +43,9 @@ class LabPath(LabObject):
         boot_id: str | None = None,
         trial: str = "",
     ) -> Entry:
-        """Record the path before it is made. ``fleeting``: its name is taken away again at once, by whoever makes it.
+        """Record the path before it is created. ``fleeting``: the code that creates it removes the name again at once.
 
-        Raises LabError where it exists already.
+        Raises LabError if it exists already.
         """
         if target.exists(path):
             raise LabError(f"making {path}: exists already")
@@ -66,12 +66,12 @@ class LabPath(LabObject):
     def make_folder(
         self, target: Target, journal: Journal, path: str, *, boot_id: str | None = None, trial: str = ""
     ) -> Entry:
-        """Make a folder that nobody else has made. Raises LabError, TargetError."""
+        """Create a folder that does not exist yet. Raises LabError, TargetError."""
         entry = self.announce(target, journal, path, boot_id=boot_id, trial=trial)
         try:
             target.call("mkdir", path=path, mode="0755", exclusive=True)
         except TargetError as error:
-            # Whoever was faster owns it: nothing of ours is there to be undone.
+            # The folder belongs to another process, or was not created: nothing to undo.
             journal.drop(entry)
             if error.errno == errno.EEXIST:
                 raise LabError(f"making {path}: somebody else has made it in this moment") from error
@@ -102,14 +102,14 @@ class LabPath(LabObject):
         return Undone.RESTORED
 
     def _mtime_to_keep(self, target: Target, entry: Entry, folder: str, found: dict[str, Any]) -> int:
-        """The folder's own time before ours came, or what somebody else has made of it since."""
+        """Return the mtime that the folder should have: the one from before, or a later one set by somebody else."""
         present = int(target.stat(folder)["mtime_ns"])
         born = found.get("btime_ns")
         untouched = isinstance(born, int) and abs(present - born) <= SAME_INSTANT_NS
         return int(entry.identity["folder_mtime_ns"]) if untouched else present
 
     def _folder_after(self, target: Target, entry: Entry, folder: str) -> Undone:
-        """The path is gone. Where an undo was cut off just then, the folder's time is still to be put back."""
+        """Restore the folder's mtime if an undo was interrupted right after removing the path."""
         noted, since = entry.identity.get("put_back_ns"), entry.identity.get("removed_ns")
         if noted is None or since is None:
             return Undone.ALREADY

@@ -1,7 +1,7 @@
-"""The probe's session of processes: ended before anything else is put back, for as long as one of them lives it may write.
+"""The probe's session of processes. It is ended before anything else is undone: as long as one process lives, it may write.
 
-The probe dies with its conductor, and what it has started dies with the probe. So there is mostly
-nothing left to end; but only once nothing is there can mounts, devices and settings be relied on.
+The probe dies with its conductor, and the processes that it started die with the probe, so there is usually nothing left to
+end. But mounts, devices and settings are reliable only once no process is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from iotrial.lab.target import Target
 
 
 class LabProcess(LabObject):
-    """The processes of one session, known by its leader, as long as that lives, and by a token."""
+    """The processes of one session, identified by its leader as long as that lives, and by a token."""
 
     name = "lab.process"
     first = True
@@ -22,8 +22,10 @@ class LabProcess(LabObject):
     def announce(
         self, journal: Journal, *, session: int, started: int, token: str, boot_id: str, trial: str = ""
     ) -> Entry:
-        """Record a session that has just been started by us: when its leader started, in clock ticks since boot, and what
-        its processes have in their environment."""
+        """Record a session that we have just started.
+
+        ``started``: its leader's start time, in clock ticks since boot; ``token``: set in the environment of its processes.
+        """
         return journal.record(
             self.name,
             {"session": str(session)},
