@@ -45,7 +45,7 @@ from iotrial.analysis.verdict import BUDGET_SPENT
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.notation import counted, joined, percent
+from iotrial.report.notation import counted, joined, named_level, percent
 from iotrial.report.phrases import interval, interval_of
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
@@ -539,7 +539,7 @@ def _published(claim: Claim) -> str:
 
 
 def _pair(claim: Claim) -> str:
-    return f"{shown(claim.factor)} {shown(claim.level)} against {shown(claim.reference)}"
+    return f"{named_level(shown(claim.factor), shown(claim.level))} against {shown(claim.reference)}"
 
 
 def _inverse(number: float | None) -> float | None:
@@ -594,7 +594,8 @@ def _against(claim: Claim, row: EvidenceRow, *, valid: bool) -> HeldClaim:
 
 
 def _held_value(claim: Claim, row: EvidenceRow, outcome: Outcome, why: str, here: str) -> HeldClaim:
-    published = f"{_count(claim.value or 0.0)} {shown(claim.response or '')} ({shown(claim.factor)} {shown(claim.level)})"
+    level = named_level(shown(claim.factor), shown(claim.level))
+    published = f"{_count(claim.value or 0.0)} {shown(claim.response or '')} ({level})"
     return HeldClaim(claim, row.condition, claim.response, None, None, None, outcome, why, published, here)
 
 

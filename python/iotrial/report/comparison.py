@@ -27,7 +27,7 @@ from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, U
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
-from iotrial.report.notation import counted, interval_numbers, joined, percent, quantity, some
+from iotrial.report.notation import counted, interval_numbers, joined, named_level, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.study.model import Better, Scale
@@ -547,7 +547,10 @@ def _risks(comparison: Comparison) -> Iterator[str]:
         for factor, levels in column.trial.risks.items()
         for level, sentence in levels.items()
     )
-    yield from (f"Data at risk under {shown(factor)} {shown(level)}: {what}." for factor, level, what in told)
+    yield from (
+        f"Data at risk under {named_level(shown(factor), shown(level))}: {what}."
+        for factor, level, what in told
+    )
 
 
 def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:

@@ -408,4 +408,4 @@ def _name(row: EffectRow) -> str:
     effect = row.effect
     if effect.kind == "interaction":
         return row.comparison
-    return f"{shown(effect.factor)} {shown(effect.level)}"
+    return level_name(effect)

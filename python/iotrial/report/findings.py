@@ -26,20 +26,21 @@ from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import counted, joined, percent, some
+from iotrial.report.notation import counted, joined, named_level, percent, some
 from iotrial.report.phrases import (
     SIZE_OPEN,
     SMALLER,
     Kind,
     effect_numbers,
-    interval,
     is_speed,
     kind_of,
     label,
     level_name,
+    percent_numbers,
     reason_in_words,
     response_name,
     size_in_words,
+    size_of,
     span_ends,
     statement,
     still_possible,
@@ -131,7 +132,7 @@ def _all_alike(
         case _:
             size = SIZE_OPEN if effects[0].conclusion.probable else ""
             most = max(effects, key=strength)
-            largest = f"the largest effect: {effect_of(most)}"
+            largest = f"largest effect: {effect_of(most)}"
             if where:
                 largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
             if all(is_speed(effect) for effect in effects):
@@ -146,14 +147,14 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
     name, reference = level_name(first), label(group.reference)
     where = _where(group.effects, conditions)
     if group.words is None:
-        return f"{name} against {reference} is {_mixture(group.effects, conditions)}"
+        return f"{name} vs {reference}: {_mixture(group.effects, conditions)}"
     match first.verdict:
         case Verdict.EQUIVALENT if several:
             return f"{name} is {_same(group.effects)}{where}: {_margin_excluded(group.effects, margin)}"
         case Verdict.EQUIVALENT:
             though = f", though detectably {shown(first.detectably)}" if first.detectably else ""
             excluded = f"{_beyond(group.effects, margin)} are excluded"
-            return f"{name} is {_same(group.effects)}{though}: {interval(first)}, {excluded}"
+            return f"{name} is {_same(group.effects)}{though}: {size_of(first)}, {excluded}"
         case Verdict.INCONCLUSIVE:
             return f"{name} vs {reference}{where}: {_undecided(group.effects)}"
         case _ if several:
@@ -175,7 +176,7 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
         if found[0].verdict not in QUIET:
             most = max(found, key=strength)
             where = conditions.of_levels(most.condition, most.workload).text
-            text += f" ({'most: ' if len(found) > 1 else ''}{interval(most)}, {where})"
+            text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}, {where})"
         elif found[0].verdict is Verdict.INCONCLUSIVE:
             text += _left_open(found)
         parts.append(text)
@@ -187,14 +188,13 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     count = Counter(effect.conclusion.words for effect in effects)
     left = {Conclusion.UNDECIDED.words: _left_open([e for e in effects if e.verdict is Verdict.INCONCLUSIVE])}
     numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in count.most_common()])
-    number, rest = numbers.split(" ", 1)
-    said = f"of {counted(len(effects), 'comparison')}, {number} {'is' if number == '1' else 'are'} {rest}"
+    said = f"{counted(len(effects), 'comparison')}: {numbers}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
         return said
     most = max(loud, key=strength)
     where = conditions.of_levels(most.condition, most.workload).text
-    return f"{said}; the largest effect: {effect_of(most)} ({where})"
+    return f"{said}. Largest effect: {effect_of(most)} ({where})"
 
 
 def _left_open(undecided: Sequence[Effect]) -> str:
@@ -208,29 +208,31 @@ def _left_open(undecided: Sequence[Effect]) -> str:
 
 
 def effect_of(effect: Effect) -> str:
-    """E.g. "mode 0444 takes 0.53 times the time of 0777 [0.50, 0.56]"."""
-    size = size_in_words(effect)
+    """Return e.g. "mode 0444 takes 47 % less time than 0777 [-50, -44]"."""
+    size = size_in_words(effect, than=True)
     if is_speed(effect):
         return f"{level_name(effect)} {size.removeprefix('it ')}"
     return f"{response_name(effect)} under {level_name(effect)}, {size}"
 
 
 def _span(effects: Sequence[Effect]) -> str:
-    """E.g. "between 0.43 [0.40, 0.46] and 0.58 [0.55, 0.61] times the time"."""
+    """Return e.g. "time -57 % [-60, -54] to -42 % [-45, -39]"."""
     ordered = sorted(effects, key=lambda effect: effect.value or 0.0)
-    unit = {Kind.TIME: " times the time", Kind.RATE: " times the rate", Kind.AMOUNT: " times as much"}
-    least, most = interval(ordered[0]), interval(ordered[-1])
-    span = f"always {least}" if least == most else f"between {least} and {most}"
-    return f"{span}{unit.get(kind_of(ordered[0]), '')}"
+    noun = {Kind.TIME: "time ", Kind.RATE: "rate "}.get(kind_of(ordered[0]), "")
+    least, most = size_of(ordered[0]), size_of(ordered[-1])
+    return f"{noun}{least}" if least == most else f"{noun}{least} to {most}"
 
 
 def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
-    """E.g. "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval 0.985 to 1.021"."""
+    """Return e.g. "differences beyond 3 % are excluded in 8 of 8 comparisons; widest interval -1.5 % to +2.1 %"."""
     number = len(effects)
     text = f"{_beyond(effects, margin)} are excluded in {number} of {counted(number, 'comparison')}"
     widest = max(effects, key=width)
-    _, low, high, unit = effect_numbers(widest, (None, widest.low, widest.high))
-    text += f"; widest interval {low} to {high}{unit}"
+    if (change := percent_numbers(widest)) is not None:
+        text += f"; widest interval {change[1]} % to {change[2]} %"
+    else:
+        _, low, high, unit = effect_numbers(widest, (None, widest.low, widest.high))
+        text += f"; widest interval {low} to {high}{unit}"
     detectable = [effect for effect in effects if effect.detectably]
     if detectable:
         words = joined(sorted({shown(effect.detectably) for effect in detectable}), last="or")
@@ -322,7 +324,7 @@ def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
         for name, text in condition.parts:
             labels.setdefault(name, {})[text] = None
     varied = {name: list(values) for name, values in labels.items() if len(values) > 1}
-    said = f" in all {len(found)} conditions"
+    said = f" in {'both' if len(found) == 2 else f'all {len(found)}'} conditions"
     if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:
         said += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
     return said
@@ -345,7 +347,7 @@ class Setting:
     @property
     def name(self) -> str:
         """E.g. "atime noatime"."""
-        return f"{label(self.factor)} {label(self.level)}"
+        return named_level(label(self.factor), label(self.level))
 
     @property
     def loud(self) -> tuple[Effect, ...]:
@@ -393,7 +395,7 @@ def screen_finding(
     margin: float,
     together: Collection[tuple[str, str]] = (),
 ) -> str:
-    """E.g. "4 of 26 settings change the wall time: atime noatime takes 0.91 times the time of relatime [0.88, 0.94], ...;
+    """E.g. "4 of 26 settings change the wall time: noatime takes 9 % less time than relatime [-12, -6], ...;
     15 are equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with
     another, which are neither."""
     settings = settings_of(effects)
@@ -482,7 +484,7 @@ def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 def row_label(name: str, level: str) -> str:
     """E.g. "atime noatime", shown."""
-    return f"{shown(name)} {shown(level)}"
+    return named_level(shown(name), shown(level))
 
 
 _GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})
@@ -500,8 +502,8 @@ def is_ablation(study: Study) -> bool:
 
 
 def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
-    """E.g. "1 of 3 settings earned the gain: without slow it takes 1.31 times the time of everything [1.25, 1.37]; a and b
-    make no difference of 3 %; without any of them it takes 1.33 times the time [1.28, 1.40]"."""
+    """Return e.g. "1 of 3 settings earned the gain: without slow it takes 31 % more time [+25, +37]; a and b make no
+    difference of 3 %; without any of them it takes 33 % more time [+28, +40]"."""
     every = settings_of(effects)
     parts = [one for one in every if one.level != NOTHING]
     whole = next((one for one in every if one.level == NOTHING), None)
@@ -575,14 +577,11 @@ def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
 
 
 def _taken(effect: Effect) -> str:
-    estimate, low, high, unit = effect_numbers(effect)
-    bounds = f"[{low}, {high}]"
+    size = size_in_words(effect)
     match kind_of(effect):
-        case Kind.TIME:
-            return f"it takes {estimate} times the time {bounds}"
-        case Kind.RATE:
-            return f"it reaches {estimate} times the rate {bounds}"
-        case Kind.AMOUNT:
-            return f"{response_name(effect)} is {estimate} times as much {bounds}"
+        case Kind.TIME | Kind.RATE if is_speed(effect):
+            return size
         case Kind.DIFFERENCE:
-            return f"{response_name(effect)} changes by {estimate} {bounds}{unit}"
+            return f"{response_name(effect)} changes {size}"
+        case _:
+            return f"{response_name(effect)} is {size}"

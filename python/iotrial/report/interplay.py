@@ -28,7 +28,7 @@ from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
 from iotrial.legible import shown
-from iotrial.report.notation import joined, percent, plain
+from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
 from iotrial.study.model import Response, Scale, Study
 
@@ -84,7 +84,7 @@ def comparison(effect: Effect, study: Study) -> str:
         return shown(effect.factor.replace(":", TIMES))
     if effect.reference == EVERYTHING and len(study.treatment_factors) == 1:
         return f"{shown(effect.level)} / {EVERYTHING}"
-    return f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
+    return f"{named_level(shown(effect.factor), shown(effect.level))} / {shown(effect.reference)}"
 
 
 def verdict_word(effect: Effect) -> str:

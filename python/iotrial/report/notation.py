@@ -37,6 +37,13 @@ def capitalised(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+def named_level(factor: str, level: str) -> str:
+    """Return e.g. "mode 0444"; only the level if it contains the factor's name ("nobarrier", "data=journal")."""
+    name = factor.casefold()
+    contains = level.casefold().startswith(f"{name}=") or (len(name) >= 4 and name in level.casefold())
+    return level if contains else f"{factor} {level}"
+
+
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
     """E.g. "a", "a and b", "a, b and c"."""
     items = list(parts)
@@ -156,6 +163,15 @@ def bracketed(
         (estimate, lower, upper), behind = interval_numbers(value, low, high, null=null), ""
     ends = "no interval yet" if low is None and high is None else f"{lower}, {upper}"
     return f"{estimate} [{ends}]{behind}"
+
+
+def about(low_s: float, high_s: float) -> str:
+    """Return a range of durations as a forecast can know them: "7 to 14 min", "4.5 to 9 h"."""
+    size, unit = next(
+        (one for one in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")) if high_s >= 2 * one[0]), (1.0, "s")
+    )
+    low, high = (f"{x:.0f}" if x >= 5 else f"{x:.2g}" for x in (low_s / size, high_s / size))
+    return f"{high} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
 def percent(fraction: float) -> str:

@@ -1,4 +1,4 @@
-"""One effect in words: "it takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less".
+"""One effect in words: "it takes 47 % less time than strictatime [-50, -44]".
 
 A ratio of times is read as time, a ratio of rates as rate, anything else as an amount; "times faster" is never
 said, since nobody agrees on what it means. The words of the verdict are the analysis's own.
@@ -13,10 +13,10 @@ from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.notation import (
     bracketed,
-    change,
     difference_numbers,
     elided,
     interval_numbers,
+    named_level,
     percent,
     plain,
     quantity,
@@ -126,8 +126,8 @@ def label(text: str) -> str:
 
 
 def level_name(effect: Effect) -> str:
-    """E.g. "mode 0444"."""
-    return f"{label(effect.factor)} {label(effect.level)}"
+    """Return e.g. "mode 0444"."""
+    return named_level(label(effect.factor), label(effect.level))
 
 
 def response_name(effect: Effect) -> str:
@@ -158,24 +158,58 @@ def statement(effect: Effect) -> str:
     return f"{response_name(effect)} is {word} under {level_name(effect)} than under {reference}{size}"
 
 
-def size_in_words(effect: Effect) -> str:
-    """What follows the statement: "it takes 0.53 times the time of strictatime [0.50, 0.56], 47 % less"."""
+def percent_numbers(effect: Effect) -> tuple[str, str, str] | None:
+    """Return estimate and ends of a ratio as signed changes in percent: ("+11", "+7", "+16").
+
+    None if the change cannot be read well in percent: ends without bound, ratios below 0.1 or above 2, differences.
+    """
+    if effect.scale is Scale.DIFFERENCE or effect.value is None or effect.low is None or effect.high is None:
+        return None
+    if effect.low < 0.1 or effect.high > 2.0:
+        return None
+    *ratios, _ = effect_numbers(effect)
+    decimals = max(0, len(ratios[0].partition(".")[2]) - 2)
+    estimate, low, high = (f"{(float(ratio) - 1.0) * 100.0:+.{decimals}f}" for ratio in ratios)
+    return estimate, low, high
+
+
+def size_of(effect: Effect) -> str:
+    """Return the effect for a sentence: "-47 % [-50, -44]", "0.08 times [0.05, 0.16]", "530 [498, 586] KiB"."""
+    if effect.agree is False and effect.span is not None:
+        return interval(effect)
+    if (change_in_percent := percent_numbers(effect)) is not None:
+        estimate, low, high = change_in_percent
+        return f"{estimate} % [{low}, {high}]"
+    text = interval(effect)
+    return text if effect.scale is Scale.DIFFERENCE else text.replace(" [", " times [", 1)
+
+
+def size_in_words(effect: Effect, *, than: bool = False) -> str:
+    """Return what follows the statement: "it takes 47 % less time [-50, -44]".
+
+    ``than``: with the reference, "it takes 47 % less time than strictatime [-50, -44]".
+    """
     reference = label(effect.reference)
     estimate, low, high, unit = effect_numbers(effect)
+    kind = kind_of(effect)
+    if kind is Kind.DIFFERENCE:
+        sign = "+" if effect.value is not None and effect.value > 0 else ""
+        return f"by {sign}{estimate} [{low}, {high}]{unit}"
+    if (change_in_percent := percent_numbers(effect)) is not None:
+        number = f"{change_in_percent[0].lstrip('+-')} %"
+        less = change_in_percent[0].startswith("-")
+        rest = f"{f' than {reference}' if than else ''} [{change_in_percent[1]}, {change_in_percent[2]}]"
+        if kind is Kind.RATE:
+            return f"it reaches a {number} {'lower' if less else 'higher'} rate{rest}"
+        if kind is Kind.TIME and effect.statistic == TYPICAL:
+            return f"it takes {number} {'less' if less else 'more'} time{rest}"
+        return f"{number} {'less' if less else 'more'}{rest}"
     bounds = f"[{low}, {high}]"
-    percentage = _in_percent(effect)
-    match kind_of(effect):
-        case Kind.TIME if effect.statistic != TYPICAL:
-            return f"{estimate} times that of {reference} {bounds}{percentage}"
-        case Kind.TIME:
-            return f"it takes {estimate} times the time of {reference} {bounds}{percentage}"
-        case Kind.RATE:
-            return f"it reaches {estimate} times the rate of {reference} {bounds}{percentage}"
-        case Kind.AMOUNT:
-            return f"{estimate} times {bounds}{percentage}"
-        case Kind.DIFFERENCE:
-            sign = "+" if effect.value is not None and effect.value > 0 else ""
-            return f"by {sign}{estimate} {bounds}{unit}"
+    if kind is Kind.RATE:
+        return f"it reaches {estimate} times the rate{f' of {reference}' if than else ''} {bounds}"
+    if kind is Kind.TIME and effect.statistic == TYPICAL:
+        return f"it takes {estimate} times {f'the time of {reference}' if than else 'as long'} {bounds}"
+    return f"{estimate} times{f' that of {reference}' if than else ''} {bounds}"
 
 
 def effect_sentence(effect: Effect, *, margin: float) -> str:
@@ -229,10 +263,3 @@ def amount(value: float | None, unit: str, *, relative_to: float | None = None) 
     if value is None or not relative_to or value / relative_to < 0:  # what has another sign is no multiple
         return text
     return f"{text} (× {plain(value / relative_to)})"
-
-
-def _in_percent(effect: Effect) -> str:
-    """E.g. ", 47 % less"; nothing where the ratio is so large that per cent would not help."""
-    if effect.value is None or not 0.1 <= effect.value <= 2 or effect.value == 1:
-        return ""
-    return f", {change(effect.value)} {'less' if effect.value < 1 else 'more'}"

@@ -32,7 +32,7 @@ from typing import Any
 from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import bracketed
+from iotrial.report.notation import bracketed, named_level
 from iotrial.report.phrases import null_value
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.study.model import Study
@@ -75,7 +75,7 @@ class EffectLine:
         behind = f", {shown(self.response)}" if self.response else ""
         if self.crossed:
             return shown(self.factor.replace(":", " × ")) + behind
-        return f"{shown(self.factor)} {shown(self.level)} / {shown(self.reference)}{behind}"
+        return f"{named_level(shown(self.factor), shown(self.level))} / {shown(self.reference)}{behind}"
 
     @property
     def word(self) -> str:

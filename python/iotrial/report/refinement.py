@@ -17,7 +17,7 @@ from iotrial.design.refine import folded_over, follow_up
 from iotrial.errors import RequestError, StudyError
 from iotrial.legible import shown
 from iotrial.report.document import Document
-from iotrial.report.notation import counted
+from iotrial.report.notation import counted, named_level
 from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten
@@ -112,7 +112,7 @@ def _pinned(proposed: FollowUp) -> list[tuple[str, str]]:
     """What is pinned, by reason: ("a off, b on", why)."""
     by_reason: dict[str, list[str]] = {}
     for pin in proposed.pinned:
-        by_reason.setdefault(pin.why, []).append(f"{pin.factor} {pin.label}")
+        by_reason.setdefault(pin.why, []).append(named_level(pin.factor, pin.label))
     return [(", ".join(names), why) for why, names in by_reason.items()]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.legible import shown
-from iotrial.report.notation import joined
+from iotrial.report.notation import joined, named_level
 from iotrial.study.model import Level, Setting, Study
 from iotrial.workloads.database import DatabaseWork
 
@@ -43,7 +43,7 @@ class LevelSafety:
     @property
     def name(self) -> str:
         """E.g. "barrier nobarrier"."""
-        return shown(f"{self.factor} {self.level}".strip())
+        return shown(named_level(self.factor, self.level).strip())
 
     def json(self) -> dict[str, str]:
         """Under ``level_safety`` of an effect."""
@@ -127,7 +127,8 @@ def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
             sure = not effect.conclusion.probable
             found[effect.factor, level] = found.get((effect.factor, level), False) or sure
     told = [
-        f"the {'' if sure else 'probably '}faster {shown(factor)} {shown(level)} puts data at risk: {risks[factor][level]}"
+        f"the {'' if sure else 'probably '}faster {named_level(shown(factor), shown(level))} puts data at risk: "
+        f"{risks[factor][level]}"
         for (factor, level), sure in found.items()
     ]
     if not told:

@@ -45,7 +45,17 @@ from iotrial.report.interplay import (
     only_together,
     together_sentence,
 )
-from iotrial.report.notation import bracketed, capitalised, counted, joined, percent, quantity, some
+from iotrial.report.notation import (
+    about,
+    bracketed,
+    capitalised,
+    counted,
+    joined,
+    named_level,
+    percent,
+    quantity,
+    some,
+)
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
@@ -146,7 +156,7 @@ def summarise(
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
-    """E.g. ". A verdict would take some 4 min to 8 min more: `iotrial continue 12 --time 4m` goes on".
+    """Return e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12 --time 4m`".
 
     ``effects`` are the undecided ones; ``rest``: others are decided.
     """
@@ -159,13 +169,13 @@ def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> s
         return ""
     seconds = further_s(plan, effects, duration_s=trial.duration_s)
     if seconds is None:
-        return f". How long {verdict} would take is not known yet"
+        return f". How long {verdict} takes is not known yet"
     seconds = max(1.0, round(seconds))
-    said = f". {verdict.capitalize()} would take some {format_duration(seconds)} to {format_duration(2 * seconds)} more"
+    said = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
     if trial.imported is not None:
         return said
     time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"
-    return f"{said}: `iotrial continue {trial.number} --time {time}` goes on"
+    return f"{said}: `iotrial continue {trial.number} --time {time}`"
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:
@@ -212,7 +222,7 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
     for other in one.unaffected:
         null = 1.0 if other.scale is Scale.LOG else 0.0
         size = bracketed(other.ratio, other.low, other.high, null=null)
-        comparison = f"{other.factor} {other.level} against {other.reference}"
+        comparison = f"{named_level(other.factor, other.level)} vs {other.reference}"
         blocks = f"the {counted(other.blocks, 'block')} in which neither run follows {one.factor}={one.level}"
         yield shown(f"{comparison}: {size} in {blocks} (exploratory)")
 
@@ -403,9 +413,9 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
         failed = Counter[str]()
         for effect in effects:
             if effect.failures:
-                failed[f"{shown(effect.factor)} {shown(effect.level)} against {shown(effect.reference)}"] += (
-                    effect.failures
-                )
+                failed[
+                    f"{named_level(shown(effect.factor), shown(effect.level))} against {shown(effect.reference)}"
+                ] += effect.failures
         where = joined(f"{name} ({number})" for name, number in failed.most_common(4))
         runs = "A run" if failures == 1 else "Runs"
         yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
@@ -499,7 +509,7 @@ def _on_failures(failed: FailureCounts) -> str:
     """Where factors are combined, every comparison takes part in the failure of a run: said is what the failed ones share."""
     runs = "A run" if failed.count == 1 else f"{failed.count:,} runs"
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
-    shared = joined(f"{shown(factor)} {shown(label)}" for factor, label in failed.shared)
+    shared = joined(f"{named_level(shown(factor), shown(label))}" for factor, label in failed.shared)
     at = f", all of them at {shared}" if shared else ""
     return f"{runs} failed{where}{at}. A comparison with failures is at best undecided."
 

@@ -21,6 +21,7 @@ from iotrial.analysis.changes import FEWEST, Change, changes
 from iotrial.analysis.model import Conclusion, Effect
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
+from iotrial.report.notation import named_level
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.safety import risk_of
 from iotrial.serve.figures import Axis, Mark, both_widths, timeline
@@ -135,7 +136,7 @@ def _name(effect: Effect, *, several: bool) -> str:
     if effect.kind == "interaction":
         what = shown(effect.factor.replace(":", " × "))
     else:
-        what = f"{shown(effect.factor)} {shown(effect.level)} / {shown(effect.reference)}"
+        what = f"{named_level(shown(effect.factor), shown(effect.level))} / {shown(effect.reference)}"
     parts = [f"{shown(name)} {shown(level)}" for name, level in effect.condition.items()]
     if several:
         parts.insert(0, f"workload {shown(effect.workload)}")
