@@ -11,7 +11,7 @@ import unicodedata
 
 #: control, format (direction, zero width, soft hyphen, tags), surrogate, line and paragraph separator
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-#: fillers and blanks that Unicode classifies as letters or symbols, but that have no width or no glyph
+#: invisible fillers and blanks that Unicode does not class as control or format characters
 _BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5")
 
 
