@@ -207,7 +207,7 @@ class Responses:
         unusable = int((lacking - failed)[lacking > 0].sum())
         if len(arms) < len(weights) or not arms:
             return Contrasts((), int(failed.sum()), unusable)
-        # Only blocks that hold every arm compare like with like.
+        # Only blocks with every arm give a valid comparison.
         repeats = runs.present[arms[0]]
         values: list[float] = []
         blocks: list[int] = []

@@ -59,7 +59,7 @@ def interval(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """The arguments of one interval, as of ``interval``."""
+    """The arguments of ``interval`` for one interval."""
 
     contrasts: Sequence[float] | Floats
     alpha: float

@@ -331,7 +331,7 @@ class VoidCount:
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A change of the response level of all arms, from the block that starts at ``at_s`` on.
+    """A change of the response level of all arms, starting with the block at ``at_s``.
 
     ``size`` is in natural logarithms if the response is compared by ratio.
     """

@@ -79,7 +79,7 @@ def blocks_to_resolve(
 def blocks_to_see(block_sd: float, margin: float, *, alpha: float, share: float = SHARE) -> int | None:
     """Return the blocks until the positive control, slowed down by the factor 1 + 2 ``margin``, is detected.
 
-    Counts only blocks that have the control. Other arguments as of ``blocks_to_resolve``.
+    Counts only blocks that have the control. Otherwise as in ``blocks_to_resolve``.
     """
     return _whole(_blocks(_SEEN, _ratio(math.log1p(2.0 * margin) / 2.0, block_sd), alpha, share))
 

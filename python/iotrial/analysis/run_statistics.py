@@ -82,7 +82,7 @@ def quantile_of(statistic: str) -> float:
 
 
 class _Capped:
-    """Capped run times as fractions of the cap, one mean per unit, from the first unit with a known typical time on."""
+    """Capped run times as fractions of the cap: one mean per unit, starting with the first unit with a known typical time."""
 
     def __init__(self, pairs: PairedRuns, cap: float) -> None:
         limit = typical_before(pairs) + math.log(cap)

@@ -90,7 +90,7 @@ def needed(
 
 
 def blocks_for(block_sd: float, size: float, alpha: float, together: int) -> int | None:
-    """Return the blocks until the interval's half-width is below ``size`` (log ratio), in four trials of five; None: never."""
+    """Return the blocks until the interval's half-width is below ``size`` (log ratio), in 4 of 5 trials; None: never."""
     if size <= 0.0:
         return None
     return blocks_to_resolve(block_sd, math.expm1(min(size, 700.0)), alpha=alpha, effects=together)
