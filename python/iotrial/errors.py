@@ -26,7 +26,7 @@ class IotrialError(Exception):
 
 
 class RequestError(IotrialError):
-    """The request was wrong (exit status 2); nothing was changed."""
+    """The request was invalid (exit status 2); nothing was changed."""
 
     code = "bad_request"
     exit_status = 2

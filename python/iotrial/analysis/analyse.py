@@ -205,7 +205,7 @@ def _asked(
             continue
         for response in responses:
             if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
-                continue  # a mean or a quantile has no interaction on the scale of logarithms
+                continue  # means and quantiles have no interaction on the log scale
             contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
             asked = _Asked(
                 term=term,

@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.intp]
 
-_ROUNDING = 1e-12  # of the sum of magnitudes
+_ROUNDING = 1e-12  # relative to the sum of magnitudes
 
 
 @dataclass(frozen=True, slots=True)

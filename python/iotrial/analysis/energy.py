@@ -27,7 +27,7 @@ class Readings:
 
     @property
     def period_s(self) -> float:
-        """The median distance between two readings."""
+        """The median distance between two readings, in seconds."""
         return float(np.median(np.diff(self.at_s)))
 
 

@@ -262,7 +262,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One control effect in one condition. ``told_from_zero``: no effect is excluded at the study's alpha."""
+    """One control effect in one condition. ``told_from_zero``: "no effect" is excluded at the study's alpha."""
 
     kind: str
     condition: Mapping[str, str]

@@ -37,7 +37,7 @@ from iotrial.study.model import MEAN, Response
 
 Floats = npt.NDArray[np.float64]
 
-_FARTHEST = 14.0  # natural logarithms: a ratio of a million
+_FARTHEST = 14.0  # search limit of the log ratio: a ratio of about a million
 _LOG_LARGEST = 690.0
 _LEAST_ALPHA = 1e-12
 

@@ -98,7 +98,7 @@ def _chi_squared_range(freedom: int) -> tuple[float, float]:
 
 
 def _bootstrap_range(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
-    rng = np.random.default_rng(len(pairs))  # the same data give the same range
+    rng = np.random.default_rng(len(pairs))  # fixed seed: the same data give the same range
     found = []
     for _ in range(_RESAMPLES):
         drawn = rng.integers(len(pairs), size=len(pairs))

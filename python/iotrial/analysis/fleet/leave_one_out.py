@@ -70,7 +70,7 @@ def distances(values: Floats, variances: Floats) -> Floats:
 
 
 class _Between:
-    """Interpolates the sums over all hosts for any tau squared from ``low`` to ``high``."""
+    """Interpolation of the sums over all hosts for any tau squared from ``low`` to ``high``."""
 
     def __init__(self, y: Floats, variances: Floats, low: float, high: float, least: float) -> None:
         self._least = least
