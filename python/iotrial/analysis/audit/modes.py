@@ -134,7 +134,7 @@ def _least(n: int) -> int:
 
 
 def _switches(cells: Sequence[tuple[Cell, float]]) -> tuple[int | None, float | None]:
-    """Count switches between the modes in time order, or in file order if runs are numbered; with their probability."""
+    """Count switches between the modes, with their probability, in time order or, if only run numbers are known, by cell."""
     observations = [(one, border) for cell, border in cells for one in cell.observations]
     if all(one.place is not None for one, _ in observations):
         observations.sort(key=lambda pair: pair[0].place or 0.0)
