@@ -4,13 +4,13 @@ Does this storage setting make this work faster, on this machine, by how much, a
 
 From Python: ``iotrial.studies()``, ``iotrial.trials()``, ``iotrial.trial("last")``, ``iotrial.open("a.iotrial")``,
 ``iotrial.run("files/permissions", "--time", "2m")``, ``iotrial.compare_blocks(reference, level)``,
-``iotrial.audit("numbers.csv")``. Each is imported when it is first asked for. docs/library.md shows them.
+``iotrial.audit("numbers.csv")``. Each name is imported on first use. Examples are in docs/library.md.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = (
-    False  # a type checker takes it for true, as that of typing, which costs more than all else here
+    False  # type checkers assume True for this name; importing it from typing would dominate the import time
 )
 if TYPE_CHECKING:
     from iotrial.analysis.model import Conclusion, Verdict
@@ -68,7 +68,7 @@ __all__ = [
     "trials",
 ]
 
-#: where each name comes from; kept apart from the imports above, which a type checker reads and nothing runs
+#: module of each public name, for lazy import; the imports above are for type checkers only and never run
 _FROM = {
     **dict.fromkeys(("IotrialError", "RequestError", "StoreError", "StudyError", "UnknownName"), "errors"),
     **dict.fromkeys(("Conclusion", "Verdict"), "analysis.model"),
@@ -87,7 +87,7 @@ _FROM = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first asked for."""
+    """Import a public name on first use and cache it in the module."""
     where = _FROM.get(name)
     if where is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

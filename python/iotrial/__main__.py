@@ -1,16 +1,16 @@
-"""``python -m iotrial``: the same as the program ``iotrial``."""
+"""Entry point of ``python -m iotrial``, equivalent to the ``iotrial`` command."""
 
 import gc
 
 from iotrial.conduct.signals import end_at_once
 
-#: so many more values than were given up, and Python looks for cycles among them. Its own 700 are for programs that stay:
-#: of the start of this one, which makes modules and keeps them, a fifteenth went there.
+#: Generation-0 threshold of the garbage collector (allocations minus deallocations). Python's default of 700 suits
+#: long-running programs; importing our modules, which are never freed, spent a fifteenth of the start-up time in it.
 YOUNG = 50_000
 
 
 def run() -> None:
-    """The program. Signals are seen to before anything that takes time is imported."""
+    """Run the program. Signal handling is set up before the slow imports."""
     end_at_once()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     from iotrial.cli import main

@@ -1,8 +1,8 @@
-"""What can go wrong, as one family: each error knows its exit status and may carry a hint.
+"""The exception hierarchy: each error has an exit status and an optional hint.
 
-A message says what was being done, to what, what was wanted and what was found; the hint says what
-to do about it. The command line prints both; with ``--json`` they become one JSON object on
-standard error. Causes are kept by ``raise ... from``.
+A message states the operation, its target, the expected and the actual value; the hint says what to do.
+The command line prints both; with ``--json`` they become one JSON object on standard error.
+Causes are kept with ``raise ... from``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class IotrialError(Exception):
-    """The work failed (exit status 1). Base of every error that iotrial raises on purpose."""
+    """The operation failed (exit status 1). Base class of every error that iotrial raises deliberately."""
 
     code = "failed"
     exit_status = 1
@@ -22,18 +22,18 @@ class IotrialError(Exception):
         self.message = message
         self.hint = hint
         if hint:
-            self.add_note(f"hint: {hint}")  # what a traceback says, where no command line prints it
+            self.add_note(f"hint: {hint}")  # shown in tracebacks, where the command line does not print it
 
 
 class RequestError(IotrialError):
-    """The request was wrong (exit status 2); nothing was changed."""
+    """The request was invalid (exit status 2); nothing was changed."""
 
     code = "bad_request"
     exit_status = 2
 
 
 class UnknownName(RequestError):
-    """A name that does not exist; the hint holds the nearest that does."""
+    """An unknown name; the hint suggests the closest known one."""
 
     code = "unknown_name"
 
@@ -51,7 +51,7 @@ class UnknownName(RequestError):
 
 
 class StudyError(RequestError):
-    """A study file that cannot be used: file, line, what was expected."""
+    """An invalid study file. The message gives the file, the line and what was expected."""
 
     code = "bad_study"
 
@@ -63,31 +63,31 @@ class StudyError(RequestError):
 
 
 class UnsupportedLevel(RequestError):
-    """A level that this kernel, file system or lab does not have; says what it has."""
+    """A level that this kernel, file system or lab does not support. The message lists what it supports."""
 
     code = "unsupported_level"
 
 
 class PrivilegeError(RequestError):
-    """Root is needed and is not there."""
+    """The operation requires root."""
 
     code = "needs_root"
 
 
 class MissingTool(RequestError):
-    """A program of the system is missing; the hint names the package."""
+    """A system program is not installed; the hint names its package."""
 
     code = "missing_tool"
 
 
 class NoSpace(RequestError):
-    """Too little free space for what was asked."""
+    """Not enough free space for the request."""
 
     code = "no_space"
 
 
 class TargetError(IotrialError):
-    """The target refused an operation; ``errno`` is set where a system call said so."""
+    """The target refused an operation; ``errno`` is set if a system call failed."""
 
     code = "target"
 
@@ -97,17 +97,17 @@ class TargetError(IotrialError):
 
 
 class NotSupported(TargetError):
-    """The target's kernel, or the privilege there, cannot do this."""
+    """The target's kernel does not support this, or the privileges there do not suffice."""
 
 
 class LabError(IotrialError):
-    """The lab could not be brought into the wanted state."""
+    """The lab could not be brought into the required state."""
 
     code = "lab"
 
 
 class KnobError(LabError):
-    """A value that did not take: names knob, target, what was written and what stands there."""
+    """A knob did not take a value. Names the knob, the target, the value written and the value read back."""
 
     code = "knob"
 
@@ -118,19 +118,19 @@ class KnobError(LabError):
 
 
 class RestoreError(IotrialError):
-    """Something could not be put back (exit status 5); its journal entry is kept."""
+    """A setting or object could not be restored (exit status 5); its undo journal entry is kept."""
 
     code = "restore_incomplete"
     exit_status = 5
 
 
 class ProbeError(IotrialError):
-    """The probe refused a job, failed at it, or died."""
+    """The probe rejected a job, failed during it, or died."""
 
     code = "probe"
 
 
 class StoreError(IotrialError):
-    """The store of trials cannot be read or written."""
+    """The trial store cannot be read or written."""
 
     code = "store"

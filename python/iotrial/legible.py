@@ -1,8 +1,8 @@
-"""Text from outside, made fit to be shown: what would steer a terminal or disguise the text is told instead of obeyed.
+"""Sanitise untrusted text for display: escape characters that control a terminal or disguise the text.
 
-Labels, prose, file names, messages of the kernel and of programs, and everything in a stored or imported trial may hold
-any character. Here control characters, marks of direction, and characters that cannot be seen become escapes
-(``\\x1b``, ``\\u202e``). Escaping for HTML or Markdown is those renderers' own work, on top of this.
+Labels, prose, file names, messages of the kernel and of programs, and everything in a stored or imported trial may contain
+any character. Control characters, bidirectional marks and invisible characters become escapes (``\\x1b``, ``\\u202e``).
+The HTML and Markdown renderers do their own escaping on top of this.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import unicodedata
 
 #: control, format (direction, zero width, soft hyphen, tags), surrogate, line and paragraph separator
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-#: fillers and blanks that are letters to Unicode, and have no width or look
+#: invisible fillers and blanks that Unicode does not class as control or format characters
 _BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5")
 
 
 def shown(label: object) -> str:
-    """The label on one line, with every character that steers or hides made visible (``\\x1b``, ``\\u202e``)."""
+    """Return the label on one line, with every control or invisible character escaped (``\\x1b``, ``\\u202e``)."""
     text = str(label)
     if text.isascii() and text.isprintable():
         return text
@@ -24,7 +24,7 @@ def shown(label: object) -> str:
 
 
 def shown_lines(text: object) -> str:
-    """As ``shown``, line by line: its own line breaks stay, tabs become blanks."""
+    """Apply ``shown`` to each line: line breaks are kept, tabs become spaces."""
     return "\n".join(shown(line.expandtabs()) for line in str(text).split("\n"))
 
 

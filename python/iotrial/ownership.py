@@ -1,7 +1,7 @@
-"""Who may have written a file: its user and root alone, or somebody else too.
+"""Check whether anyone other than the user and root could have written a file.
 
-Whoever may write to a file, or to a folder above it, decides what is in it. A file is the user's own where it and every
-folder above it belong to him or to root and nobody else can write to them.
+A user who can write to a file, or to any folder above it, controls its content. A file counts as the user's own if it and
+every folder above it belong to the user or to root, and no other user can write to them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ACCESS_LIST = "system.posix_acl_access"
-#: groups below this number are the system's (adduser.conf, login.defs)
+#: group IDs below this are system groups (adduser.conf, login.defs)
 _FIRST_OF_USERS = 1000
 _FOLDER = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def invoking_user() -> tuple[int, int]:
-    """User and group who typed the command: behind sudo, who called it; else who we are."""
+    """Return uid and gid of the invoking user: under sudo, the user who called it; else the effective user."""
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
         return int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", os.environ["SUDO_UID"]))
     return os.geteuid(), os.getegid()
 
 
 def own_users() -> frozenset[int]:
-    """The users whose files are our own: who we are, who called sudo, and root."""
+    """Return the uids that are trusted as owners: the effective user, the user who called sudo, and root."""
     return frozenset({0, os.geteuid(), invoking_user()[0]})
 
 
 def other_writer(path: Path) -> str | None:
-    """Who else could have written this file or folder, or put another in its place, as words that follow a colon.
+    """Describe who else could have written or replaced this file or folder, as text to follow a colon.
 
-    None where nobody else could. A link on the way counts with the folder that holds it.
+    None if nobody else could. A symbolic link on the path is checked together with the folder that contains it.
     """
     try:
         return next(filter(None, (_at(one) for one in _on_the_way(path))), None)
@@ -43,16 +43,16 @@ def other_writer(path: Path) -> str | None:
 
 
 def other_writer_of_open(file: int, path: Path) -> str | None:
-    """The same of a file that is open, by its descriptor: ``path`` is only the way on which it was found.
+    """Do the same check for an open file descriptor; ``path`` is only the path by which the file was found.
 
-    Its folders are opened one from the other, so that none is exchanged meanwhile, and must lead to this very file.
+    The folders are opened one relative to the other, so that none can be swapped meanwhile, and must lead to this same file.
     """
     words = _of(os.fstat(file), str(path), f"/proc/self/fd/{file}")
     return words or _along(file) or other_writer(path)
 
 
 def _along(file: int) -> str | None:
-    """Who else could change the folders in which an open file lies."""
+    """Describe who else could change the folders that contain an open file."""
     true = Path(f"/proc/self/fd/{file}").readlink()
     held: list[int] = []
     try:
@@ -71,7 +71,7 @@ def _along(file: int) -> str | None:
 
 
 def _on_the_way(path: Path) -> Iterator[Path]:
-    """The path and all above it, as written and as they are once links are followed."""
+    """Yield the path and its parents, both as written and with symbolic links resolved."""
     written = path.absolute()
     true = path.resolve(strict=True)
     yield from dict.fromkeys((true, *true.parents, written, *written.parents))
@@ -85,10 +85,10 @@ def _of(status: os.stat_result, name: str, looked_at: str) -> str | None:
     if status.st_uid not in own_users():
         return f"{name} belongs to user {status.st_uid}"
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-        return None  # in a sticky folder each name is its owner's, and that owner is looked at as well
+        return None  # in a sticky folder only an entry's owner can replace it, and that owner is checked too
     if status.st_mode & stat.S_IWOTH:
         return f"{name} can be written to by everybody"
-    if status.st_mode & stat.S_IWGRP:  # of an access list this is the most that anybody named in it has
+    if status.st_mode & stat.S_IWGRP:  # with an ACL, these bits are its mask: the most that any entry grants
         if _has_access_list(looked_at):
             return f"{name} can be written to by users in its access list"
         if not _is_own_group(status.st_gid):
@@ -97,10 +97,10 @@ def _of(status: os.stat_result, name: str, looked_at: str) -> str | None:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether nobody else is in a group.
+    """Return whether a group has no other members.
 
-    Where users come from a directory service their list may be incomplete, so it is believed of two kinds alone: the
-    private group that many systems make for each user, by his name, and groups of the system.
+    With a directory service the list of users may be incomplete. It is therefore trusted for two kinds of groups only: the
+    private group that many systems create for each user, with the user's name, and system groups.
     """
     own = own_users()
     try:

@@ -1,8 +1,8 @@
-"""Where iotrial keeps what outlives it: the state folder and the store in it.
+"""Paths of persistent data: the state folder and the trial store in it.
 
-One rule for all parts: ``$XDG_STATE_HOME/iotrial``; for root ``/var/lib/iotrial``; else
-``~/.local/state/iotrial``. ``$IOTRIAL_STORE`` names another file for the trials, ``$IOTRIAL_GUESTS``
-another folder for kernels and tools of guests. Pure functions of an environment; nothing is created here.
+The state folder is ``$XDG_STATE_HOME/iotrial``; for root ``/var/lib/iotrial``; else ``~/.local/state/iotrial``.
+``$IOTRIAL_STORE`` overrides the file of the trials, ``$IOTRIAL_GUESTS`` the folder for kernels and tools of guests.
+These are pure functions of an environment; they create nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 def state_folder(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
-    """The folder for undo journals, stored trials and downloaded guests.
+    """Return the folder for undo journals, stored trials and downloaded guests.
 
-    A relative ``XDG_STATE_HOME`` is ignored, as the XDG base directory specification 0.8 asks.
+    A relative ``XDG_STATE_HOME`` is ignored, as the XDG Base Directory Specification 0.8 requires.
     """
     environment = os.environ if environment is None else environment
     uid = os.geteuid() if uid is None else uid
@@ -30,7 +30,7 @@ def state_folder(environment: Mapping[str, str] | None = None, *, uid: int | Non
 
 
 def store_path(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
-    """The file of stored trials: ``$IOTRIAL_STORE``, else ``trials.db`` in the state folder."""
+    """Return the file of stored trials: ``$IOTRIAL_STORE``, else ``trials.db`` in the state folder."""
     environment = os.environ if environment is None else environment
     named = environment.get("IOTRIAL_STORE", "")
     if named:
@@ -39,12 +39,12 @@ def store_path(environment: Mapping[str, str] | None = None, *, uid: int | None 
 
 
 def guests_folder(environment: Mapping[str, str] | None = None, *, uid: int | None = None) -> Path:
-    """Kernels and tools of guests: ``$IOTRIAL_GUESTS``, else ``guest`` in the state folder."""
+    """Return the folder for kernels and tools of guests: ``$IOTRIAL_GUESTS``, else ``guest`` in the state folder."""
     environment = os.environ if environment is None else environment
     named = environment.get("IOTRIAL_GUESTS", "")
     return Path(named).expanduser() if named else state_folder(environment, uid=uid) / "guest"
 
 
 def journal_mark(journal: Path) -> Path:
-    """The file next to an undo journal that says that it has entries."""
+    """Return the marker file next to an undo journal that says that the journal has entries."""
     return journal.with_name(f"{journal.name}.open")

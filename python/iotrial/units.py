@@ -1,11 +1,10 @@
-"""Sizes, durations and fractions: from the text that people write, and back.
+"""Parse and format sizes, durations, rates and fractions.
 
-Every number with a unit that a study file or an option holds is parsed here, so that "4 KiB" means the
-same everywhere. A number without its unit is refused: whether 64 means bytes or sectors, seconds or
-minutes, is nothing to guess. What a format function prints is meant for people and rounded, except
-``format_size`` whose text parses back to the same number.
+Every number with a unit in a study file or an option is parsed here, so that "4 KiB" means the same everywhere.
+A number without a unit is rejected: iotrial does not guess whether 64 means bytes or sectors, seconds or minutes.
+The format functions round for human readers, except ``format_size``, whose text parses back to the same number.
 
-Who only formats pays for no parser: patterns and exact fractions wait for the first text.
+Patterns are compiled on first use, so callers that only format do not pay for the parser.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SIZES: Mapping[str, int] = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-#: in nanoseconds, so that all are whole
+#: in nanoseconds, so that all are integers
 _DURATIONS: Mapping[str, int] = {
     "ns": 1,
     "us": 10**3,
@@ -60,7 +59,7 @@ _DURATION_ALIASES: Mapping[str, str] = {
     "day": "d",
     "days": "d",
 }
-#: further spellings in results of other programs; study files do not take them
+#: further spellings found in results of other programs; not accepted in study files
 _FOREIGN_ALIASES: Mapping[str, str] = {"secs": "s", "msec": "ms", "usec": "us", "nsec": "ns", "hrs": "h"}
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,19})?|\.[0-9]{1,19}"
 _QUANTITY = rf"\s*({_NUMBER})\s*([^\W\d_]+)\s*"
@@ -69,7 +68,7 @@ _PLAIN = rf"\s*({_NUMBER})\s*"
 
 
 class UnitError(ValueError):
-    """Text that is no size, duration or fraction; ``hint`` names the nearest unit or the right form."""
+    """Text that is not a valid size, duration or fraction; ``hint`` gives the closest unit or the right form."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -78,7 +77,7 @@ class UnitError(ValueError):
 
 
 def parse_size(text: str) -> int:
-    """Bytes in "4 KiB", "64 B", "1.5 GiB" (binary) or "100 kB", "100KB" (decimal); UnitError otherwise."""
+    """Parse "4 KiB", "64 B", "1.5 GiB" (binary) or "100 kB", "100KB" (decimal) to bytes; UnitError otherwise."""
     pairs = _quantities(text, "size", _SIZES, _SIZE_ALIASES, example="4 KiB")
     if len(pairs) > 1:
         raise UnitError(f"a size has one number and one unit, found {_shown(text)}", hint='e.g. "1.5 GiB"')
@@ -92,7 +91,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_bit_rate(text: str) -> float:
-    """Bits a second in "100 Mbit/s" or "2.5 Gbit/s"; UnitError otherwise."""
+    """Parse "100 Mbit/s" or "2.5 Gbit/s" to bits per second; UnitError otherwise."""
     if not isinstance(text, str) or not text.strip().endswith("/s"):
         raise UnitError(f'wanted a rate such as "100 Mbit/s", found {_shown(text)}')
     plain = text.strip()[: -len("/s")]
@@ -103,15 +102,15 @@ def parse_bit_rate(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in "90 s", "250 ms", "5 min", "5m", "1 h 30 min"; UnitError otherwise."""
+    """Parse "90 s", "250 ms", "5 min", "5m", "1 h 30 min" to seconds; UnitError otherwise."""
     pairs = _quantities(text, "duration", _DURATIONS, _DURATION_ALIASES, example="90 s")
     return float(sum(number * _DURATIONS[unit] for number, unit in pairs) / 10**9)
 
 
 def scale_of(unit: str) -> tuple[str, int] | None:
-    """What a unit measures and how much of it one is: "ms" is ("time", 10**6), in ns; "MiB/s" ("rate", 2**23), in bit/s.
+    """Return the quantity and the scale of a unit: "ms" is ("time", 10**6), in ns; "MiB/s" is ("rate", 2**23), in bit/s.
 
-    None for a unit that is no time, size or rate. Case matters where it changes the meaning: "MB" is bytes, "Mb" is not.
+    None for a unit that is not a time, size or rate. Case matters where it changes the meaning: "MB" is bytes, "Mb" is not.
     """
     if unit.endswith("/s"):
         amount = unit.removesuffix("/s").strip()
@@ -130,7 +129,7 @@ def _size_name(unit: str) -> str:
 
 
 def converted(value: float, unit: str, to: str) -> float | None:
-    """A value in another unit of the same quantity, correctly rounded; None where the units measure different things."""
+    """Convert a value to another unit of the same quantity, correctly rounded; None if the quantities differ."""
     if unit == to:
         return value
     own, other = scale_of(unit), scale_of(to)
@@ -140,7 +139,7 @@ def converted(value: float, unit: str, to: str) -> float | None:
 
 
 def parse_margin(value: str | float) -> float:
-    """The fraction in "3 %", "3%", "0.03" or 0.03, above 0 and at most 1; UnitError otherwise."""
+    """Parse "3 %", "3%", "0.03" or 0.03 to a fraction above 0 and at most 1; UnitError otherwise."""
     fraction = parse_fraction(value, what="margin")
     if not 0 < fraction <= 1:
         raise UnitError(f"a margin lies above 0 % and at most at 100 %, found {_shown(value)}")
@@ -148,7 +147,7 @@ def parse_margin(value: str | float) -> float:
 
 
 def parse_alpha(value: str | float) -> float:
-    """The error level in 0.05, "0.05" or "5 %", above 0 and at most one half; UnitError otherwise."""
+    """Parse 0.05, "0.05" or "5 %" to an error level above 0 and at most 0.5; UnitError otherwise."""
     fraction = parse_fraction(value, what="alpha")
     if not 0 < fraction <= 0.5:
         raise UnitError(f"alpha lies above 0 and at most at 0.5, found {_shown(value)}")
@@ -156,7 +155,7 @@ def parse_alpha(value: str | float) -> float:
 
 
 def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
-    """The fraction in "3 %" (0.03) or 0.03; a number above 1 is refused, since it was meant in per cent."""
+    """Parse "3 %" (0.03) or 0.03 to a fraction; a plain number above 1 is rejected, since it was meant as percent."""
     if isinstance(value, bool) or not isinstance(value, str | float | int):
         raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {_shown(value)}')
     if isinstance(value, str):
@@ -175,7 +174,7 @@ def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact text: 4096 is "4 KiB", 1500 is "1500 B"; ``parse_size`` gives the number back."""
+    """Return the shortest exact text: "4 KiB" for 4096, "1500 B" for 1500; ``parse_size`` reverses it."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes and size_bytes % _SIZES[unit] == 0:
             return f"{size_bytes // _SIZES[unit]} {unit}"
@@ -183,7 +182,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_bit_rate(bits_per_s: float) -> str:
-    """1e9 is "1 Gbit/s"; what has no more than three digits is read back as the same number."""
+    """Format a rate in bits per second: 1e9 is "1 Gbit/s". Values of at most three digits parse back exactly."""
     for unit in ("Gbit", "Mbit", "kbit"):
         if bits_per_s >= _BIT_RATES[unit]:
             return f"{_digits(bits_per_s / _BIT_RATES[unit])} {unit}/s"
@@ -191,7 +190,7 @@ def format_bit_rate(bits_per_s: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """A measured number of bytes, rounded to three digits: 1500 is "1.46 KiB"."""
+    """Format a measured number of bytes, rounded to three digits: 1500 is "1.46 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         scaled = _digits(count / _SIZES[unit])
         if abs(float(scaled)) < 1024:
@@ -200,7 +199,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration rounded to three digits ("1.23 ms"); from two minutes on in whole seconds ("5 min 3 s")."""
+    """Format a duration, rounded to three digits ("1.23 ms"); from two minutes on in two units ("5 min 3 s")."""
     if not math.isfinite(seconds):
         return f"{seconds} s"
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
@@ -220,14 +219,14 @@ def format_duration(seconds: float) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """A ratio with the digits that matter near 1: "0.984", "1.034", "12.3", "0.0123"."""
+    """Format a ratio, with three decimals near 1: "0.984", "1.034", "12.3", "0.0123"."""
     if 0.1 <= ratio < 9.9995:
         return f"{ratio:.3f}"
     return _digits(ratio)
 
 
 def format_percent(fraction: float, *, signed: bool = False) -> str:
-    """A fraction in per cent: 0.0345 is "3.45 %", "+3.45 %" if signed; two decimals at most."""
+    """Format a fraction as percent: 0.0345 is "3.45 %", "+3.45 %" if signed; at most two decimals."""
     percent = fraction * 100
     text = _digits(percent) if abs(percent) >= 1 else f"{percent:.2f}".rstrip("0").rstrip(".")
     if float(text) == 0:
@@ -236,7 +235,7 @@ def format_percent(fraction: float, *, signed: bool = False) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits without idle zeros; an exponent only from 1e9 on and below 1e-9."""
+    """Format three significant digits without trailing zeros; an exponent only from 1e9 on and below 1e-9."""
     if value == 0 or not math.isfinite(value):
         return f"{abs(value):g}" if value == 0 else f"{value}"
     if not 1e-9 <= abs(value) < 1e9:
@@ -249,7 +248,7 @@ def _digits(value: float) -> str:
 def _quantities(
     text: str, what: str, units: Collection[str], aliases: Mapping[str, str], *, example: str
 ) -> list[tuple[Fraction, str]]:
-    """All (number, unit) pairs of the text; units in any case, aliases resolved."""
+    """Return all (number, unit) pairs of the text; units in any case, aliases resolved."""
     if not isinstance(text, str):
         hint = f'write it with its unit, e.g. "{example}"'
         raise UnitError(f"wanted a {what} in quotes, found {_shown(text)}", hint=hint)
@@ -287,6 +286,6 @@ def _nearest(unit: str, what: str, units: Collection[str]) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**63:
-        return "a huge number"  # str() of it may be refused by the interpreter
+        return "a huge number"  # the interpreter limits int to str conversion
     text = repr(value)
     return text.replace("'", '"') if len(text) <= 60 else f"{text[:57]}..."

@@ -1,1 +1,1 @@
-"""From observations to verdicts. Pure: knows of no lab, probe or store."""
+"""Statistical analysis: from observations to verdicts. Pure functions, independent of lab, probe and store."""

@@ -1,6 +1,6 @@
-"""From all blocks of a trial to what they say: effects with verdicts, controls, voids, diagnostics.
+"""Analyse the blocks of a trial: effects with verdicts, controls, void blocks, diagnostics.
 
-``analyse`` says it at the end, ``analyse_condition`` between blocks, where the conductor asks whether a
+``analyse`` runs at the end of a trial; ``analyse_condition`` runs between blocks, where the conductor checks whether a
 condition is decided. Both are pure functions of the blocks in time order.
 """
 
@@ -41,7 +41,7 @@ from iotrial.study.model import TYPICAL, Response, Scale
 
 __all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
 
-#: version of the method: rises with every change after which the same blocks give another analysis
+#: version of the method: incremented with every change that makes the same blocks give a different analysis
 METHOD = 1
 
 _EVERY_BLOCK_UP_TO = 20
@@ -49,11 +49,11 @@ _EVERY_BLOCK_UP_TO = 20
 
 @dataclass(frozen=True, slots=True)
 class ConditionState:
-    """Where one condition stands after its complete blocks: its primary effects and its controls.
+    """State of one condition after its complete blocks: its primary effects and its controls.
 
     ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
     ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
-    blocks need a wash-in; ``carry_over`` is that control on the blocks that are judged.
+    blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
     """
 
     condition: Condition
@@ -67,9 +67,9 @@ class ConditionState:
 
 
 def look_due(blocks: int, last_look: int) -> bool:
-    """Whether to analyse after ``blocks`` complete blocks, the last look having been at ``last_look``.
+    """Return whether to analyse after ``blocks`` complete blocks, if the last look was at ``last_look`` blocks.
 
-    After every block up to 20, then at 5 % growth. Looking less often is cheaper and costs no validity.
+    True after every block up to 20, then after 5 % growth. Looking less often saves time and does not affect validity.
     """
     if blocks <= _EVERY_BLOCK_UP_TO:
         return blocks > last_look
@@ -79,8 +79,10 @@ def look_due(blocks: int, last_look: int) -> bool:
 def analyse_condition(
     spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
 ) -> ConditionState:
-    """The primary effects and controls of one condition after its blocks so far (in time order). ``every``: the blocks of
-    all conditions, for the carry-over between them."""
+    """Analyse the primary effects and controls of one condition after its blocks so far (in time order).
+
+    ``every``: the blocks of all conditions, for carry-over between conditions.
+    """
     condition = spec.condition(condition_key)
     counted = judged(blocks)
     washed = any(block.wash_in for block in counted)
@@ -105,8 +107,11 @@ def analyse_condition(
 def analyse(
     spec: Spec, blocks: Sequence[ObservedBlock], *, unused: Sequence[str] = (), remarks: Sequence[str] = ()
 ) -> Analysis:
-    """All that the complete blocks of a trial say (of all conditions, void ones marked, in time order). ``unused`` says where
-    no run made use of what was turned, which makes the trial invalid; ``remarks`` stand with the notes."""
+    """Analyse the complete blocks of a trial (all conditions, in time order, void blocks marked as such).
+
+    ``unused`` are messages on settings that no run made use of, which make the trial invalid; ``remarks`` are added to the
+    notes.
+    """
     primary: list[_Asked] = []
     exploratory: list[_Asked] = []
     controls: list[Control] = []
@@ -152,7 +157,7 @@ def analyse(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One effect that is asked for, and what the blocks say on it. ``control_seen``: whether a slow-down was."""
+    """One effect to estimate, with its data. ``control_seen``: whether the injected slowdown was detected."""
 
     term: Term
     response: Response
@@ -182,8 +187,11 @@ def _asked(
     *,
     primary: bool,
 ) -> list[_Asked]:
-    """The primary effects of a condition; or else the exploratory ones: main effects on the other responses that were
-    measured, and the interactions that the study does not name on the primary ones."""
+    """Collect the primary effects of a condition, or its exploratory ones.
+
+    Exploratory are main effects on the other measured responses, and the interactions that the study does not name on the
+    primary responses.
+    """
     found: list[_Asked] = []
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
@@ -197,7 +205,7 @@ def _asked(
             continue
         for response in responses:
             if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
-                continue  # a mean or a quantile has no interaction on the scale of logarithms
+                continue  # means and quantiles have no interaction on the log scale
             contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
             asked = _Asked(
                 term=term,
@@ -215,7 +223,7 @@ def _asked(
 
 
 def _budget(spec: Spec, response: Response, contrasts: Contrasts, runs: Runs) -> Budget | None:
-    """What the bet on the budget needs; None where the trial has none, or the response no margin."""
+    """Return the input of the budget bet; None if the trial has no such bet or the response has no margin."""
     declared = spec.budget
     if declared is None or response.scale is not Scale.LOG or response.statistic != TYPICAL:
         return None
@@ -225,7 +233,7 @@ def _budget(spec: Spec, response: Response, contrasts: Contrasts, runs: Runs) ->
 
 
 def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[_Asked]:
-    """The primary effects of each workload that runs under several conditions, averaged over these in complete rounds."""
+    """Collect the pooled effects: primary effects of each workload with several conditions, averaged over complete rounds."""
     found: list[_Asked] = []
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
@@ -244,7 +252,7 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
 
 
 def _effects(asked: Sequence[_Asked], spec: Spec) -> Iterator[Effect]:
-    """The effects that are asked for; the intervals of all of them are sought at once."""
+    """Yield the effects; their intervals are computed in one batch."""
     typical = [one for one in asked if one.response.statistic == TYPICAL]
     found = iter(
         intervals(
@@ -316,7 +324,7 @@ def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
 
 
 def _held_together(effect: Effect, primary: Sequence[Effect]) -> Effect:
-    """A pooled effect with what its parts, the primary effects of its conditions, say of it; any other as it is."""
+    """Mark a pooled effect with whether the primary effects of its conditions agree; return other effects unchanged."""
     if effect.kind != "pooled":
         return effect
     what = (effect.workload, effect.response, effect.factor, effect.level, effect.reference)

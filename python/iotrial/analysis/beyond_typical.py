@@ -1,28 +1,27 @@
-"""What a comparison of typical runs cannot show: rare slow runs, and a ratio of means that is another one.
+"""Effects that a comparison of typical runs misses: rare slow runs, and a ratio of means that differs from the typical ratio.
 
-The interval of a log ratio is about its centre of symmetry, which some dozen blocks show well and which a run in a hundred
-that takes ten times as long hardly moves. Two questions are therefore answered beside it.
+The interval of a log ratio is about its centre of symmetry. A dozen or so blocks show that well, and one run in a hundred
+that takes ten times as long hardly moves it. This module therefore answers two further questions.
 
-**Slow runs.** A run is slow if it takes more than ``SLOW`` times as long as is typical. Typical is the larger of the medians
-of the two arms, each over the last ``WINDOW`` blocks before this one. Both arms of a block thus have the same threshold,
-fixed before the block. Exchanging the two runs of a block exchanges who was slow, so where the level changes nothing, the
-sign of
+**Slow runs.** A run is slow if it takes more than ``SLOW`` times the typical time, which is the larger of the medians of the
+two arms, each over the last ``WINDOW`` blocks before this one. So both arms of a block have the same threshold, fixed before
+the block. Swapping the two runs of a block swaps which arm was slow. Hence, if the level has no effect, the sign of
 
     Z = share of slow runs at the level - share of slow runs at the reference
 
-is a fair coin in each block with Z other than 0, whatever went before: stalls may come in bursts. The first ``FEWEST``
-blocks only say what is typical. Bets are of the form of Waudby-Smith and Ramdas, "Estimating means of bounded random
-variables by betting" (2024): a candidate mean m is given up from above where
+is a fair coin in each block with nonzero Z, whatever happened before: stalls may come in bursts. The first ``FEWEST``
+blocks only establish the typical time. The bets have the form of Waudby-Smith and Ramdas, "Estimating means of bounded
+random variables by betting" (2024): a candidate mean m is rejected from above when
 
     U(m) = sum over c of w_c * product over blocks of (1 - c' (Z - m)),  c' = c / max(1, 1 - m),  0 < c <= 1
 
 reaches 2/alpha, and from below by the mirror image. Each product is a non-negative martingale if m is the mean of Z given
-the past, so by Ville's inequality the bounds hold at every look at once with probability at least 1 - alpha. U rises with m,
-so each bound is found by bisection. Where the mean changes over time and m >= 0, ln is concave and the bound from above
-holds for the average of the means so far. At m = 0 this is a bet on the sign of Z alone.
+the past, so by Ville's inequality the bounds hold simultaneously at every look with probability at least 1 - alpha. U
+increases with m, so bisection finds each bound. If the mean changes over time and m >= 0, the bound from above holds for
+the average of the means so far, because ln is concave. At m = 0 this is a bet on the sign of Z alone.
 
-**Means.** ``mean_ratio`` compares the ratio of the arms' mean values with the ratio of typical runs. Where a constant factor
-is all that differs they are the same, however skewed the runs are; where the level adds a constant, they are not.
+**Means.** ``mean_ratio`` compares the ratio of the arms' mean values with the ratio of typical runs. If the arms differ only
+by a constant factor, the two are the same, however skewed the runs; if the level adds a constant, they are not.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ Flags = npt.NDArray[np.bool_]
 SLOW = 1.5
 FEWEST = 5
 WINDOW = 100
-#: the parts of the capital that are bet, and what each strategy begins with; all of it is best while nothing was slow
+#: the fraction of its capital that each strategy bets, and its initial capital; betting all is best while no run was slow
 PARTS = np.array([1.0, 0.9, 0.75, 0.6, 0.45, 0.32, 0.22, 0.15, 0.1, 0.06])
 WEIGHTS = np.array([0.5] + [0.5 / (len(PARTS) - 1)] * (len(PARTS) - 1))
 _ROWS = 4096
-_STEPS = 40  # halvings of an interval of length 2
+_STEPS = 40  # bisections of an interval of length 2
 _SMALLEST = 1e-12
-_ROUNDING = 1e-9  # of a logarithm of a ratio of means
-#: blocks from which on the two ratios are compared, and the p below which they are said to differ
+_ROUNDING = 1e-9  # rounding error of the log of a ratio of means
+#: minimum number of blocks for comparing the two ratios, and the p-value below which they are reported to differ
 FEWEST_FOR_MEANS = 20
 MEANS_DIFFER = 0.02
 
 
 def slow_runs(pairs: PairedRuns | None, response: Response, alpha: float) -> SlowRuns | None:
-    """How many runs of either arm were slow, with bounds on the shares and on their difference, each at ``alpha``.
+    """Count the slow runs of both arms, with bounds on the shares and on their difference, each at ``alpha``.
 
-    None for what is neither a time nor a rate compared by ratio, and where no block came after the first ``FEWEST``.
+    None unless the response is a time or a rate compared by ratio and there are more than ``FEWEST`` blocks.
     """
     flags = None if pairs is None else which_slow(pairs, response)
     if flags is None:
@@ -79,9 +78,9 @@ def slow_runs(pairs: PairedRuns | None, response: Response, alpha: float) -> Slo
 
 
 def which_slow(pairs: PairedRuns, response: Response) -> tuple[Flags, Flags] | None:
-    """Which runs of the level and of the reference were slow, units by runs, from the unit after the first ``FEWEST`` on.
+    """Flag the slow runs of the level and of the reference, shape (units, runs), after the first ``FEWEST`` units.
 
-    None for what is neither a time nor a rate compared by ratio, and where no unit is left.
+    None unless the response is a time or a rate compared by ratio and there are more than ``FEWEST`` units.
     """
     sign = _towards_slow(response)
     if sign is None or len(pairs.level) <= FEWEST:
@@ -93,15 +92,14 @@ def which_slow(pairs: PairedRuns, response: Response) -> tuple[Flags, Flags] | N
 
 
 def typical_before(pairs: PairedRuns) -> Floats:
-    """ln of what is typical before each unit from the ``FEWEST``-th on, the same for both arms: the larger of their
-    medians."""
+    """Return ln of the typical time before each unit after the first ``FEWEST``: the larger of the arms' medians."""
     return np.maximum(_medians_before(pairs.level), _medians_before(pairs.reference))
 
 
 def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[float, float]:
-    """Bounds on the mean of ``values`` given the past, valid at every look at once with probability 1 - ``alpha``.
+    """Return bounds on the mean of ``values`` given the past, valid at every look at once with probability 1 - ``alpha``.
 
-    ``values``: one number a block between ``least`` (-1 or 0) and 1. The bounds lie there too.
+    ``values``: one number per block between ``least`` (-1 or 0) and 1. The bounds are in the same range.
     """
     found, counts = np.unique(values, return_counts=True)
     log_limit = math.log(2.0 / alpha)
@@ -120,13 +118,14 @@ def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[f
 def mean_ratio(
     pairs: PairedRuns | None, contrasts: Contrasts, response: Response, found: Interval, margin: float
 ) -> MeanRatio | None:
-    """The ratio of the arms' mean values, and whether it differs from the ratio of typical runs (the mean of D) in a way that
-    matters: by more than the margin, or so far that it lies outside the interval ``found``.
+    """Return the ratio of the arms' mean values, and whether it differs relevantly from the ratio of typical runs.
 
-    With r the mean of D, z = y(level) exp(-r/2) - y(reference) exp(r/2) changes its sign where the runs of a block are
-    exchanged and a constant factor is all that differs. The test is the sum of z over the root of the sum of squares of its
-    influence, r being estimated, which sign symmetry keeps near normal whatever the tails (Efron 1969). One look, no verdict.
-    None for differences, for fewer than ``FEWEST_FOR_MEANS`` blocks and for more than one pair of arms.
+    The ratio of typical runs is the mean of D. A relevant difference exceeds the margin or is outside the interval ``found``.
+
+    With r the mean of D, z = y(level) exp(-r/2) - y(reference) exp(r/2) changes sign when the runs of a block are swapped, if
+    the arms differ only by a constant factor. The test statistic is the sum of z over the root of the sum of squares of its
+    influence (r is estimated). Sign symmetry keeps it near normal whatever the tails (Efron 1969). Valid at a single look;
+    it gives no verdict. None for differences, for fewer than ``FEWEST_FOR_MEANS`` blocks and for more than one pair of arms.
     """
     if pairs is None or response.scale is not Scale.LOG or pairs.level.shape[1] != 1:
         return None
@@ -141,7 +140,7 @@ def mean_ratio(
     z = scaled_y - scaled_x
     slope = -float((scaled_y + scaled_x).mean()) / 2.0
     influence = z - z.mean() + slope * (d - centre)
-    # two numbers are estimated beside it: the mean of D and the slope
+    # n - 2 because two parameters are estimated: the mean of D and the slope
     error = math.sqrt(float((influence**2).sum()) * len(z) / (len(z) - 2))
     ratio = float(y.mean() / x.mean())
     apart = abs(math.log(ratio) - centre)
@@ -155,7 +154,7 @@ def mean_ratio(
 
 
 def _towards_slow(response: Response) -> float | None:
-    """1 for a time, -1 for a rate, whose logarithm falls where a run is slow; None for the rest."""
+    """Return 1 for a time, -1 for a rate (whose logarithm falls if a run is slow), None for other responses."""
     if response.scale is not Scale.LOG:
         return None
     if is_time(response) and response.better is not Better.HIGHER:
@@ -164,8 +163,7 @@ def _towards_slow(response: Response) -> float | None:
 
 
 def _medians_before(values: Floats) -> Floats:
-    """Of each block from the ``FEWEST``-th on the median of the blocks before it, of the last ``WINDOW`` where there are
-    more."""
+    """Return, for each block after the first ``FEWEST``, the median of the up to ``WINDOW`` blocks before it."""
     blocks = len(values)
     out = np.empty((blocks - FEWEST, values.shape[1]))
     for at in range(FEWEST, min(WINDOW, blocks)):
@@ -183,8 +181,10 @@ def _share(slow: Flags, shares: Floats, alpha: float) -> Share:
 
 
 def _log_capital(values: Floats, counts: npt.NDArray[np.intp], mean: float, *, most: float) -> float:
-    """ln U(mean) of values that occur ``counts`` times and are at most ``most`` (1 or 0). The bets are as large as leaves
-    every factor at least 0; for a mean of at least 0 they do not depend on it."""
+    """Return ln U(mean) of values that occur ``counts`` times and are at most ``most`` (1 or 0).
+
+    The bets are the largest that keep every factor at least 0; for a mean of at least 0 they do not depend on it.
+    """
     parts = PARTS / max(most, most - mean, _SMALLEST)
     factors = 1.0 - parts[:, None] * (values - mean)
     with np.errstate(divide="ignore"):
@@ -192,13 +192,12 @@ def _log_capital(values: Floats, counts: npt.NDArray[np.intp], mean: float, *, m
 
 
 def log_mixture(logs: Floats) -> float:
-    """ln of the capital of all strategies together, ``logs`` being ln of what each made of 1."""
+    """Return ln of the total capital of all strategies; ``logs`` is ln of what each made of an initial 1."""
     return float(np.logaddexp.reduce(logs + np.log(WEIGHTS)))
 
 
 def first_at(rising: Callable[[float], float], limit: float, low: float, high: float) -> float:
-    """Where a rising function reaches ``limit`` between ``low`` and ``high``; ``high`` where it does not. Rounded
-    outwards."""
+    """Return where an increasing function reaches ``limit`` between ``low`` and ``high``, rounded up; else ``high``."""
     if rising(high) < limit:
         return high
     for _ in range(_STEPS):

@@ -1,26 +1,26 @@
-"""A bet that knows the budget: it plays to exclude the candidate by the time the budget is spent.
+"""A bet that uses the budget: it tries to exclude the candidate before the budget is spent.
 
-The bets of ``betting.py`` do not know when a trial ends, and pay for that: within a given number of blocks a test that knows
-its end finds more. This bet makes up most of the difference. Its capital is p = g a M, where a is its level, g is ``AIM``
-and M, as for the other bets, begins at 1. It wants p to reach g, since M >= 1/a excludes the candidate. Let R be the sum of
-squared scores that is expected until the budget is spent. A Gaussian path reaches its goal with probability p if it begins
-at z = Phi^-1(p). A score r up or down leads to the probabilities
+The bets of ``betting.py`` do not know when a trial ends. That costs power: within a given number of blocks a test with a
+known end detects more. This bet makes up most of the difference. Its capital is p = g a M, where a is its level, g is
+``AIM`` and M, as for the other bets, starts at 1. Its goal is p = g, since M >= 1/a excludes the candidate. Let R be the sum
+of squared scores that is expected until the budget is spent. A Gaussian path reaches its goal with probability p if it
+starts at z = Phi^-1(p). A score r up or down leads to the probabilities
 
     V+- = Phi((z sqrt(R) +- r) / sqrt(R - r**2)),   and the stake is t = (V+ - V-) / (V+ + V-):   p becomes p (1 +- t).
 
-This is the play that is most likely to reach a goal by a deadline in the Gaussian game (Kulldorff 1993), and what a
-group-sequential test with a known end does in the terms of betting: p is its conditional error (Mueller and Schaefer 2001).
+This is the strategy most likely to reach a goal by a deadline in the Gaussian game (Kulldorff 1993). In terms of betting it
+is what a group-sequential test with a known end does: p is its conditional error (Mueller and Schaefer 2001).
 
-Validity needs no Gaussian and no known end. The stake depends on blocks before, on the size of this block's x, and on how
-many blocks are still expected, estimated from times before this block's runs. Given these the sign of x is a fair coin under
-the candidate, so the capital is a martingale, whatever R, Phi and the number of blocks turn out to be. How long runs take may
-depend on earlier signs (the slower level's runs are longer): a group-sequential test with looks at fixed times would have to
-assume that away. A trial may end early, be resumed or be continued.
+Validity requires neither Gaussian data nor a known end. The stake depends on earlier blocks, on the magnitude of this
+block's x, and on the number of blocks still expected, estimated from times before this block's runs. Given these, the sign
+of x is a fair coin under the candidate, so the capital is a martingale whatever R, Phi and the number of blocks turn out to
+be. Run durations may depend on earlier signs (runs of the slower level are longer); a group-sequential test with looks at
+fixed times would have to assume that they do not. A trial may end early, be resumed or be continued.
 
-``eprocess.py`` plays it with a share of the stake and the other bets with the rest.
+``eprocess.py`` gives this bet a share of the stake, and the rest to the other bets.
 
-Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; the same in
-martingales: Ramdas et al., arXiv 2210.01948. The score and the way R is estimated are ours; METHOD.md shows what they gain.
+Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; in terms of
+martingales: Ramdas et al., arXiv 2210.01948. The score and the estimate of R are ours; METHOD.md shows what they gain.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ import numpy as np
 from iotrial.analysis.betting import Floats, Side, log_paths
 from iotrial.analysis.chunked import Flags, Series
 
-#: share of the stake in new trials; METHOD.md has the table by which it was chosen
+#: share of the stake in new trials; METHOD.md has the table it was chosen from
 SHARE = 0.35
-#: the capital that the bet wants: below 1, so that a path that is all but there need not wait for the last block
+#: the goal g of the capital: below 1, so that a path that is almost there need not wait for the last block
 AIM = 0.7
-#: contrasts within which it wants to be there at the latest: beyond these the other bets go on alone
+#: latest deadline, in contrasts: after this many only the other bets continue
 MOST = 2_000
 _LARGEST_SCORE = 2.5
-#: the sum of squares left is taken to be at least that of so many blocks, since there may always be another one
+#: lower limit of the remaining sum of squares, in blocks, since another block is always possible
 _LAST = 0.5
-#: z is reckoned anew where the blocks left have fallen below, or risen above, so much of what they were
+#: z is recomputed when the number of blocks left falls below, or rises above, this multiple of its value at the last time
 _FALLEN, _RISEN = 0.8, 1.1
 _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """``share`` of the stake, and before each contrast how many are ``left`` in the budget, this one among them; 0 from
-    where it is spent."""
+    """Input of the budget bet: its ``share`` of the stake, and the number of contrasts ``left`` in the budget.
+
+    ``left`` has one number per contrast, counted before and including it; 0 once the budget is spent.
+    """
 
     share: float
     left: Floats
@@ -61,11 +63,11 @@ class Budget:
 def contrasts_left(
     indices: Sequence[int], starts_s: Sequence[float], *, blocks: int, time_s: float
 ) -> Floats:
-    """How many contrasts the budget of ``blocks`` and ``time_s`` still holds, before each contrast and it included.
+    """Estimate, before each contrast, how many contrasts the budget of ``blocks`` and ``time_s`` still allows, including it.
 
-    ``indices`` and ``starts_s``: of the block that each contrast is of, its index and when it began, in seconds since the
-    trial began. The pace is that of the latter half of the contrasts so far, since conditions that are decided leave their
-    time to others. Nothing is left beyond ``MOST``.
+    ``indices`` and ``starts_s``: index and start time of each contrast's block, in seconds since the trial began. The pace
+    is that of the second half of the contrasts so far, since decided conditions leave their time to the others. The
+    result is 0 beyond ``MOST``.
     """
     found = np.zeros(len(indices))
     for place, (index, start_s) in enumerate(zip(indices, starts_s, strict=True)):
@@ -80,14 +82,14 @@ def contrasts_left(
 
 
 def capital(x: Floats, left: Floats, level: float) -> Floats:
-    """``level`` times the capital of the bet on a positive x after every block, for each row of ``x`` (x_b = D_b - d of one
-    series, in time order): it excludes d by itself where this reaches 1.
+    """Return ``level`` times the capital of the bet on a positive x after every block, for each row of ``x``.
 
-    ``left``: as in ``Budget``, one number a block.
+    A row is x_b = D_b - d of one series, in time order. The bet alone excludes d once this reaches 1. ``left``: as in
+    ``Budget``, one number per block.
     """
     blocks = np.arange(1, x.shape[1] + 1)
     sizes = np.abs(x)
-    # of the mean size and not of the root mean square: a stall then takes less from the scores of all others
+    # mean magnitude, not root mean square: a stall then reduces the scores of all others less
     scale = np.cumsum(sizes, axis=1) / blocks
     scores = np.minimum(np.divide(sizes, scale, out=np.zeros_like(x), where=scale > 0.0), _LARGEST_SCORE)
     squares = np.cumsum(scores * scores, axis=1) / blocks
@@ -113,7 +115,7 @@ def capital(x: Floats, left: Floats, level: float) -> Floats:
 
 
 def _stretches(left: Floats) -> Iterator[tuple[int, int]]:
-    """Ranges of blocks through which z is not reckoned anew; each end is known before its block."""
+    """Yield ranges of blocks without recomputation of z; each end is known before its block."""
     first, blocks = 0, left.tolist()
     while first < len(blocks):
         past = first + 1
@@ -135,10 +137,10 @@ def _phi(z: Floats) -> Floats:
 def mixed_paths(
     x: Floats, budget: Budget, level: float, *, aim: float = 0.0, side: Side = Side.BOTH
 ) -> Floats:
-    """``level`` times M after every block, for each row of ``x``: M of all bets of ``betting.py`` with 1 - share of the
-    stake, and of this one with the share. A candidate is excluded where it has reached 1.
+    """Return ``level`` times M after every block, for each row of ``x``; a candidate is excluded once this has reached 1.
 
-    Two sides have half of this bet's share each.
+    M combines the bets of ``betting.py``, with 1 - share of the stake, and this bet, with the share. If both sides take
+    part, each has half of this bet's share.
     """
     whole = (1.0 - budget.share) * level
     mixed: Floats = np.exp(np.minimum(log_paths(x, aim=aim, side=side) + math.log(whole), 600.0))
@@ -153,7 +155,7 @@ def mixed_paths(
 
 
 class MixedSeries(Series):
-    """The first contrasts of a series, candidates of which survive only while M of all bets stays below the threshold.
+    """The first contrasts of a series; a candidate survives while M of all bets, budget bet included, stays below 1/alpha.
 
     ``threshold`` is that of the bets of ``betting.py`` alone, ln 1/((1 - share) alpha): what they exclude by themselves is
     excluded here too.
@@ -167,11 +169,11 @@ class MixedSeries(Series):
 
     @property
     def alike(self) -> object:
-        """Each is answered by itself."""
+        """None: candidates of different series are never answered in one batch."""
         return None
 
     def survives(self, candidates: Floats, threshold: float) -> Flags:
-        """Of each candidate whether M of all bets stays below 1/alpha through the contrasts."""
+        """Return for each candidate whether M of all bets stays below 1/alpha over all contrasts."""
         level = math.exp(-threshold) / (1.0 - self._budget.share)
         x = self.contrasts[None, :] - candidates[:, None]
         alive: Flags = (

@@ -1,29 +1,29 @@
 """Carry-over: does a run depend on which level ran just before it?
 
-Exact by the draw, valid at any look, and without further runs. "No carry-over" means that the result of a run would
-be the same whatever had run before it: each arm has one result in each slot, and the draw decides only which are seen.
-Nothing else is assumed. Results may differ between arms and slots in any way, scatter more in one arm, drift, and depend on
-each other.
+The test is exact by randomisation, valid at any look, and needs no extra runs. "No carry-over" means that the result of a
+run would be the same whatever had run before it: each arm has one result in each slot, and the random order only decides
+which of them are observed. Nothing else is assumed. Results may differ between arms and slots in any way, scatter more in
+one arm, drift, and depend on each other.
 
 **Inside a block.** Reveal the order of a block from its end: the arm in the last slot, then the one before it, and so on.
 Once the arms in slots s and later are known, each of the others is equally likely to be in slot s - 1, whatever the runs in
-slots s and later have measured: without carry-over these do not depend on the order before them. Bet on whether the arm in
-slot s - 1 has level l. Let p be the share of the remaining arms that have it, and z how slow the run in s is for its arm, by
-what earlier blocks and the later slots predict. Then
+slots s and later have measured: without carry-over their results do not depend on the order before them. Bet on whether the
+arm in slot s - 1 has level l. Let p be the share of the remaining arms that have it, and z how slow the run in s is for its
+arm, compared with a prediction from earlier blocks and the later slots. Then
 
     factor = q / p  if the predecessor has level l,  (1 - q) / (1 - p)  if not,      0 < q < 1,
 
 where q is the probability of l if runs after l were slower by d: q = p L / (p L + 1 - p), with L the likelihood ratio of z.
 The expected factor is p q / p + (1 - p) (1 - q) / (1 - p) = 1 for any q that depends on z only. So the product over slots
-and blocks is a non-negative martingale that starts at 1, and so is its mean over several d. A block of two runs gives no
+and blocks is a non-negative martingale that starts at 1, and so is its mean over several d. A block of two runs allows no
 such bet: once the last arm is known, so is the first.
 
-**Across blocks.** The first run of a block follows the last run of the block before, whatever its condition. The last arm of
-that block is uniform over its arms, and what the next block measures does not depend on it. A block whose results have been
-used for such a bet is not bet on in turn, so each block of a condition takes part in one pair at most.
+**Across blocks.** The first run of a block follows the last run of the previous block, whatever its condition. The last arm
+of that block is uniform over its arms, and without carry-over the results of the next block do not depend on it. A block
+whose results have been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
 
-Each of the two ever reaches 1/alpha with probability at most alpha (Ville's inequality). METHOD.md has the simulations,
-``tests/unit/test_carryover.py`` the exact means over all orders of small blocks.
+Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality). METHOD.md has the
+simulations; ``tests/unit/test_carryover.py`` computes the exact means over all orders of small blocks.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from iotrial.study.model import Response, Scale
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-#: how many earlier blocks an arm's usual result is taken from, and how many runs of the arm it needs
+#: number of earlier blocks for an arm's usual result, and the minimum number of runs of the arm among them
 WINDOW = 40
 LEAST = 3
 _FOLLOW = 0.3  # weight of the newest block in the expected level
-_SHIFTS = (-3.0, -1.5, -0.6, 0.6, 1.5, 3.0)  # that are bet on, in standard deviations of a run
-_FREEDOM = 3.0  # of Student's t, by which a run that stalls says little
+_SHIFTS = (-3.0, -1.5, -0.6, 0.6, 1.5, 3.0)  # the alternatives d, in standard deviations of a run
+_FREEDOM = 3.0  # degrees of freedom of Student's t: heavy tails, so that a stalled run counts little
 _NARROWER = 0.7
-_RESERVE = 0.03  # of each bet
+_RESERVE = 0.03  # share of each bet held back
 _CLIP = 3.0
-_MAD = 1.4826  # a normal standard deviation by the median absolute deviation
+_MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _TINY = 1e-12
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
-_LOG_LARGEST = 690.0  # exp of it is still finite
+_LOG_LARGEST = 690.0  # exp(690) is still finite
 
 
 def judged(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
-    """The blocks of one condition on which it is judged: if some have a wash-in before each run, only those.
+    """Return the blocks of one condition to analyse: only those with a wash-in before each run, if there are any.
 
-    The wash-in begins when the control fires, which is a stopping time; all that is judged starts afresh there, so its levels
-    hold."""
+    The wash-in begins when the carry-over control fails, which is a stopping time. Every test restarts there, so the error
+    levels hold."""
     washed = [block for block in blocks if block.wash_in]
     return washed or list(blocks)
 
@@ -73,10 +73,10 @@ def judged(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
 def judge_carry_over(
     spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
 ) -> CarryOver | None:
-    """The carry-over control of one condition, for the level with the most evidence against "no carry-over".
+    """Judge the carry-over control of one condition, by the level with the most evidence against "no carry-over".
 
-    ``blocks`` are those that the condition is judged on, in time order. ``every`` holds the blocks of all conditions, for
-    what ran before each block (default: ``blocks``). None if there is nothing to compare."""
+    ``blocks`` are the analysed blocks of the condition, in time order. ``every`` holds the blocks of all conditions, to
+    find what ran before each block (default: ``blocks``). None if there is nothing to compare."""
     response = spec.positive_response(condition) or spec.main_response(condition)
     if response is None or not blocks:
         return None
@@ -85,7 +85,7 @@ def judge_carry_over(
     if not found:
         return None
     alpha = CONTROL_LEVEL / (len(found) * max(1, len(spec.conditions)))
-    # of two that are as large but for the last digits, which differ between processors, the first
+    # rounded, because the last digits differ between processors: of two that are equal up to rounding, take the first
     most = max(found, key=lambda path: round(path.largest, 9))
     passed = most.largest < math.log(1.0 / alpha)
     others = [label for factor, label in _labels(spec.terms) if factor == most.factor and label != most.level]
@@ -111,7 +111,7 @@ def judge_carry_over(
 
 
 def in_words(one: CarryOver) -> str:
-    """The finding in words, e.g. "runs after fs=xfs take 58 % longer than after fs=ext4: settings influence the run that
+    """Describe the finding, e.g. "runs after fs=xfs take 58 % longer than after fs=ext4: settings influence the run that
     follows"."""
     level = f"{one.factor}={one.level}"
     others = f"{one.factor}={one.others[0]}" if len(one.others) == 1 else "other levels"
@@ -136,8 +136,8 @@ def in_words(one: CarryOver) -> str:
 
 
 def levels_tried(terms: Sequence[Term]) -> list[tuple[str, str]]:
-    """Factors and levels to bet on: all levels of a factor; of two only the one that is not the reference, since "slower
-    after one" is "faster after the other"."""
+    """Return the (factor, level) pairs to bet on: all levels of a factor; of two levels only the one that is not the
+    reference, since "slower after one" is "faster after the other"."""
     found = _labels(terms)
     return [
         (term_factor, label)
@@ -163,7 +163,7 @@ def _references(terms: Sequence[Term]) -> set[tuple[str, str]]:
 def _units(
     spec: Spec, response: Response, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock]
 ) -> list[Unit]:
-    """What was drawn, in the order in which it ran. Blocks that do not count have no values."""
+    """Return the randomised units in the order in which they ran. Void blocks have no values (NaN)."""
     own = {(block.condition, block.index) for block in blocks}
     whole = {term.factor for term in spec.terms if term.whole}
     found: list[Unit] = []
@@ -200,13 +200,13 @@ def _units(
 
 
 def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
-    """Blocks with runs, in the order in which they ran."""
+    """Return the blocks that have runs, in the order in which they ran."""
     timed = [block for block in blocks if block.observations]
     return sorted(timed, key=lambda block: min(run.started_s for run in block.observations))
 
 
 def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, int], dict[int, bool]]:
-    """By block and slot whether the run before has the level; the first run of a trial follows none."""
+    """Return, by block and slot, whether the preceding run has the level; the first run of a trial has no entry."""
     found: dict[tuple[str, int], dict[int, bool]] = {}
     last: Mapping[str, str] | None = None
     for block in _in_time(every):
@@ -221,7 +221,10 @@ def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, in
 def _shift(
     response: Response, blocks: Sequence[ObservedBlock], after: Mapping[tuple[str, int], Mapping[int, bool]]
 ) -> float | None:
-    """How much slower runs after the level are than runs after others (least squares, with arms and blocks as effects)."""
+    """Estimate how much slower runs after the level are than runs after others (least squares with arm and block effects).
+
+    None if no block is usable, or if the shift is confounded with the arms' effects.
+    """
     names = sorted({run.arm for block in blocks for run in block.observations})
     table: list[Floats] = []
     answers: list[Floats] = []
@@ -243,7 +246,7 @@ def _shift(
     design: Floats = np.vstack(table)
     answer: Floats = np.concatenate(answers)
     if np.linalg.matrix_rank(design) == np.linalg.matrix_rank(design[:, :-1]):
-        return None  # following the level cannot be told from being a certain arm
+        return None  # following the level is confounded with the arm
     solution: Floats = np.asarray(np.linalg.lstsq(design, answer, rcond=None)[0], dtype=np.float64)
     return float(solution[-1])
 
@@ -254,8 +257,10 @@ def _unaffected(
     blocks: Sequence[ObservedBlock],
     after: Mapping[tuple[str, int], Mapping[int, bool]],
 ) -> Iterator[Unaffected]:
-    """Each primary comparison on the blocks in which none of its runs follows the level. The order selects these blocks,
-    so the estimates are exploratory."""
+    """Yield each primary comparison, estimated on the blocks in which none of its runs follows the level.
+
+    The order selects these blocks, so the estimates are exploratory.
+    """
     for response in spec.responses_of(condition, primary=True):
         for term in spec.terms:
             if not term.primary:
@@ -285,11 +290,11 @@ def _unaffected(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Runs whose order was drawn together, in that order: a block, or one repeat in a stretch of a whole-plot study.
+    """Runs whose order was randomised together, in run order: a block, or one repeat in a stretch of a whole-plot study.
 
-    ``values`` are on the scale that is compared (NaN for a run without one), ``control`` marks runs of control arms.
-    ``levels`` are the labels by factor of each run. ``own`` is false for blocks of other conditions, of which only the last
-    arm matters. ``key`` numbers the block that it is part of.
+    ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
+    arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
+    arm matters. ``key`` is the number of the unit's block.
     """
 
     key: int
@@ -304,8 +309,8 @@ class Unit:
 class Path:
     """The e-process against "no run depends on whether ``level`` of ``factor`` ran before it".
 
-    ``log_e`` is ln of its value after each unit that gave a bet, ``keys`` those units. ``across``: between blocks, else
-    inside them."""
+    ``log_e`` is ln of its value after each unit that gave a bet; ``keys`` are the blocks of these units. ``across``: between
+    blocks, else inside them."""
 
     factor: str
     level: str
@@ -315,12 +320,12 @@ class Path:
 
     @property
     def largest(self) -> float:
-        """ln of the largest value so far (0 where nothing was bet)."""
+        """ln of the largest value so far (0 if there was no bet)."""
         return max(0.0, float(self.log_e.max())) if self.log_e.size else 0.0
 
 
 def paths(units: Sequence[Unit], hypotheses: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
-    """Both e-processes of each hypothesis (factor and level), from all units of a trial in time order."""
+    """Compute both e-processes of each hypothesis (factor and level), from all units of a trial in time order."""
     own = [place for place, unit in enumerate(units) if unit.own]
     history = _History([units[place] for place in own])
     inside = _inside(history)
@@ -333,7 +338,7 @@ def paths(units: Sequence[Unit], hypotheses: Sequence[tuple[str, str]]) -> tuple
 
 
 class _History:
-    """Predictions from earlier units, by the number of own units that are known (index 0: none)."""
+    """Predictions from earlier units, indexed by the number of own units already known (index 0: none)."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
@@ -348,7 +353,7 @@ class _History:
             plain = here[~np.array(unit.control)] if not all(unit.control) else here
             if np.isfinite(here).all():
                 self.level[row] = plain.mean()
-        # a second look, at all arms and by their median: one run that stalls moves a mean of two
+        # refine the level by the median over all arms: one stalled run distorts a mean of two
         rough, _, _ = _windowed(values - self.level[:, None])
         better = _median(values - rough[:count])
         complete = np.isfinite(self.level)
@@ -358,13 +363,13 @@ class _History:
         self.expected, self.surprise = _followed(self.level)
 
     def noise(self, known: int, treatments: int) -> tuple[float, float]:
-        """Variances of one run about its block's level, and of that level about what was expected."""
+        """Return the variance of one run about its block's level, and of that level about its prediction."""
         within = float(self.common[known]) ** 2
         return within, max(0.0, float(self.surprise[known]) - within / max(1, treatments))
 
 
 def _windowed(apart: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of each arm the median and spread over the window before each row, and the spread common to all (rows + 1)."""
+    """Return each arm's median and spread over the window before each row, and the spread common to all (rows + 1)."""
     count, arms = apart.shape
     padded = np.vstack([np.full((WINDOW, arms), np.nan), apart])
     windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW, axis=0)  # rows + 1, arms, window
@@ -372,7 +377,7 @@ def _windowed(apart: Floats) -> tuple[Floats, Floats, Floats]:
     usual = _median(windows)
     usual[there < LEAST] = np.nan
     away = np.abs(windows - usual[:, :, None])
-    # medians of few numbers lie too near to these
+    # absolute deviations from a median of few numbers are biased low
     few = 1.0 + 2.0 / np.maximum(1, there)
     alone = _MAD * few * _median(away)
     together = _MAD * np.nanmax(np.where(there > 0, few, 1.0), axis=1) * _median(away.reshape(count + 1, -1))
@@ -381,7 +386,7 @@ def _windowed(apart: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _median(values: Floats) -> Floats:
-    """Over the last axis, of the numbers that there are; NaN where there is none."""
+    """Return the median over the last axis, ignoring NaN; NaN if all are NaN."""
     ordered = np.sort(values, axis=-1)
     count = np.isfinite(values).sum(axis=-1)
     low = np.take_along_axis(ordered, np.maximum(0, (count - 1) // 2)[..., None], axis=-1)[..., 0]
@@ -390,7 +395,7 @@ def _median(values: Floats) -> Floats:
 
 
 def _followed(level: Floats) -> tuple[Floats, Floats]:
-    """The level expected after each number of units, and the mean square by which it was missed so far (robustly)."""
+    """Return the level predicted after each number of units, and a robust mean square of the prediction errors so far."""
     expected = np.full(level.size + 1, np.nan)
     missed: list[float] = []
     surprise = np.zeros(level.size + 1)
@@ -409,7 +414,7 @@ def _followed(level: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """Units of k runs: ``z`` by unit and slot, from the second on (NaN where nothing is known of the arm)."""
+    """Units of k runs: ``z`` by unit and slot, from the second slot on (NaN if nothing is known of the arm)."""
 
     rows: tuple[int, ...]
     z: Floats
@@ -424,13 +429,13 @@ def _inside(history: _History) -> list[_Inside]:
 
 
 def _uncovered(history: _History, rows: Sequence[int]) -> Floats:
-    """How far each run from the second on was off, by earlier units and the later slots of its own."""
+    """Return z of each run from the second slot on, predicted from earlier units and the later slots of its own unit."""
     units = [history.units[row] for row in rows]
     columns = np.array([[history.column[arm] for arm in unit.arms] for unit in units])
     values = np.array([unit.values for unit in units])
     usual = np.take_along_axis(history.usual[list(rows)], columns, axis=1)
     spread = np.take_along_axis(history.spread[list(rows)], columns, axis=1)
-    left = values - usual  # what a run's arm does not explain
+    left = values - usual  # residual after the arm's usual result
     known = np.isfinite(left)
     many = _later(known.astype(float))
     total = _later(np.where(known, left, 0.0))
@@ -444,14 +449,14 @@ def _uncovered(history: _History, rows: Sequence[int]) -> Floats:
 
 
 def _later(values: Floats) -> Floats:
-    """By slot the sum over the slots after it."""
+    """Return for each slot the sum over the slots after it."""
     return np.cumsum(values[:, ::-1], axis=1)[:, ::-1] - values
 
 
 def _standardised(
     left: Floats, spread: Floats, past: Floats, total: Floats, many: Floats, within: Floats, between: Floats
 ) -> Floats:
-    """How far a run lies from what earlier units and ``many`` other runs of its unit (their sum ``total``) let expect."""
+    """Standardise a run's distance from its prediction by earlier units and ``many`` runs of its unit (sum ``total``)."""
     count = np.maximum(many, 1.0)
     share = np.where(many > 0, between / np.maximum(between + within / count, _TINY**2), 0.0)
     limit = _CLIP * np.sqrt(between + within / count)
@@ -466,7 +471,7 @@ def _path_inside(factor: str, level: str, inside: Sequence[_Inside], history: _H
     for part in inside:
         labels = [[one.get(factor) for one in history.units[row].levels] for row in part.rows]
         held: Flags = np.array([[label == level for label in row] for row in labels], dtype=bool)
-        # of the arms in slots before s
+        # p: share among the arms in slots before s
         share = np.cumsum(held, axis=1)[:, :-1] / np.arange(1, held.shape[1])
         factors = _log_factors(part.z, share, held[:, :-1], held.mean(axis=1, keepdims=True)).sum(axis=1)
         coin: Flags = np.any((share > 0.0) & (share < 1.0) & np.isfinite(part.z), axis=1, keepdims=True)[:, 0]
@@ -477,10 +482,10 @@ def _path_inside(factor: str, level: str, inside: Sequence[_Inside], history: _H
 
 
 def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
-    """ln of the factor of each bet for each shift (last axis); 0 where there is no coin."""
+    """Return ln of the factor of each bet for each shift (last axis); 0 where there is nothing to bet on."""
     shifts = np.array(_SHIFTS)
     off = z[..., None] / _NARROWER
-    # an arm's usual result has its share of runs after the level in it
+    # an arm's usual result includes its share of runs that followed the level
     after, others = (1.0 - usual[..., None]) * shifts, -usual[..., None] * shifts
     ratio = (
         (np.log1p((off - others) ** 2 / _FREEDOM) - np.log1p((off - after) ** 2 / _FREEDOM))
@@ -497,7 +502,7 @@ def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Between:
-    """The first run of a unit: how far off it was, and what may have run before it, the arm that did first."""
+    """The first run of a unit: its ``z``, the levels of the run before it, and those of all runs that could have been."""
 
     key: int
     z: float
@@ -507,14 +512,14 @@ class _Between:
 
 def _between(units: Sequence[Unit], own: Sequence[int], history: _History) -> list[_Between]:
     row_of = {place: row for row, place in enumerate(own)}
-    used = -1  # the last unit whose results a bet was made with
+    used = -1  # the last unit whose results were used in a bet
     found = []
     for row, place in enumerate(own):
         unit = units[place]
         previous = units[place - 1] if place else None
         if previous is None or len(previous.arms) < 2 or (previous.own and used == place - 1):
             continue
-        if not np.isfinite(previous.values).all():  # whether a block counts may hang on who came last in it
+        if not np.isfinite(previous.values).all():  # usability may depend on which arm came last
             continue
         known = row_of.get(place - 1, row) if previous.own else row
         usual = history.usual[known, [history.column[arm] for arm in unit.arms]]
@@ -551,7 +556,7 @@ def _path_between(factor: str, level: str, between: Sequence[_Between]) -> Path:
 
 
 def _log_mixture(gains: Sequence[Floats]) -> Floats:
-    """ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of the factors by unit)."""
+    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of the factors by unit)."""
     if not gains:
         return np.zeros(0)
     logs = np.cumsum(np.stack(gains), axis=0)

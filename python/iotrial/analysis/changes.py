@@ -1,10 +1,10 @@
-"""Where the level of a series in time changes, by a test that does not take neighbours that resemble each other for a change.
+"""Change-point detection in a time series, robust to autocorrelation.
 
-A cumulative sum needs the variance of means, which autocorrelation hides and which every estimate of it gets wrong where the
-level does change. A self-normalised test divides by what the series shows of itself on both sides of the place in question,
-so that nothing has to be estimated (X. Shao and X. Zhang, Testing for change points in time series, JASA 105 (2010), pages
-1228-1240). Where there are several changes each is looked at in windows of many lengths around it, so that one does not hide
-another (Z. Zhao, F. Jiang and X. Shao, Segmenting time series via self-normalisation, JRSS B 84 (2022), 1699-1725).
+A CUSUM test needs the long-run variance. Autocorrelation makes it hard to estimate, and a change of level biases every
+estimate. A self-normalised test instead divides by the variation that the series shows on both sides of the candidate point,
+so nothing has to be estimated (X. Shao and X. Zhang, Testing for change points in time series, JASA 105 (2010), pages
+1228-1240). With several changes, each point is tested in windows of many lengths around it, so that one change does not
+mask another (Z. Zhao, F. Jiang and X. Shao, Segmenting time series via self-normalisation, JRSS B 84 (2022), 1699-1725).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-#: fewer say nothing, and no stretch between two changes is shorter than the second
+#: minimum length of a series, and of a segment between two changes
 FEWEST, SHORTEST = 60, 12
-#: of the series, the step in which windows grow: changes nearer to each other or to an end are not looked for
+#: step in which windows grow, as a share of the series: changes closer to each other or to an end are not searched for
 SHARE = 0.2
-#: what the largest statistic of a series without a change exceeds once in a hundred times where it has 100 values of which
-#: neighbours correlate by .6; by simulation (METHOD.md). Independent ones exceed it once in five hundred times.
+#: critical value of the largest statistic: without a change it is exceeded with probability 1/100 for 100 values with lag-1
+#: correlation .6, and 1/500 for independent values; by simulation (METHOD.md)
 CRITICAL = 190.0
 MOST_POINTS = 4096
-#: what rounding alone makes of a series whose numbers are all the same
+#: relative spread that rounding alone can give a constant series
 _FLAT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The level changes before the point number ``place`` (from 0): means of the stretches on both sides of it."""
+    """A change of level before point number ``place`` (from 0), with the means of the segments on both sides."""
 
     place: int
     before: float
@@ -39,7 +39,10 @@ class Change:
 
 
 def changes(values: Floats) -> tuple[Change, ...]:
-    """Every change of level in a series of equally spaced values, in order; none in fewer than FEWEST."""
+    """Return every change of level in a series of equally spaced values, in order.
+
+    Empty for fewer than FEWEST or more than MOST_POINTS values, and for values that are constant or not finite.
+    """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or not FEWEST <= series.size <= MOST_POINTS or not np.isfinite(series).all():
         return ()
@@ -47,14 +50,14 @@ def changes(values: Floats) -> tuple[Change, ...]:
         centre, spread = float(series.mean()), float(series.std())
     if not 0.0 < spread < np.inf or spread <= _FLAT * abs(centre):
         return ()
-    # so that no sum is of very large or very small numbers
+    # standardise, so that no sum overflows or underflows
     places = _places((series - centre) / spread, step_of(series.size), CRITICAL)
     means = [float(series[start:end].mean()) for start, end in pairwise((0, *places, series.size))]
     return tuple(Change(place, *levels) for place, levels in zip(places, pairwise(means), strict=True))
 
 
 def step_of(n: int) -> int:
-    """By how many points windows grow in a series of so many."""
+    """Return the step, in points, by which windows grow in a series of length ``n``."""
     return max(SHORTEST, int(n * SHARE))
 
 
@@ -74,10 +77,10 @@ def _places(series: Floats, step: int, critical: float) -> list[int]:
 
 
 def _sharpened(part: Floats, place: int, step: int) -> int:
-    """The statistic says whether; where, least squares says better, within a step on both sides."""
+    """Locate a detected change by least squares within one step on both sides, which is more precise than the test."""
     start, end = max(0, place - step), min(part.size, place + step)
     near = part[start:end] - part[start:end].mean()
-    # no stretch may come out shorter than the shortest
+    # no segment may be shorter than SHORTEST
     least = max(1, SHORTEST - start)
     most = min(near.size - 1, part.size - SHORTEST - start)
     places = np.arange(least, most + 1)
@@ -86,8 +89,10 @@ def _sharpened(part: Floats, place: int, step: int) -> int:
 
 
 def statistic(values: Floats, step: int) -> Floats:
-    """The largest self-normalised statistic for a change behind each of the first n - 1 values, over all windows that reach a
-    whole number of steps to both sides; 0 where none fits."""
+    """Return the largest self-normalised statistic for a change after each of the first n - 1 values.
+
+    The maximum is over all windows that extend a whole number of steps to both sides; 0 where none fits.
+    """
     n = values.size
     largest = np.zeros(max(0, n - 1))
     sums = np.concatenate(([0.0], np.cumsum(values)))
@@ -109,8 +114,8 @@ def statistic(values: Floats, step: int) -> Floats:
 
 
 def _about_lines(sums: Floats, step: int) -> list[Floats]:
-    """For windows of one step, of two ...: for each start the sum of squares of the sums in it about the line between its
-    ends. ``sums``: of the first 0, 1 ... values."""
+    """Return, for windows of 1, 2 ... steps and each start, the sum of squares of the partial sums about the line between
+    their values at the window's ends. ``sums``: sums of the first 0, 1 ... values."""
     n = sums.size - 1
     t = np.arange(n + 1, dtype=np.float64)
     # running sums of S^2, t S, S, t^2 and t

@@ -1,17 +1,17 @@
-"""The process of ``betting.py`` over chunks of blocks: an order of magnitude fewer operations for the same answer.
+"""The process of ``betting.py`` computed in chunks of blocks: the same answer with an order of magnitude fewer operations.
 
 With r_b = x_b / s_b the two products of a bet theta are exp(+-theta S_n - C_n), where S_n is the sum of r_b and C_n that
 of ln cosh(theta r_b), because 1 +- tanh z = exp(+-z) / cosh z. So M_n is a weighted mean over the bets of cosh(theta S_n)
-exp(-C_n): one running sum for all five bets, and of each C only its value at the end of a chunk, for which the factors of the
-chunk are multiplied and one logarithm taken. 2 cosh z exp(-|z|) = 1 + exp(-2|z|) lies between 1 and 2, so a chunk's
-product cannot overflow; the five bets are multiples of 1/20, and one exponential for each block serves them all. The aimed
-bet has a running sum of its own, of x_b / s_b**2, and takes a second exponential.
+exp(-C_n). This takes one running sum for all five bets, and of each C only its value at the end of a chunk: the product of
+the chunk's factors and one logarithm. 2 cosh z exp(-|z|) = 1 + exp(-2|z|) is between 1 and 2, so a chunk's product cannot
+overflow. The five bets are multiples of 1/20, so one exponential per block serves them all. The aimed bet has its own
+running sum, of x_b / s_b**2, and takes a second exponential.
 
-C never falls. Hence within a chunk M is at most what the largest |S| of the chunk and the C before it give. Where this bound
-stays below a threshold nothing in the chunk reaches it, and only the other chunks are looked at block by block.
+C never decreases. Hence the largest |S| of a chunk and the C before the chunk give an upper bound of M within it. If this
+bound is below a threshold, nothing in the chunk reaches it; only the other chunks are evaluated block by block.
 
-A search asks for a few candidates of one series at a time, so for short series the calls of numpy cost more than the numbers.
-``run`` therefore takes many searches one step at a time and answers what they ask of series of the same length together.
+A search asks for a few candidates of one series at a time, so for short series the numpy call overhead dominates. ``run``
+therefore advances many searches in lockstep and answers their questions on series of the same length in one batch.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 _LN2 = math.log(2.0)
 _CHUNK = 32
-#: chunks and cells that are taken at once: a candidate that is out stops costing, and arrays stay in the cache
+#: chunks and cells per pass: an excluded candidate stops costing time, and arrays stay in the CPU cache
 _STRETCH = 32
 _CELLS = 1 << 15
-#: ln M by chunks and by ``betting.py`` differ by less; nearer to the threshold than this ``betting.py`` decides
+#: bound on the difference of ln M between this module and ``betting.py``; closer to the threshold, ``betting.py`` decides
 _ROUNDING = 1e-9
 _SCRATCH = 11
 _own = threading.local()
@@ -47,10 +47,10 @@ assert [round(20 * theta, 9) for theta in BETS] == [*_STEPS]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """Contrasts, and their mean and variance so far, by place in their chunk, candidate (or one for all) and chunk, so that
-    operations run over long contiguous rows; and the bets on them. ``last``: places of the last chunk that hold a contrast.
+    """Contrasts with their running means and variances, and the bets on them.
 
-    ``aim``: the margin of the aimed bet, one for all or by candidate.
+    Array axes are place in the chunk, candidate (or 1 for all) and chunk, so that operations run over long contiguous rows.
+    ``last``: number of contrasts in the last chunk. ``aim``: margin of the aimed bet, one for all or by candidate.
     """
 
     values: Floats
@@ -63,20 +63,20 @@ class _Layout:
 
     @property
     def aimed(self) -> bool:
-        """Whether there is an aimed bet."""
+        """True if there is an aimed bet."""
         return self.weights.size > len(BETS)
 
     @property
     def chunks(self) -> int:
-        """How many chunks there are."""
+        """Number of chunks."""
         return int(self.values.shape[2])
 
     def sided(self, signed: Floats) -> Floats:
-        """The sums as the bets that take part see them."""
+        """Return the sums with the sign of the bets that take part (absolute values for both sides)."""
         return np.abs(signed) if self.side is Side.BOTH else float(self.side) * signed
 
     def log_mean(self, sided: Floats, against: Floats) -> Floats:
-        """ln of the weighted mean over the bets of exp(S - C), or of cosh(S) exp(-C) where both sides take part.
+        """Return ln of the weighted mean over the bets of exp(S - C), or of cosh(S) exp(-C) if both sides take part.
 
         ``sided``: the sum of r and, with an aimed bet, of its stakes (first axis); ``against``: C by bet.
         """
@@ -95,7 +95,7 @@ class _Layout:
 class Series:
     """Contrasts and the bets on them, laid out once for any number of candidates.
 
-    ``aim`` is the margin of the aimed bet (0: none), ``side`` which bets take part.
+    ``aim`` is the margin of the aimed bet (0: none); ``side`` selects the bets that take part.
     """
 
     def __init__(self, contrasts: Floats, *, aim: float = 0.0, side: Side = Side.BOTH) -> None:
@@ -105,8 +105,8 @@ class Series:
         chunks = -(-contrasts.size // _CHUNK)
         filled = np.zeros(chunks * _CHUNK)
         filled[: contrasts.size] = contrasts
-        # of longer numbers, about the first contrast: exactly 0 where all so far are equal, and else of full precision
-        # also where one of them is far from all others
+        # Extended precision, relative to the first contrast: exactly 0 if all so far are equal, and precise even if one of
+        # them is far from all others.
         apart = (filled - filled[0]).astype(np.longdouble)
         blocks = np.arange(1, filled.size + 1)
         means = np.cumsum(apart) / blocks
@@ -123,27 +123,31 @@ class Series:
 
     @property
     def alike(self) -> object:
-        """The same for series whose candidates can be answered together: short ones of the same length and bets. None for
-        others."""
+        """Batch key, equal for series whose candidates can be answered in one batch: short, of the same length and bets.
+
+        None for others.
+        """
         if self.layout.chunks > _STRETCH:
             return None
         return self.contrasts.size, self.aim > 0.0, self.side
 
     def survives(self, candidates: Floats, threshold: float) -> Flags:
-        """Of each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) through all contrasts."""
+        """Return for each candidate whether ln f stays below ``threshold`` (= ln 1/alpha) over all contrasts."""
         (alive,) = _survive([Question(self, candidates, threshold)])
         return alive
 
     def log_last(self, candidates: Floats) -> Floats:
-        """ln M_n, at the last block, of each candidate."""
+        """Return ln M_n, at the last block, of each candidate."""
         (found,) = _log_last([Question(self, candidates)])
         return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What a search asks of some candidates of a series: whether ln f stays below the ``threshold`` through all contrasts;
-    with ``at_last`` whether ln M_n does at the last; without a threshold, ln M_n at the last."""
+    """A search's query on some candidates of a series: does ln f stay below the ``threshold`` over all contrasts?
+
+    With ``at_last``: is ln M_n below it at the last contrast? Without a threshold: the value of ln M_n at the last.
+    """
 
     series: Series
     candidates: Floats
@@ -151,12 +155,12 @@ class Question:
     at_last: bool = False
 
 
-#: asks questions, is sent their answers (flags or numbers by candidate), and returns what it has found
+#: a generator that yields questions, is sent their answers (flags or numbers by candidate), and returns its result
 Search = Generator[Question, Any, T]
 
 
 def run(searches: Sequence[Search[T]]) -> list[T]:
-    """What the searches find. Each takes one step at a time, and what they ask at the same step is answered together."""
+    """Run all searches in lockstep and return their results; the questions of each step are answered in batches."""
     found: dict[int, T] = {}
     answers: dict[int, Flags | Floats | None] = dict.fromkeys(range(len(searches)))
     while answers:
@@ -196,7 +200,7 @@ def _alike_answered(questions: Sequence[Question]) -> Sequence[Flags | Floats]:
 
 
 def _log_last(questions: Sequence[Question]) -> list[Floats]:
-    """ln M_n, at the last block, of the candidates of series that are alike (or of one series)."""
+    """Return ln M_n, at the last block, of the candidates of series with the same batch key (or of one series)."""
     out: Floats = np.empty(sum(one.candidates.size for one in questions))
     for part, layout, candidates, _ in _parts(questions):
         sums = _Sums(layout, candidates)
@@ -207,7 +211,7 @@ def _log_last(questions: Sequence[Question]) -> list[Floats]:
 
 
 def _survive(questions: Sequence[Question]) -> list[Flags]:
-    """Of the candidates of series that are alike (or of one series) whether ln f stays below the threshold."""
+    """Return whether ln f stays below the threshold, for candidates of series with the same batch key (or of one series)."""
     alive: Flags = np.ones(sum(one.candidates.size for one in questions), dtype=bool)
     for part, layout, candidates, own in _parts(questions):
         thresholds: Floats = np.array([one.threshold for one in questions], dtype=np.float64)[own]
@@ -246,7 +250,7 @@ def _stay_below(layout: _Layout, candidates: Floats, thresholds: Floats, series:
 def _parts(
     questions: Sequence[Question],
 ) -> Iterator[tuple[slice, _Layout, Floats, npt.NDArray[np.intp]]]:
-    """What is taken at once: a range of all candidates, their layout, the candidates, and which question each is of."""
+    """Yield the passes: a range of all candidates, their layout, the candidates, and the index of each one's question."""
     layouts = [one.series.layout for one in questions]
     candidates = np.concatenate([one.candidates for one in questions])
     own = np.repeat(np.arange(len(questions)), [one.candidates.size for one in questions])
@@ -273,7 +277,7 @@ def _parts(
 
 
 def _split(found: npt.NDArray[Any], questions: Sequence[Question]) -> list[npt.NDArray[Any]]:
-    """What was found of all candidates, by question."""
+    """Split the results of all candidates by question."""
     return np.split(found, np.cumsum([one.candidates.size for one in questions])[:-1])
 
 
@@ -282,7 +286,7 @@ def _by_place(filled: Floats) -> Floats:
 
 
 class _Sums:
-    """S and C of several candidates, carried from stretch to stretch."""
+    """S and C of several candidates, carried from pass to pass."""
 
     def __init__(self, layout: _Layout, candidates: Floats) -> None:
         self._layout = layout
@@ -293,23 +297,23 @@ class _Sums:
         self.against: Floats = np.zeros((layout.weights.size, candidates.size))
 
     def keep(self, which: Flags) -> None:
-        """Carry on with some of the candidates only."""
+        """Continue with only some of the candidates."""
         if not which.all():
             self._candidates = self._candidates[which]
             self.signed, self.against = self.signed[:, which], self.against[:, which]
 
     def advance(self, first: int) -> _Chunks:
-        """Take the next chunks. The last one is filled up with blocks that change nothing (r = 0)."""
+        """Process the next chunks. The last chunk is padded with blocks that change nothing (r = 0)."""
         layout = self._layout
         past = min(first + _STRETCH, layout.chunks)
         x, rms, stake = _arrays(3, (_CHUNK, self._candidates.shape[0], past - first))
         np.subtract(layout.values[:, :, first:past], self._candidates, out=x)
-        # the mean of (D - d)^2 is the variance of D and the square of what its mean is from d
+        # mean of (D - d)^2 = variance of D + (mean of D - d)^2
         np.subtract(layout.means[:, :, first:past], self._candidates, out=rms)
         rms *= rms
         rms += layout.spreads[:, :, first:past]
         np.sqrt(rms, out=rms)
-        rms[rms <= SMALLEST] = 1.0  # all x so far are 0, and so is r
+        rms[rms <= SMALLEST] = 1.0  # all x so far are 0, hence r = 0
         ratio = np.divide(x, rms, out=x)
         if past == layout.chunks:
             ratio[layout.last :, :, -1] = 0.0
@@ -324,27 +328,27 @@ class _Sums:
 
 
 class _Chunks:
-    """A stretch of several candidates: r, and the stakes of the aimed bet, by place in the chunk, candidate and chunk."""
+    """One pass for several candidates: r and the stakes of the aimed bet, by place in the chunk, candidate and chunk."""
 
     def __init__(self, layout: _Layout, stakes: list[Floats], signed: Floats, against: Floats) -> None:
         self._layout = layout
         #: S after every block
         self.signed: Floats = np.stack([_running(*one) for one in zip(stakes, signed, strict=True)])
         self._sizes = [np.abs(one, out=one) for one in stakes]
-        #: C by bet and candidate before the stretch and after every chunk
+        #: C by bet and candidate, before the pass and after every chunk
         self.against: Floats = np.concatenate([against[:, :, None], self._against()], axis=2)
         np.cumsum(self.against, axis=2, out=self.against)
 
     def at_ends(self) -> Floats:
-        """ln M by candidate after every chunk."""
+        """Return ln M by candidate after every chunk."""
         return self._layout.log_mean(self._layout.sided(self.signed[:, -1]), self.against[:, :, 1:])
 
     def at_most(self) -> Floats:
-        """What ln M does not exceed anywhere in a chunk."""
+        """Return an upper bound of ln M within each chunk."""
         return self._layout.log_mean(self._layout.sided(self.signed).max(axis=1), self.against[:, :, :-1])
 
     def largest(self, places: Places) -> Floats:
-        """The largest ln M in some chunks, given as candidates and chunks."""
+        """Return the largest ln M in the chunks at ``places`` (candidates and chunks)."""
         size = self._sizes[0][:, places[0], places[1]]
         parts = [np.log(factor) for factor in _factors(size)]
         parts = [part + (theta * size - _LN2) for part, theta in zip(parts, BETS, strict=True)]
@@ -358,7 +362,7 @@ class _Chunks:
         return largest
 
     def _against(self) -> Floats:
-        """The sum of ln cosh over each chunk, by bet, candidate and chunk."""
+        """Return the sum of ln cosh over each chunk, by bet, candidate and chunk."""
         size = self._sizes[0]
         products = [np.multiply.reduce(factor, axis=0) for factor in _factors(size)]
         towards = [theta * size.sum(axis=0) for theta in BETS]
@@ -373,10 +377,10 @@ class _Chunks:
 
 
 def _running(values: Floats, before: Floats) -> Floats:
-    """Running sums over the places of a chunk and the chunks, from ``before`` on (by candidate)."""
+    """Return running sums over places and chunks, starting from ``before`` (by candidate)."""
     sums: Floats = np.empty_like(values)
     sums[0] = values[0]
-    for place in range(1, _CHUNK):  # a product with a triangle of ones would wait for the threads of BLAS
+    for place in range(1, _CHUNK):  # a matrix product with a triangle of ones would wait for BLAS threads
         np.add(sums[place - 1], values[place], out=sums[place])
     earlier = np.concatenate([before[:, None], sums[-1, :, :-1]], axis=1)
     sums += np.cumsum(earlier, axis=1)
@@ -384,7 +388,7 @@ def _running(values: Floats, before: Floats) -> Floats:
 
 
 def _factors(size: Floats) -> list[Floats]:
-    """1 + exp(-2 theta size) of every bet, theta = .15, .3, .6, 1, 1.6: powers of exp(-size/10)."""
+    """Return 1 + exp(-2 theta size) of every bet, theta = .15, .3, .6, 1, 1.6, by powers of exp(-size/10)."""
     one, two, three, six, twelve, twenty, thirty_two = _arrays(7, size.shape, after=3)
     np.exp(np.multiply(size, -0.1, out=one), out=one)
     np.multiply(one, one, out=two)
@@ -401,7 +405,7 @@ def _factors(size: Floats) -> list[Floats]:
 
 
 def _arrays(count: int, shape: tuple[int, ...], *, after: int = 0) -> list[Floats]:
-    """Some of this thread's own scratch arrays, always the same: new ones would cost more than what is reckoned in them."""
+    """Return some of this thread's scratch arrays, reused because allocating costs more than the computation in them."""
     size = math.prod(shape)
     room: Floats | None = getattr(_own, "room", None)
     if room is None or room.shape[1] < size:

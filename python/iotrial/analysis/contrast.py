@@ -1,16 +1,16 @@
-"""Contrasts: for each effect one number a block, on which test, interval, verdict and planning all rest.
+"""Contrasts: one number per block for each effect, the basis of test, interval, verdict and planning.
 
-A contrast is a weighted sum of the arms' values, natural logarithms on a log scale: level minus reference, averaged over the
-combinations of the other factors, the signed mean of a factorial, or a control against its original. ``Runs`` lays out the
-blocks of one condition, ``Responses`` one response of them, from which any number of contrasts is taken.
+A contrast is a weighted sum of the arms' values (natural logarithms on a log scale): level minus reference, averaged over the
+combinations of the other factors; the signed mean of a factorial; or a control against its original. ``Runs`` lays out the
+blocks of one condition, ``Responses`` one response of these blocks, from which any number of contrasts can be computed.
 
-In a study with whole plots an arm is run several times in a block. These repeats are no blocks: what their stretch has in
-common they all have. A contrast of whole plots takes their mean and has one number a block; one within the stretches has a
-number for each repeat, averaged over the stretches, since their order was drawn each by itself.
+In a study with whole plots an arm runs several times per block. These repeats are not independent blocks: they share
+everything that their stretch has in common. A whole-plot contrast averages them and has one number per block. A contrast
+within the stretches has one number per repeat, averaged over the stretches, since each repeat's order is drawn separately.
 
-A void block gives no contrast. Nor does one in which an arm involved failed, or has no usable value (missing,
-not finite, or not positive on a log scale, as CPU time is that the kernel counts as none). Leaving such a block
-out depends on what was measured, so both are counted, apart, and cap the verdict.
+A void block gives no contrast. Neither does a block in which an arm of the contrast failed or has no usable value: missing,
+not finite, or not positive on a log scale, such as CPU time that the kernel counts as 0. Leaving out such a block depends on
+the measurement, so failed and unusable runs are counted separately, and both limit the verdict.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.intp]
 
-_ROUNDING = 1e-12  # of the sum of magnitudes
+_ROUNDING = 1e-12  # relative to the sum of magnitudes
 
 
 @dataclass(frozen=True, slots=True)
 class Contrasts:
-    """One number for each usable block (or repeat), in time order, and the index of the block that each is of; how many
-    runs of the arms involved failed, and how many ran but gave no usable value."""
+    """The values of a contrast, one for each usable block or repeat in time order, and the block index of each.
+
+    ``failures`` counts failed runs of the contrast's arms, ``unusable`` those that ran but gave no usable value.
+    """
 
     values: tuple[float, ...]
     failures: int
@@ -47,11 +49,10 @@ class Contrasts:
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """The runs of a level, and of the reference with the same levels of all other factors, on the scale that they are
-    compared on.
+    """Runs of a level, and of the reference with the same levels of all other factors, on the scale of comparison.
 
-    Both arrays are units by runs, in time order. A unit is what an order was drawn for by itself: a block, or a repeat
-    within a stretch. In a crossed design it holds a run for each combination of the other factors.
+    Both arrays have shape (units, runs), in time order. A unit is a group of runs with its own random order: a block, or a
+    repeat within a stretch. In a crossed design it has one run for each combination of the other factors.
     """
 
     level: Floats
@@ -59,12 +60,14 @@ class PairedRuns:
 
 
 class Runs:
-    """The runs of one condition's blocks, laid out once: any number of responses is taken from it. Blocks are in time order;
-    the repeats of an arm are in the order of their slots."""
+    """The runs of one condition's blocks, laid out once for any number of responses.
+
+    Blocks are in time order; the repeats of an arm are in slot order.
+    """
 
     def __init__(self, blocks: Sequence[ObservedBlock]) -> None:
         self.indices = [block.index for block in blocks]
-        #: when the first run of each block began, in seconds since the trial began; by its index
+        #: start of each block's first run, in seconds since the trial began, by block index
         self.starts_s = {
             block.index: min((run.started_s for run in block.observations), default=0.0) for block in blocks
         }
@@ -82,7 +85,7 @@ class Runs:
         self.places = (table[:, 0], table[:, 1], table[:, 2])
         self.shape = (len(self.arms), len(blocks), int(table[:, 2].max()) + 1 if places else 0)
         failed = np.array([run.failure is not None for run in self.runs], dtype=bool)
-        #: by arm and block: how many runs, and how many of them failed
+        #: number of runs, and of failed runs, by arm and block
         self.present = self._counted(np.ones(len(self.runs), dtype=bool))
         self.failed = self._counted(failed)
         self._sound = np.flatnonzero(~failed)
@@ -95,8 +98,10 @@ class Runs:
         return counts
 
     def counterparts(self, term: Term) -> list[tuple[str, str]] | None:
-        """For each arm at the level of a main effect, the one that differs from it in this factor alone; None where one has
-        none, and for effects of other kinds."""
+        """Pair each arm at the level of a main effect with the reference arm that differs from it in this factor only.
+
+        None if an arm has no counterpart, and for effects of other kinds.
+        """
         if term.kind is not TermKind.MAIN or not all(arm in self.arms for arm in term.weights):
             return None
         treatments = {run.arm: run.treatment for run in self.runs if run.arm in term.weights}
@@ -111,7 +116,7 @@ class Runs:
         return found if found and 2 * len(found) == len(treatments) else None
 
     def values(self, response: Response) -> Floats:
-        """By arm, block and repeat, on the scale that the response is compared on; NaN where there is no usable value."""
+        """Return values by arm, block and repeat, on the response's scale of comparison; NaN if there is no usable value."""
         asked = response.name, response.scale
         if asked not in self._known:
             self._known[asked] = self._laid_out(response)
@@ -125,17 +130,20 @@ class Runs:
             found[~np.isfinite(found)] = math.nan
         else:
             positive = np.flatnonzero(np.isfinite(found) & (found > 0.0))
-            # not numpy's: it differs in the last digit from one processor to another
+            # math.log, not numpy's, whose last digit differs between processors
             logs = [*map(math.log, found[positive].tolist())]
             found = np.full(len(runs), np.nan)
             found[positive] = logs
         values: Floats = np.full(self.shape, np.nan)
         values[self.places] = found
-        values.flags.writeable = False  # every response of this name has the same
+        values.flags.writeable = False  # cached and shared by all responses of this name and scale
         return values
 
     def _measured(self, name: str) -> Floats | list[float]:
-        """Of the runs that did not fail; NaN where there is none. Where all have the same names, all are taken at once."""
+        """Return the response of the runs that did not fail; NaN where missing.
+
+        If all runs have the same responses, all responses are read in one pass and cached.
+        """
         measured = [self.runs[place].responses for place in self._sound.tolist()]
         if self._raw is None:
             self._raw = {}
@@ -150,7 +158,7 @@ class Runs:
 
 
 class Responses:
-    """One response of one condition's blocks (in time order), on the scale that it is compared on."""
+    """One response of one condition's blocks (in time order), on its scale of comparison."""
 
     def __init__(self, blocks: Sequence[ObservedBlock] | Runs, response: Response) -> None:
         self._runs = blocks if isinstance(blocks, Runs) else Runs(blocks)
@@ -158,13 +166,15 @@ class Responses:
         self._lacking: Counts = self._runs.present - np.isfinite(self._values).sum(axis=2)
 
     def pairs(self, term: Term) -> PairedRuns | None:
-        """The runs of a main effect, arm by arm, of the blocks that give it a contrast; None where arms have no counterpart
-        that differs in this factor alone, as in a fraction of a factorial."""
+        """Return the paired runs of a main effect in the blocks that give it a contrast.
+
+        None if arms have no counterpart that differs in this factor only, as in a fractional factorial.
+        """
         counterparts = self._runs.counterparts(term)
         return None if counterparts is None else self.paired(counterparts, whole=term.whole)
 
     def paired(self, counterparts: Sequence[tuple[str, str]], *, whole: bool = False) -> PairedRuns | None:
-        """The same of these arms, each with its counterpart; None where one has not been run."""
+        """Return the runs of these (arm, counterpart) pairs in the usable blocks; None if one of them never ran."""
         runs = self._runs
         if not all(arm in runs.arms for pair in counterparts for arm in pair):
             return None
@@ -178,7 +188,7 @@ class Responses:
         return PairedRuns(level, reference)
 
     def _usable(self, arms: Sequence[int]) -> Flags:
-        """By block, whether it holds every one of these arms, as often as the others and with a usable value."""
+        """Return, by block, whether it has all these arms equally often, each run with a usable value."""
         runs = self._runs
         present = runs.present[arms]
         lacking = self._lacking[arms].sum(axis=0)
@@ -186,9 +196,9 @@ class Responses:
         return usable
 
     def contrasts(self, weights: Mapping[str, float], *, whole: bool = False) -> Contrasts:
-        """The contrast of these weights (by name of the arm). Blocks that lack one of the arms are passed over.
+        """Return the contrast with these weights (by arm name), skipping blocks that lack one of the arms.
 
-        ``whole``: the arms' repeats in a block are averaged; else each repeat gives a number.
+        ``whole``: average the repeats in a block; else each repeat gives a number.
         """
         runs = self._runs
         arms = [runs.arms[arm] for arm in weights if arm in runs.arms]
@@ -197,13 +207,13 @@ class Responses:
         unusable = int((lacking - failed)[lacking > 0].sum())
         if len(arms) < len(weights) or not arms:
             return Contrasts((), int(failed.sum()), unusable)
-        # Only blocks that hold every arm compare like with like.
+        # Only blocks with every arm give a valid comparison.
         repeats = runs.present[arms[0]]
         values: list[float] = []
         blocks: list[int] = []
         rows = np.flatnonzero(self._usable(arms))
         sums = _weighted(np.array(list(weights.values())), self._values[arms][:, rows])
-        if sums.shape[1] == 1:  # a run of each arm in a block, as in most designs
+        if sums.shape[1] == 1:  # one run of each arm per block, as in most designs
             indices = [runs.indices[row] for row in rows.tolist()]
             return Contrasts(tuple(sums[:, 0].tolist()), int(failed.sum()), unusable, tuple(indices))
         for row, count, of_row in zip(rows.tolist(), repeats[rows].tolist(), sums.tolist(), strict=True):
@@ -214,9 +224,11 @@ class Responses:
 
 
 def _weighted(weights: Floats, values: Floats) -> Floats:
-    """The weighted sums over the arms (first axis); exactly 0 where nothing but rounding is left of it. Weights such as 1/3
-    are no binary numbers, and a count that no level changes would else differ from 0 in its last digit, in every block to the
-    same side."""
+    """Return the weighted sums over the arms (first axis), exactly 0 if only a rounding error is left.
+
+    Weights such as 1/3 are not exact in binary. Without this, a count that no level changes would differ from 0 in its last
+    digit, in every block in the same direction.
+    """
     parts = weights[:, None, None] * values
     if len(weights) == 2:
         total, magnitude = parts[0] + parts[1], np.abs(parts[0]) + np.abs(parts[1])
@@ -226,7 +238,7 @@ def _weighted(weights: Floats, values: Floats) -> Floats:
 
 
 def _exact(parts: Floats) -> Floats:
-    """Sums over the first axis, each rounded once."""
+    """Return sums over the first axis, each rounded only once."""
     columns = parts.reshape(len(parts), -1).T.tolist()
     return np.array([*map(math.fsum, columns)], dtype=np.float64).reshape(parts.shape[1:])
 
@@ -236,9 +248,9 @@ def _slot(run: Observation) -> int:
 
 
 def pooled(parts: Sequence[Contrasts]) -> Contrasts:
-    """The mean of the conditions' contrasts over complete rounds: those in which every condition has one.
+    """Average the conditions' contrasts over complete rounds, in which every condition has a contrast.
 
-    A condition's block of an index is run in the round of that number.
+    Block i of a condition runs in round i.
     """
     single = [dict(zip(part.blocks, part.values, strict=True)) for part in parts]
     if all(len(one) == len(part.blocks) for one, part in zip(single, parts, strict=True)):
@@ -262,8 +274,7 @@ def pooled(parts: Sequence[Contrasts]) -> Contrasts:
 
 
 def usable(run: Observation, response: Response) -> float | None:
-    """The response on the scale it is compared on (its logarithm on a log scale), or None where there is
-    none."""
+    """Return the response on its scale of comparison (its logarithm on a log scale), or None if there is no usable value."""
     if run.failure is not None:
         return None
     value = run.responses.get(response.name)

@@ -1,13 +1,13 @@
-"""The controls of a condition: is the copy told from its original, is the injected slow-down found?
+"""Negative and positive controls of a condition: does the copy differ from its original, is the injected slowdown found?
 
-A trial whose copy differs from its original sees effects that are not there; one whose positive control
-misses the injected ratio does not see those that are. Both are judged at a level shared over all control
-effects of the trial; whether the slow-down was seen at all, at the study's alpha.
+A trial whose copy differs from its original reports effects that do not exist; a trial whose positive control misses the
+injected ratio misses effects that do exist. Both are judged at a level shared by all control effects of the trial; whether
+the slowdown was detected at all is judged at the study's alpha.
 
-The copy is judged in every response that gets a verdict. The slow-down is judged in the response that it is put into (one
-for most workloads, every primary time of a matrix), and against the ratio that was asked for, not the one that the probe
-reports of each run: reported and measured time come from the same readings, so dividing the one by the other would leave the
-unstretched work, in which no failure of the stretch can show. What the probe reports is for the reasons of a failure.
+The copy is judged in every response that gets a verdict. The slowdown is judged in the response that it is injected into (one
+for most workloads, every primary time of a matrix), and against the requested ratio, not the ratio that the probe reports
+for each run. Reported and measured time come from the same clock readings, so dividing one by the other would give the
+time of the original work and hide every failure of the injection. The reported ratio only serves to explain a failure.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from iotrial.study.model import TYPICAL, Response, Scale
 
 
 def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Control, ...]:
-    """The negative and the positive control of one condition (none where the trial has none)."""
+    """Judge the negative and positive controls of one condition (empty if the trial has none)."""
     (found,) = judge_all_controls(spec, [(condition, runs)])
     return found
 
 
 def judge_all_controls(spec: Spec, conditions: Sequence[tuple[Condition, Runs]]) -> list[tuple[Control, ...]]:
-    """The controls of several conditions, whose intervals are sought at once."""
+    """Judge the controls of several conditions; their intervals are computed in one batch."""
     asked = [list(_asked(spec, condition, runs)) for condition, runs in conditions]
-    # A control that fails differs by any amount: no bet is aimed at the margin, and none of the stake is spent on it.
+    # A failing control may differ by any amount, so no stake is spent on a bet aimed at the margin.
     wanted = [Wanted(one.contrasts.values, spec.control_alpha) for own in asked for one in own]
     found = iter(intervals(wanted))
     return [tuple(_judge(spec, one, next(found)) for one in own) for own in asked]
@@ -42,7 +42,7 @@ def judge_all_controls(spec: Spec, conditions: Sequence[tuple[Condition, Runs]])
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A control of one condition, and its contrasts."""
+    """A control of one condition to judge, with its contrasts."""
 
     condition: Condition
     runs: Runs
@@ -67,10 +67,11 @@ def _asked(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Asked]:
 
 
 def positive_seen(controls: Sequence[Control], response: str) -> bool:
-    """Whether the positive control that vouches for a response has been told from zero: its own, else that of its condition.
+    """Return whether the positive control of a response (else of its condition) differs detectably from no effect.
 
-    True where controls are off, false where they are on and no response can hold a slow-down: nothing then shows that one
-    would be seen."""
+    True if controls are off. False if they are on but no response can carry a slowdown: then nothing shows that one would
+    be detected.
+    """
     positives = [control for control in controls if control.kind == ArmKind.POSITIVE.value]
     vouching = response if any(c.response == response for c in positives) else None
     seen = [c.told_from_zero for c in positives if c.response == (vouching or positives[0].response)]
@@ -86,7 +87,7 @@ def _judge(spec: Spec, asked: _Asked, found: Interval) -> Control:
     if told and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
         told = _seen_in_statistic(spec, asked.runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
-        # A control that moves the wrong way has not been seen.
+        # A control that moves in the wrong direction has not been detected.
         told = told and found.estimate * truth > 0.0
     return Control(
         kind=kind.value,
@@ -103,9 +104,11 @@ def _judge(spec: Spec, asked: _Asked, found: Interval) -> Control:
 
 
 def _seen_in_statistic(spec: Spec, runs: Runs, response: Response) -> bool:
-    """Whether the mean or the quantile that is compared tells the slow-down from none too: who cannot see it there cannot
-    call two levels equivalent there. The copy and the size of the slow-down are judged by typical runs, which they change by
-    a factor."""
+    """Return whether the slowdown is also detected in the compared mean or quantile.
+
+    If it is not, two levels cannot be called equivalent in that statistic. The copy and the size of the slowdown are judged
+    by typical runs, which it changes by a constant factor.
+    """
     weights = spec.control_weights[ArmKind.POSITIVE]
     sides = ([arm for arm, weight in weights.items() if sign * weight > 0.0] for sign in (1.0, -1.0))
     stretched, originals = sides
@@ -117,7 +120,7 @@ def _seen_in_statistic(spec: Spec, runs: Runs, response: Response) -> bool:
 
 
 def on_scale(value: float | None, response: Response) -> float | None:
-    """A contrast as it is reported: a ratio on a log scale, else itself."""
+    """Convert a contrast to the reported scale: a ratio for a log scale, else unchanged."""
     if value is None or response.scale is Scale.DIFFERENCE:
         return value
     return math.exp(min(value, 690.0))

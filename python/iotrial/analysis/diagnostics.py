@@ -1,18 +1,17 @@
-"""Facts about one condition's main response that help to judge a trial and never gate it.
+"""Diagnostics of one condition's main response. They help to judge a trial and never gate it.
 
-They look at the treatment arms of the blocks that are complete, on the scale the response is compared
-on (natural logarithms for ratios):
+They use the treatment arms of complete blocks, on the response's scale of comparison (natural logarithms for ratios):
 
-* order effect: in each block the least-squares slope of the response over the slot, arms' means taken out,
-  times the number of steps from first slot to last; the mean over blocks, and its p by the normal
+* order effect: the least-squares slope of the response over the slot within each block, after subtracting the arms'
+  means, times the number of steps from the first slot to the last; averaged over blocks, with its p-value by the normal
   approximation;
 * lag-1 autocorrelation of the contrast (mean over the effects);
-* drift: slope of the block's mean over time, per hour;
-* changes of level: places where the block's mean changes and stays changed (``analysis.changes``);
-* two modes: Sarle's coefficient (skewness**2 + 1) / kurtosis of the values about their arm's mean, with the
-  correction for few values. 1/3 for a normal distribution, 5/9 for a uniform one, 1 for two points; above 5/9
-  look at the distribution. A strong skew raises it too;
-* share of the block in the variance: the intraclass correlation of a two-way layout, arms by blocks.
+* drift: slope of the block mean over time, per hour;
+* level changes: points at which the block mean changes and stays changed (``analysis.changes``);
+* bimodality: Sarle's coefficient (skewness**2 + 1) / kurtosis of the values about their arm's mean, with the
+  small-sample correction. 1/3 for a normal distribution, 5/9 for a uniform one, 1 for two points; above 5/9, look at
+  the distribution. Strong skewness raises it too;
+* block share of the variance: the intraclass correlation of a two-way layout, arms by blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FEWEST_BLOCKS = 10
 
 
 def diagnose(spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock]) -> tuple[Diagnostic, ...]:
-    """The diagnostics of one condition (none where its workload has no response)."""
+    """Return the diagnostics of one condition (empty if its workload has no response)."""
     response = spec.main_response(condition)
     if response is None:
         return ()
@@ -80,7 +79,7 @@ def _changes(levels: Floats, times: Floats, response: Response) -> tuple[LevelCh
 
 
 def order_of(values: Floats, slots: Floats) -> tuple[float | None, float | None]:
-    """Change of the response from the first slot to the last, and its p; both arrays are blocks by arms."""
+    """Return the change of the response from the first slot to the last, and its p-value; both arrays are blocks by arms."""
     centred = slots - slots.mean(axis=1, keepdims=True)
     slopes = (values * centred).sum(axis=1) / (centred**2).sum(axis=1)
     steps = float(slots.max() - slots.min())
@@ -92,22 +91,21 @@ def order_of(values: Floats, slots: Floats) -> tuple[float | None, float | None]
 
 
 def lag_one(values: Floats) -> float | None:
-    """Lag-1 autocorrelation; None for a constant series."""
+    """Return the lag-1 autocorrelation; None for a constant series."""
     centred = values - values.mean()
     total = float((centred**2).sum())
     return float((centred[1:] * centred[:-1]).sum()) / total if total > 0.0 else None
 
 
 def slope(x: Floats, y: Floats) -> float | None:
-    """Least-squares slope of y over x; None where x does not vary."""
+    """Return the least-squares slope of y over x; None if x does not vary."""
     centred = x - x.mean()
     total = float((centred**2).sum())
     return float((centred * y).sum()) / total if total > 0.0 else None
 
 
 def sarle(values: Floats) -> float | None:
-    """Sarle's bimodality coefficient with the correction for finite samples; None for fewer than 4 or equal
-    values."""
+    """Return Sarle's bimodality coefficient with the finite-sample correction; None for fewer than 4 or equal values."""
     n = values.size
     centred = values - values.mean()
     variance = float((centred**2).mean())
@@ -120,7 +118,7 @@ def sarle(values: Floats) -> float | None:
 
 
 def block_share(values: Floats) -> float | None:
-    """Share of the variance (arms' means apart) that the block accounts for; ``values`` is blocks by arms."""
+    """Return the block's share of the variance, after removing the arms' means; ``values`` is blocks by arms."""
     blocks, arms = values.shape
     residual = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
     within = float((residual**2).sum()) / ((blocks - 1) * (arms - 1))
@@ -131,8 +129,7 @@ def block_share(values: Floats) -> float | None:
 
 
 def _layout(blocks: Sequence[ObservedBlock], response: Response) -> tuple[Floats, Floats, Floats]:
-    """Values and slots (blocks by arms) and the start of each block in seconds, of the blocks with every arm
-    usable."""
+    """Return values and slots (blocks by arms) and start times in seconds of the blocks in which every arm is usable."""
     arms: list[str] = []
     rows: list[tuple[list[float], list[int], float]] = []
     for block in blocks:

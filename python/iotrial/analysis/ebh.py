@@ -1,4 +1,4 @@
-"""Discoveries among many e-values: the e-BH procedure, which needs no independence.
+"""The e-BH procedure: false discovery rate control for many e-values, with no independence assumption.
 
 Source: Wang and Ramdas, "False discovery rate control with e-values", JRSS B 84 (2022).
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 
 def discoveries(e_values: Sequence[float], alpha: float) -> tuple[bool, ...]:
-    """Which hypotheses are rejected so that the expected share of false ones among them is at most ``alpha``.
+    """Return which hypotheses are rejected with a false discovery rate of at most ``alpha``.
 
-    With K e-values, the k largest are rejected for the largest k whose k-th value is at least K / (alpha k).
+    With K e-values, reject the k largest, for the largest k whose k-th largest value is at least K / (alpha k).
     """
     total = len(e_values)
     ranked = sorted(range(total), key=lambda i: -e_values[i])

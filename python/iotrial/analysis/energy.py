@@ -1,7 +1,7 @@
-"""Energy of stretches of time from readings of power.
+"""Energy of time intervals, from power readings.
 
-Between two readings power is taken to go straight from the one to the other, so that energy is an area of trapezoids. Nothing
-is told of a stretch that the readings do not cover, or that holds a gap: who guesses there makes energy up.
+Power is interpolated linearly between two readings, so energy is a sum of trapezoids. An interval that the readings do not
+cover, or that contains a gap, has no result, because any number would be a guess.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Readings that are so many times their usual distance apart have a gap between them.
+# Two readings further apart than this multiple of the usual distance have a gap between them.
 GAP = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Power in watts at moments of Unix time, which rises; at least two."""
+    """Power in watts at increasing Unix times; at least two readings."""
 
     at_s: Floats
     watts: Floats
 
     @property
     def period_s(self) -> float:
-        """The median distance between two readings."""
+        """The median distance between two readings, in seconds."""
         return float(np.median(np.diff(self.at_s)))
 
 
 def energies_j(readings: Readings, stretches: Sequence[tuple[float, float]]) -> tuple[float | None, ...]:
-    """Joules of each stretch (start and end in Unix time); None where the readings do not cover it."""
+    """Return the joules of each interval (start and end in Unix time); None if the readings do not cover it."""
     at_s, watts = readings.at_s, readings.watts
     steps = np.diff(at_s)
-    # Relative to the first reading: seconds since 1970 have no room for milliseconds of small areas.
+    # Times relative to the first reading: in seconds since 1970 a double is not precise enough for small areas.
     total = np.concatenate([[0.0], np.cumsum(steps * (watts[:-1] + watts[1:]) / 2.0)])
     gaps = steps > GAP * readings.period_s
     found: list[float | None] = []
@@ -53,7 +53,7 @@ def energies_j(readings: Readings, stretches: Sequence[tuple[float, float]]) -> 
 
 
 def _area(readings: Readings, total: Floats, moment: float) -> float:
-    """Joules from the first reading to a moment among them."""
+    """Return the joules from the first reading to a moment within the readings."""
     at_s, watts = readings.at_s, readings.watts
     i = min(max(0, int(np.searchsorted(at_s, moment, side="right")) - 1), at_s.size - 2)
     width, into = float(at_s[i + 1] - at_s[i]), float(moment - at_s[i])

@@ -1,28 +1,27 @@
-"""The randomisation e-process: test, estimate and interval of one contrast, valid at every look.
+"""The randomisation e-process: test, estimate and confidence interval of one contrast, valid at every look.
 
 For a candidate effect d, with D_b the contrast of block b in time order: x_b = D_b - d,
 s_b = sqrt(mean of x_i**2 over i <= b), and M_n(d) is the mean over the bets of ``betting.py`` and both signs of
 prod_{b <= n} (1 +- tanh(z_b)), z_b = theta x_b / s_b (or m x_b / s_b**2); a block with x_b = s_b = 0 has factor 1.
 
-If d is the effect, the sign of x_b is a fair coin given all magnitudes (the order was drawn so), hence M_n(d)
-is a martingale of mean 1 and, by Ville's inequality, P(M_n(d) >= 1/alpha for any n) <= alpha. What is left
-after n blocks are the d whose f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of
-those.
+If d is the effect, randomisation makes the sign of x_b a fair coin given all magnitudes. Hence M_n(d) is a martingale of
+mean 1 and, by Ville's inequality, P(M_n(d) >= 1/alpha for any n) <= alpha. The confidence set after n blocks consists of
+the d whose f(d) = max over n of M_n(d) stayed below 1/alpha; the interval is the hull of this set.
 
-Where the estimate is driven to an end of that hull, blocks of different times contradict each other. Then the interval is the
-hull of the d with M_n(d) < 1/alpha after the last block alone: it is wider, holds at the block where one stops, and rests on
-all blocks alike.
+If the estimate is at an end of that hull, early and late blocks contradict each other. Then the interval is the hull of the
+d with M_n(d) < 1/alpha after the last block alone. It is wider, valid at the block where the trial stops, and uses all
+blocks alike.
 
-Whether all effects beyond a margin are excluded is asked of one side's bets alone: those on a smaller effect must exclude
-every d >= m, those on a larger one every d <= -m, each at alpha. The effect is on one side only, so the error is alpha, not
-twice that.
+Whether all effects beyond a margin are excluded is tested with the bets of one side each: those on a smaller effect must
+exclude every d >= m, those on a larger one every d <= -m, each at alpha. The effect is on one side only, so the error is
+alpha, not twice that.
 
-Where the trial has declared its budget, a bet that knows it (``budget_bet.py``) has a share of the stake. M is then the
-weighted mean of all bets, and interval, p and e are those of this M.
+If the trial has declared its budget, a bet that uses it (``budget_bet.py``) has a share of the stake. M is then the
+weighted mean of all bets, and interval, p-value and e-value are those of this M.
 
 Sources: Vovk and Wang, arXiv 2208.08925; Ramdas et al., arXiv 2210.01948; Waudby-Smith and Ramdas,
 "Estimating means of bounded random variables by betting" (2024); two one-sided tests: Schuirmann (1987). The mixture is ours;
-METHOD.md shows its calibration. How the hulls are found is in ``hull.py``.
+METHOD.md shows its calibration. ``hull.py`` computes the hulls.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from iotrial.analysis.chunked import Search, run
 from iotrial.analysis.hull import estimate, hull, hull_at_last, hull_within_budget, upper_bound
 from iotrial.analysis.model import Interval
 
-# exp(690) is still finite; an e-value beyond it says no more.
+# exp(690) is still finite; larger e-values are capped.
 _LOG_LARGEST = 690.0
-_LEAN = 1e-3  # of the width of the hull
+_LEAN = 1e-3  # share of the hull's width within which the estimate counts as at an end
 
 
 def interval(
     contrasts: Sequence[float] | Floats, alpha: float, *, margin: float = 0.0, budget: Budget | None = None
 ) -> Interval:
-    """Interval, estimate and p-value of the contrasts ``D_1 .. D_n`` (time order) at level ``alpha``.
+    """Return interval, estimate and p-value of the contrasts ``D_1 .. D_n`` (time order) at level ``alpha``.
 
-    The ends are those of the hull of all candidates left, to a millionth of its width. The estimate is the
-    candidate of the hull that M_n speaks least against. ``margin`` is on the contrasts' own scale (the logarithm of 1 + m for
-    ratios), 0 where the response has none. ``budget``: of the bet on it, None where there is none. ValueError for contrasts
-    that are not finite.
+    The ends are those of the hull of the confidence set, to a millionth of its width. The estimate is the candidate in the
+    hull with the smallest M_n. ``margin`` is on the contrasts' own scale (the logarithm of 1 + m for ratios), 0 if the
+    response has none. ``budget``: input of the budget bet, or None. Raises ValueError if ``alpha`` is not between 0 and 1
+    or contrasts are not finite.
     """
     (found,) = intervals([Wanted(contrasts, alpha, margin, budget)])
     return found
@@ -60,7 +59,7 @@ def interval(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """What an interval is sought of, as ``interval`` takes it."""
+    """The arguments of ``interval`` for one interval."""
 
     contrasts: Sequence[float] | Floats
     alpha: float
@@ -69,7 +68,7 @@ class Wanted:
 
 
 def intervals(wanted: Sequence[Wanted]) -> list[Interval]:
-    """Many intervals, each as ``interval`` finds it; together they take a fraction of the time."""
+    """Compute many intervals with the same results as ``interval``, in a fraction of the time."""
     return run([_search(one) for one in wanted])
 
 
@@ -108,8 +107,11 @@ def _without_budget(values: Floats, alpha: float, margin: float) -> Search[Inter
 
 
 def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) -> Search[Interval]:
-    """What the other bets leave with their share of the stake, and of this what is left with the bet on the budget. Where the
-    blocks contradict each other, or the interval has no end, the former stands: it holds by itself."""
+    """Compute the interval of the other bets at their share of the stake, then narrow it with the budget bet.
+
+    If the blocks contradict each other or the interval is unbounded, the interval of the other bets is returned. It is
+    valid by itself.
+    """
     bets = yield from _without_budget(values, alpha * (1.0 - budget.share), margin)
     threshold = -math.log(alpha * (1.0 - budget.share))
     process = mixed_paths(values[None, :], budget, alpha, aim=margin)[0] / alpha
@@ -127,7 +129,7 @@ def _within_budget(values: Floats, alpha: float, margin: float, budget: Budget) 
 
 
 def _at_an_end(best: float, left: tuple[float, float]) -> bool:
-    """Whether all blocks together lean beyond the hull, to what the first of them excluded."""
+    """Return whether the estimate is at an end of the hull: all blocks together favour what the first blocks excluded."""
     low, high = left
     if math.isinf(low) or math.isinf(high) or low >= high:
         return False
@@ -137,7 +139,7 @@ def _at_an_end(best: float, left: tuple[float, float]) -> bool:
 def _inside(
     values: Floats, threshold: float, margin: float, left: tuple[float, float], budget: Budget | None = None
 ) -> Search[tuple[float, float] | None]:
-    """The one-sided bounds, where they exclude every effect beyond the margin on either side."""
+    """Return the one-sided bounds if they exclude every effect beyond the margin on both sides, else None."""
     if left[0] == left[1]:
         return left if -margin <= left[0] <= margin else None
     if left[0] > margin or left[1] < -margin or math.isinf(left[0]) or math.isinf(left[1]):
@@ -152,7 +154,7 @@ def _inside(
 def excluded(
     contrasts: Sequence[float] | Floats, candidate: float, alpha: float, *, margin: float = 0.0
 ) -> bool:
-    """Whether the effect ``candidate`` is excluded at level ``alpha``: f(candidate) >= 1/alpha."""
+    """Return whether the effect ``candidate`` is excluded at level ``alpha``: f(candidate) >= 1/alpha."""
     values = _checked(contrasts, alpha)
     return values.size > 0 and log_process(values, candidate, aim=margin)[0] >= math.log(1.0 / alpha)
 

@@ -1,4 +1,4 @@
-"""Failed runs, counted by level: which treatments failed, and what those of several factors have in common."""
+"""Count failed runs: by arm, and which levels the failed combinations of several factors have in common."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from iotrial.analysis.model import FailureCounts, ObservedBlock
 
 
 def count_failures(blocks: Sequence[ObservedBlock]) -> FailureCounts:
-    """Failed runs by arm, those of void blocks too. Of combinations of factors also the levels that all of them share, where
-    more than one combination failed and others were run at another level."""
+    """Count failed runs by arm, including those of void blocks.
+
+    With several factors, also return the levels that all failed combinations share, if more than one combination failed and
+    that factor ran at other levels too.
+    """
     failed: Counter[str] = Counter()
     treatments: dict[str, Mapping[str, str]] = {}
     run: dict[str, set[str]] = {}

@@ -1,18 +1,18 @@
-"""What a trial will need until its verdicts, and what its budget can resolve, from the scatter of its blocks.
+"""Forecast the blocks and time that a trial needs to its verdicts, and the margin its budget can resolve.
 
-The forecast is for treatments that make no difference: then a comparison ends as *equivalent* (``power.blocks_to_resolve``),
-and not before the positive control has been told from zero, which takes part in some of the blocks only. A large effect is
-decided sooner, one near the margin much later. A condition is decided when all of its comparisons are: the slowest of thirty
-takes longer than one.
+The forecast is based on the scatter of the blocks and assumes treatments without an effect. Then a comparison ends as
+*equivalent* (``power.blocks_to_resolve``), but not before the positive control, which is only in some of the blocks, differs
+detectably from zero. A large effect is decided sooner, an effect near the margin much later. A condition is decided when all
+of its comparisons are; the slowest of thirty takes longer than one.
 
-``likely`` is the median: half of the trials are decided by then. ``low`` to ``high`` is meant to hold four of five. Three
-things make a range: the luck of the trial's own blocks, known from the tables of ``power``, and larger with stalls; how well
-the pilot knows the block SD, and that it changes between a pilot and its trial; and that blocks get slower or faster
-meanwhile. The two changes are those seen in pairs of pilot and trial (BENCHMARKS.md, "Predicted and actual time to a
+``likely`` is the median: half of the trials are decided by then. ``low`` to ``high`` should include four trials of five.
+The range has three sources: chance in the trial's own blocks, known from the tables of ``power``, and larger with stalls;
+the uncertainty of the pilot's block SD, and its change between a pilot and its trial; and blocks that get slower or faster
+meanwhile. The size of the two changes comes from pairs of pilot and trial (BENCHMARKS.md, "Predicted and actual time to a
 verdict").
 
-Conditions take turns, one block each in a round, until each is decided; so a condition that needs few blocks is not
-held up by the later blocks of the others, and what it leaves is theirs.
+Conditions take turns, one block each per round, until each is decided. So a condition that needs few blocks does not wait
+for the later blocks of the others, which use the time it leaves.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from statistics import NormalDist
 from iotrial.analysis.power import blocks_to_resolve, blocks_to_see, resolvable_margin, visible_margin
 from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
 
-#: the share of trials that a range is to hold
+#: the share of trials that a range should include
 RANGE = 0.8
-#: SD of ln(block SD of a trial / that of its pilot) beyond what a pilot's few blocks explain
+#: SD of ln(block SD of a trial / block SD of its pilot) beyond what the pilot's few blocks explain
 SCATTER_CHANGES = 0.2
-#: block SD that a trial plans with / that of its pilot: the median of 51 pairs needed as many blocks as with this
+#: planning block SD of a trial / block SD of its pilot; it reproduces the median number of blocks of 51 pairs
 SCATTER_GROWS = 1.25
-#: with stalls the blocks of a trial are luckier or unluckier than normal ones: so much SD of ln(block SD) for each unit of
-#: ln(plain SD / SD that is planned with), from simulated stalls and t distributions (``test_analysis_forecast.py``)
+#: stalls make a trial's blocks vary more than normal ones: SD of ln(block SD) per unit of ln(plain SD / planning SD), from
+#: simulated stalls and t distributions (``test_analysis_forecast.py``)
 TAILS = 0.9
-#: SD of ln(seconds that a trial's blocks take / that those of its pilot let expect)
+#: SD of ln(duration of a trial's blocks / duration expected from its pilot)
 SPEED_CHANGES = 0.12
 
 _AWAY = NormalDist().inv_cdf((1.0 + RANGE) / 2.0)
@@ -42,8 +42,8 @@ _AWAY = NormalDist().inv_cdf((1.0 + RANGE) / 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What is assumed of a trial: the ``share`` of trials that need as many blocks or fewer at the same block SD, and how
-    many SDs the block SD lies above what the pilot says."""
+    """An assumption about a trial: the ``share`` of trials that need as many blocks or fewer at the same block SD, and the
+    distance (``scatter``, in SDs) of the block SD above the pilot's."""
 
     share: float = 0.5
     scatter: float = 0.0
@@ -60,11 +60,11 @@ GUESSES = (LIKELY, LUCKY, UNLUCKY, CALM, ROUGH, BEST)
 class Comparison:
     """The comparisons of one primary response in one condition.
 
-    ``arms`` is how many arms of a block stand at each of the two levels that are compared (1 but in factorials: their
-    mean scatters less). ``scatter`` is that of a contrast of two single arms, None where the response has no margin, or the
-    pilot too few blocks. ``effects``: how many comparisons these are. ``per_block``: contrasts that a block gives (1 but
-    within the stretches of whole plots); ``stratum``: ``whole plots`` or ``within`` where a study has both. ``grows``:
-    what the block SD is multiplied by (``SCATTER_GROWS`` where a pilot is all that is known).
+    ``arms`` is the number of arms of a block at each of the two compared levels (1 except in factorials, whose means scatter
+    less). ``scatter`` is that of a contrast of two single arms; None if the response has no margin or the pilot has too few
+    blocks. ``effects``: number of comparisons. ``per_block``: contrasts per block (1 except within the stretches of whole
+    plots). ``stratum``: ``whole plots`` or ``within`` if a study has both. ``grows``: factor on the block SD
+    (``SCATTER_GROWS`` if only a pilot is known).
     """
 
     response: str
@@ -79,11 +79,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is known of one condition: its comparisons, the first of which is what the controls are judged by; how
-    long one of its blocks takes in the long run, in seconds (None: not known).
+    """Input of the forecast for one condition: its comparisons, the first of which the controls are judged by, and the
+    long-run duration of one of its blocks in seconds (None: not known).
 
-    ``first_s``: what the pilot's blocks took, in order. A trial's first blocks take as long: they have controls in each, look
-    after each, and warm up.
+    ``first_s``: durations of the pilot's blocks, in order. A trial's first blocks take as long: they include the warm-up,
+    and each has controls and is followed by a look.
     """
 
     condition: str
@@ -92,16 +92,16 @@ class Line:
     first_s: tuple[float, ...] = ()
 
     def seconds(self, blocks: int) -> float:
-        """What so many blocks take, from the first one on."""
+        """Return the duration of the first ``blocks`` blocks, in seconds."""
         return math.fsum(self.first_s[:blocks]) + max(0, blocks - len(self.first_s)) * (self.block_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the trial asks for. ``effect_alpha`` is the share of one primary effect, ``alpha`` the study's own.
+    """Parameters of the trial. ``effect_alpha`` is the alpha of one primary effect, ``alpha`` the study's.
 
-    ``control_every``: the positive control takes part in each so many-th block, with ``control_arms`` arms; in the first
-    ``controls_first`` in each.
+    The positive control is in each of the first ``controls_first`` blocks, then in every ``control_every``-th block, with
+    ``control_arms`` arms.
     """
 
     margin: float
@@ -115,20 +115,20 @@ class Rules:
     controls_first: int = 0
 
     def with_controls(self, seen: int) -> int:
-        """How many blocks hold the positive control so many times."""
+        """Return the number of blocks needed to have ``seen`` blocks with the positive control."""
         if seen <= self.controls_first:
             return seen
         return self.controls_first + self.control_every * (seen - self.controls_first - 1) + 1
 
     def controls_in(self, blocks: int) -> int:
-        """How many of so many blocks hold the positive control."""
+        """Return how many of the first ``blocks`` blocks have the positive control."""
         later = max(0, blocks - self.controls_first)
         return min(blocks, self.controls_first) + math.ceil(later / self.control_every)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A prediction: the median, and the range that is to hold four trials of five; None: never."""
+    """A prediction: the median, and the range that should include four trials of five; None: never."""
 
     likely: float | None = None
     low: float | None = None
@@ -137,9 +137,12 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """One response in one condition. ``blocks`` to its verdict, ``seconds`` of the trial until then; in the budget it
-    gets ``budget_blocks`` and resolves ``resolvable`` (relative; None: nothing). ``held_up_by`` is ``control`` where
-    the positive control takes longer than the comparison. ``reason``: why there is no prediction."""
+    """The forecast for one response in one condition.
+
+    ``blocks``: blocks to its verdict; ``seconds``: time of the trial until then. Within the budget it gets
+    ``budget_blocks`` and resolves the margin ``resolvable`` (relative; None: nothing). ``held_up_by`` is ``control`` if the
+    positive control takes longer than the comparison. ``reason``: why there is no prediction.
+    """
 
     condition: str
     response: str
@@ -156,14 +159,14 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """All responses in all conditions, and the seconds until all are decided (None: never, or not known)."""
+    """Forecasts of all responses in all conditions, and the seconds until all are decided (None: never, or not known)."""
 
     predicted: tuple[Predicted, ...]
     seconds: Range
 
 
 def forecast(lines: Sequence[Line], rules: Rules, *, once_s: float = 0.0) -> Forecast:
-    """The forecast of a trial with these conditions; ``once_s`` is what it takes besides its blocks."""
+    """Forecast a trial with these conditions; ``once_s`` is its duration outside blocks, in seconds."""
     needs = [_range([_needed(line, rules, guess) for guess in GUESSES]) for line in lines]
     known = all(line.block_s is not None for line in lines)
     budgets = _blocks_in_budget(lines, [need.likely for need in needs], rules) if known else None
@@ -183,10 +186,10 @@ def blocks_needed(
     together: int = 1,
     guess: Guess = LIKELY,
 ) -> tuple[int | None, bool]:
-    """Blocks until a comparison without an effect is decided (None: never), and whether the control is what takes longest.
+    """Return the blocks until a comparison without an effect is decided (None: never), and whether the control takes longest.
 
-    ``control_sd``: block SD of what the positive control is judged by, as guessed, None without controls; ``together``: for
-    so many such comparisons, all of them.
+    ``control_sd``: assumed block SD of the contrast of the positive control, None without controls. ``together``: number of
+    such comparisons that must all be decided.
     """
     sd = _sd(comparison, comparison.arms, guess)
     contrasts = blocks_to_resolve(
@@ -205,7 +208,7 @@ def blocks_needed(
 
 
 def next_look(blocks: int) -> int:
-    """The first look of a trial after so many blocks or more (``analyse.look_due``: at 5 % growth from block 20 on)."""
+    """Return the first look of a trial at or after this many blocks (``analyse.look_due``: 5 % growth from block 20 on)."""
     look = min(blocks, 20)
     while look < blocks:
         look += math.ceil(look / 20)
@@ -213,8 +216,8 @@ def next_look(blocks: int) -> int:
 
 
 def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: float | None) -> float | None:
-    """The smallest margin that so many blocks resolve with probability .8, the positive control of twice that margin
-    seen too; None where none."""
+    """Return the smallest margin that this many blocks resolve with probability .8, including detection of the positive
+    control of twice that margin; None if there is none."""
     sd = _sd(comparison, comparison.arms, LIKELY)
     found = resolvable_margin(sd, int(blocks * comparison.per_block), alpha=rules.effect_alpha)
     if control_sd is None or found is None:
@@ -224,10 +227,10 @@ def resolvable(comparison: Comparison, blocks: int, rules: Rules, control_sd: fl
 
 
 def _sd(comparison: Comparison, arms: float, guess: Guess) -> float:
-    """The block SD of a contrast with so many arms at each of its levels, so many SDs away from what the pilot says.
+    """Return the block SD of a contrast with ``arms`` arms at each level, at the guess's distance from the pilot's SD.
 
-    Means of several arms are nearer to normal: what the plain SD is above the one that is planned with falls as a skewness
-    does, as the root of their number.
+    Means of several arms are closer to normal: the excess of the plain SD over the planning SD falls, like a skewness, with
+    the square root of the number of arms.
     """
     scatter = comparison.scatter
     assert scatter is not None
@@ -241,7 +244,7 @@ def _sd(comparison: Comparison, arms: float, guess: Guess) -> float:
 
 
 def control_sd(line: Line, rules: Rules, guess: Guess = LIKELY) -> float | None:
-    """The block SD of what the controls of a condition are judged by: its first response, within the stretches."""
+    """Return the block SD of the controls' contrast in a condition: that of its first response, within the stretches."""
     if not rules.controls or not line.comparisons:
         return None
     first = [one for one in line.comparisons if one.response == line.comparisons[0].response][-1]
@@ -255,7 +258,7 @@ def _blocks(
 
 
 def _needed(line: Line, rules: Rules, guess: Guess) -> int | None:
-    """Blocks until the condition is decided: until its slowest comparison is. None: never, or not known."""
+    """Return the blocks until the condition's slowest comparison is decided. None: never, or not known."""
     together = sum(comparison.effects for comparison in line.comparisons)
     found = [
         None if c.scatter is None else _blocks(line, c, rules, guess, together)[0] for c in line.comparisons
@@ -264,11 +267,11 @@ def _needed(line: Line, rules: Rules, guess: Guess) -> int | None:
 
 
 def _range(blocks: Sequence[int | None]) -> Range:
-    """From the blocks of each of ``GUESSES``: the distances by luck and by scatter add in squares, on the scale of ln."""
+    """Build the range from the blocks of each of ``GUESSES``: distances by chance and by scatter add in quadrature, in ln."""
     likely, lucky, unlucky, calm, rough, best = blocks
     if likely is None or lucky is None or calm is None or best is None:
         return Range(None, best, None)
-    # and no fewer than with the best of both luck and scatter, below which evidence takes its blocks
+    # not below the best case of both chance and scatter: evidence needs a minimum number of blocks
     low = max(best, likely * math.exp(-math.hypot(math.log(likely / lucky), math.log(likely / calm))))
     high = None
     if unlucky is not None and rough is not None:
@@ -277,7 +280,7 @@ def _range(blocks: Sequence[int | None]) -> Range:
 
 
 def _time(lines: Sequence[Line], needs: Sequence[Range], blocks: Range | None, once_s: float) -> Range:
-    """When a condition has had so many blocks (None: when all are decided), and the range that blocks' speed adds to."""
+    """Return when a condition has had ``blocks`` blocks (None: when all are decided); changes of speed widen the range."""
     found: list[float | None] = []
     for end in ("likely", "low", "high"):
         each = [getattr(need, end) for need in needs]
@@ -337,14 +340,16 @@ def _predicted(
 
 
 def _rounds_in_budget(lines: Sequence[Line], rules: Rules) -> int:
-    """Blocks that each condition has had when the time is spent and none is decided before."""
+    """Return the blocks that each condition has had when the time is spent, if none is decided before."""
     a_round = sum(line.block_s or 0.0 for line in lines)
     return rules.budget_blocks if a_round <= 0.0 else min(rules.budget_blocks, int(rules.budget_s / a_round))
 
 
 def _seconds(lines: Sequence[Line], needs: Sequence[float | None], blocks: float | None) -> float:
-    """When a condition has had so many blocks (None: when all are decided): every other has had as many by then, or all
-    that it needs."""
+    """Return the seconds until a condition has had ``blocks`` blocks (None: until all are decided).
+
+    By then every other condition has had as many blocks, or all that it needs.
+    """
     cap = math.inf if blocks is None else blocks
     return sum(
         line.seconds(int(min(math.inf if need is None else need, cap)))
@@ -353,7 +358,7 @@ def _seconds(lines: Sequence[Line], needs: Sequence[float | None], blocks: float
 
 
 def _blocks_in_budget(lines: Sequence[Line], needs: Sequence[float | None], rules: Rules) -> list[int]:
-    """The blocks that each condition has had when the time is spent, in turns, the decided ones left out."""
+    """Return the blocks that each condition has had when the time is spent: in turns, skipping decided conditions."""
     left, had = rules.budget_s, [0] * len(lines)
     wanted = [rules.budget_blocks if need is None else min(int(need), rules.budget_blocks) for need in needs]
     while True:

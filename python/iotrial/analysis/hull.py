@@ -1,23 +1,22 @@
-"""The hull of the candidates that an e-process leaves, and the candidate it speaks least against.
+"""The hull of the confidence set of an e-process (the candidates it does not exclude), and the point estimate in it.
 
-f(d), the largest M_n(d) so far, is not monotone on either side of its minimum, so a bisection can miss
-what is left further out. It is looked for from outside inwards instead. Two facts make that safe and cheap:
+f(d), the largest M_n(d) so far, is not monotone on either side of its minimum, so bisection can miss parts of the set
+further out. The search therefore goes from the outside inwards. Two facts make that safe and cheap:
 
-* f only grows with blocks, so what is left after n blocks lies inside what was left after n/2: the search
-  begins with the first few blocks and narrows its grid stage by stage, to the scale that the data have at
-  that stage;
-* beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1), which bounds f from below
-  and gives an outer end that nothing lies beyond.
+* f only grows with blocks, so the set after n blocks is inside the set after n/2. The search starts with the first few
+  blocks and narrows its grid stage by stage, to the scale of the data at that stage;
+* beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1). That bounds f from below and gives an
+  outer limit that contains the whole set.
 
-More questions are asked of the same grids: which candidates the bets of one side leave (``upper_bound``), which ones M_n
-leaves at the last block alone (``hull_at_last``), and which ones of a hull the bet on the budget leaves too
-(``hull_within_budget``).
+The same grids answer further questions: which candidates the bets of one side do not exclude (``upper_bound``), which ones
+M_n at the last block alone does not exclude (``hull_at_last``), and which ones of a hull the budget bet does not exclude
+either (``hull_within_budget``).
 
-All searches are generators: they yield ``Question``s and are sent the answers, so that many can be run at once
+All searches are generators: they yield ``Question``s and are sent the answers, so that many can run in one batch
 (``chunked.run``).
 
-f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around
-the first few: what is left may be the point D_1 alone, or a sliver on one side of it.
+f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around the first few
+contrasts: the set may be the point D_1 alone, or a sliver on one side of it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BATCH = 8
 _INNER = 7
 _PRECISION = 1e-6
 _ROUNDS = 24
-# How many of the first contrasts a grid is dense around.
+# Number of first contrasts around which a grid is dense.
 _STEEP = 4
 
 Hull = tuple[float, float]
@@ -47,7 +46,7 @@ UNBOUNDED: Hull = (-math.inf, math.inf)
 
 
 def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hull | None]:
-    """The outermost d with ln f(d) < ``threshold``: infinite where unbounded, None where no d is left."""
+    """Return the outermost d with ln f(d) < ``threshold``: infinite if unbounded, None if there is no such d."""
     stage = blocks_to_bound(threshold, aimed=aim > 0.0)
     if contrasts.size < stage:
         return UNBOUNDED
@@ -68,7 +67,7 @@ def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hul
 
 
 def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
-    """The outermost d with ln M_n(d) < ``threshold`` at the last block: ``left``, the hull of f, lies inside."""
+    """Return the outermost d with ln M_n(d) < ``threshold`` at the last block; ``left``, the hull of f, is inside."""
     values, scale, centre = _scaled(contrasts)
     series = Series(values, aim=aim / scale)
     low, high = ((end - centre) / scale for end in left)
@@ -95,9 +94,9 @@ def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float 
 def hull_within_budget(
     contrasts: Floats, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
 ) -> Search[Hull | None]:
-    """The outermost d of ``left`` that are left where the bet on the budget takes part; None where the grid finds none.
+    """Return the outermost d of ``left`` that are not excluded with the budget bet included; None if the grid finds none.
 
-    ``left``: the finite hull of the other bets at ``threshold``, which is that for their share of the stake.
+    ``left``: the finite hull of the other bets at ``threshold``, which is the one for their share of the stake.
     """
     values, scale, centre = _scaled(contrasts)
     series = MixedSeries(values, budget, aim=aim / scale)
@@ -115,10 +114,10 @@ def hull_within_budget(
 def upper_bound(
     contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
 ) -> Search[float | None]:
-    """The largest d that the bets on a smaller effect leave, where they leave none from ``limit`` on; None where they do.
+    """Return the largest d that the bets on a smaller effect do not exclude; None unless they exclude all d >= ``limit``.
 
-    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability alpha at most. With a
-    ``budget`` it is that for their share of the stake.
+    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability at most alpha. With
+    a ``budget`` it is the threshold for their share of the stake.
     """
     values, scale, centre = _scaled(contrasts)
     if budget is None:
@@ -145,7 +144,7 @@ def upper_bound(
 
 
 def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
-    """The candidate within ``left`` (None: anywhere) with the least M_n at the last block."""
+    """Return the candidate within ``left`` (None: anywhere) with the smallest M_n at the last block."""
     values, scale, centre = _scaled(contrasts)
     low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
     low, high = max(low, float(values.min())), min(high, float(values.max()))
@@ -167,7 +166,7 @@ def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> Searc
 
 @lru_cache(1024)
 def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
-    """How many blocks it takes until any interval at ln(1/alpha) = ``threshold`` can be finite."""
+    """Return the minimum number of blocks for a finite interval at ln(1/alpha) = ``threshold``."""
     blocks = 1
     while log_agreeing(blocks, 1.0, aimed=aimed, side=Side.BOTH) < threshold:
         blocks += 1
@@ -175,7 +174,10 @@ def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
 
 
 def _scaled(contrasts: Floats) -> tuple[Floats, float, float]:
-    """The contrasts about their median, divided by a power of two near their largest magnitude; that power; the median."""
+    """Centre the contrasts at their median and divide by a power of two near their largest magnitude.
+
+    Returns the scaled contrasts, the power of two and the median.
+    """
     centre = float(np.median(contrasts)) if contrasts.size else 0.0
     values = contrasts - centre
     scale = _power_of_two(values)
@@ -183,7 +185,7 @@ def _scaled(contrasts: Floats) -> tuple[Floats, float, float]:
 
 
 def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
-    """Candidates at the scales that the first few contrasts have, out to where nothing can be left."""
+    """Return candidates at the scales of the first few contrasts, out to the limit of the confidence set."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         return np.array([low])
@@ -213,7 +215,7 @@ def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
 
 
 def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
-    """Candidates between two ends, dense around the first few contrasts."""
+    """Return candidates between two ends, dense around the first few contrasts."""
     width = high - low
     around = [width * np.geomspace(1e-9, 0.1, 16), *[width * np.geomspace(1e-4, 0.1, 8)] * (_STEEP - 1)]
     dense = [
@@ -225,7 +227,10 @@ def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
 
 @lru_cache(1024)
 def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
-    """How many ranges beyond the contrasts nothing is left: k/(k+1) is the least |x|/s that suffices."""
+    """Return k such that no candidate beyond the contrasts by k times their range is left.
+
+    k/(k+1) is the smallest |x|/s that suffices to exclude it.
+    """
     low, high = 0.0, 1.0
     for _ in range(60):
         share = (low + high) / 2
@@ -238,7 +243,7 @@ def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH
 
 
 def _outermost(series: Series, grid: Floats, threshold: float) -> Search[Ends | None]:
-    """The lowest and the highest grid point left, each with its neighbour outside."""
+    """Find the lowest and the highest grid point left, each with its neighbour outside."""
     left = yield from _first_left(series, grid, threshold)
     if left is None:
         point = _lowest_point(series, grid, threshold)
@@ -255,7 +260,7 @@ def _both_at(grid: Floats, point: float) -> tuple[int, int]:
 
 
 def _with_outside(grid: Floats, lowest: int, highest: int) -> Ends:
-    """Two places of a grid as (outside, inside) and (inside, outside)."""
+    """Return two grid positions as (outside, inside) and (inside, outside)."""
     return (
         (float(grid[max(lowest - 1, 0)]), float(grid[lowest])),
         (float(grid[highest]), float(grid[min(highest + 1, grid.size - 1)])),
@@ -263,8 +268,10 @@ def _with_outside(grid: Floats, lowest: int, highest: int) -> Ends:
 
 
 def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[int, int] | None]:
-    """Where the lowest and the highest grid point left are. Looked for from both ends at once, some points at a time, until
-    each end has found one."""
+    """Find the indices of the lowest and the highest grid point left, or None.
+
+    The search goes from both ends at once, a batch of points at a time, until each end has found one.
+    """
     alive: list[bool | None] = [None] * grid.size
     lowest = highest = None
     for start in range(0, grid.size, _BATCH):
@@ -285,7 +292,7 @@ def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[
 
 
 def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | None:
-    """Where the grid stepped over all that is left: follow f down from its three lowest grid points."""
+    """Find a point of the set that the grid missed: follow f down from its three lowest grid points."""
     heights = log_largest(series.contrasts, grid, aim=series.aim, side=series.side)
     for start in np.argsort(heights)[:3].tolist():
         points, at = grid, start
@@ -302,8 +309,10 @@ def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | Non
 
 
 def _refined(ask: Callable[[Floats], Question], ends: Ends) -> Search[Hull]:
-    """Both ends of the hull, each between a point left and its neighbour outside, to a millionth of the
-    width. ``ask`` makes the question which of some candidates are left."""
+    """Refine both ends of the hull, each between a point left and its neighbour outside, to a millionth of the width.
+
+    ``ask`` builds the question which of some candidates are left.
+    """
     (out_low, low), (high, out_high) = ends
     steps = np.arange(1, _INNER + 1) / (_INNER + 1)
     for _ in range(_ROUNDS):
@@ -321,7 +330,7 @@ def _refined(ask: Callable[[Floats], Question], ends: Ends) -> Search[Hull]:
 
 
 def _closer(points: Floats, alive: Flags) -> Hull:
-    """Of points from outside inwards (the last one left) the first one left, after its neighbour outside."""
+    """Return the first point left and its outer neighbour before it; ``points`` go inwards and the last one is left."""
     first = int(np.argmax(np.append(alive, True)))
     return float(points[first]), float(points[first + 1])
 
@@ -332,7 +341,6 @@ def _within(points: Floats, low: float, high: float) -> Floats:
 
 
 def _power_of_two(values: Floats) -> float:
-    """A power of two near the largest magnitude: dividing by it is exact, and squares neither over- nor
-    underflow."""
+    """Return a power of two near the largest magnitude: dividing by it is exact and keeps squares in range."""
     largest = float(np.abs(values).max())
     return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0

@@ -1,4 +1,4 @@
-"""What analysis takes and gives, as frozen values. Nothing here knows of labs, probes or stores."""
+"""Frozen input and output values of the analysis, independent of labs, probes and stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.study.model import TYPICAL, Better, Scale
 
 
 class Verdict(StrEnum):
-    """On which side of no effect the interval of one effect lies. The last four are for responses that are not times or
+    """Position of one effect's interval relative to no effect. The last four are for responses that are not times or
     rates."""
 
     FASTER = "faster"
@@ -26,9 +26,9 @@ class Verdict(StrEnum):
 
 
 class Conclusion(StrEnum):
-    """What may be said of one effect, the margin considered. Reports print ``words``.
+    """Conclusion on one effect, with the margin taken into account. Reports print ``words``.
 
-    The plain words are for effects that lie beyond the margin with all of their interval; METHOD.md has the table.
+    The plain words are for effects whose whole interval is beyond the margin; METHOD.md has the table.
     """
 
     FASTER = "faster"
@@ -52,22 +52,22 @@ class Conclusion(StrEnum):
 
     @property
     def probable(self) -> bool:
-        """Whether zero is excluded, but not the margin."""
+        """True if zero is excluded, but not the margin."""
         return self.value.startswith("probably_")
 
     @property
     def equivalent(self) -> bool:
-        """Whether the whole interval is inside the margin, and slow runs are not shown to differ."""
+        """True if the whole interval is inside the margin, and slow runs are not shown to differ."""
         return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)
 
     @property
     def only_typically(self) -> bool:
-        """Whether the whole interval is inside the margin, but one side has more slow runs."""
+        """True if the whole interval is inside the margin, but one side has more slow runs."""
         return self in (Conclusion.EQUIVALENT_MORE_SLOW_RUNS, Conclusion.EQUIVALENT_FEWER_SLOW_RUNS)
 
     @property
     def words(self) -> str:
-        """As reports print it, e.g. "probably slower". Whether an equivalent effect is detectable is said apart."""
+        """Text for reports, e.g. "probably slower". Detectability of an equivalent effect is reported separately."""
         if self is Conclusion.VARIES:
             return "differs by condition"
         if self.only_typically:
@@ -77,13 +77,13 @@ class Conclusion(StrEnum):
 
     @property
     def tone(self) -> str:
-        """The class that colours it on a page: never a plain direction's for what is only probable."""
+        """CSS class for its colour on a page; a merely probable effect never gets that of a plain direction."""
         return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One run: the responses by name (totals over replicates), or a failure in words."""
+    """One run: its responses by name (totals over replicates), or the description of its failure."""
 
     arm: str
     kind: ArmKind
@@ -96,8 +96,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """A complete block of one condition in time order; ``void`` names the rule that threw it out. ``wash_in``: each of its
-    runs came after a neutral one that was not measured."""
+    """A complete block of one condition in time order; ``void`` names the rule that discarded it. ``wash_in``: a neutral,
+    unmeasured run preceded each of its runs."""
 
     condition: str
     index: int
@@ -112,10 +112,10 @@ class ObservedBlock:
 class Interval:
     """Anytime-valid interval of one contrast, on the contrast's own scale (natural log for ratios).
 
-    ``low``/``high`` are None where unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at
-    the last block, for e-BH. ``empty`` is true when no candidate is left (the effect moved). ``leaning``: all blocks together
-    speak for an effect that the first of them excluded; the interval is then the wider one that rests on all of them alike.
-    ``bounds``: the one-sided bounds, each at alpha, where they exclude every effect beyond the margin.
+    ``low``/``high`` are None if unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at the last block, for
+    e-BH. ``empty``: every candidate is excluded (the effect changed over time). ``leaning``: all blocks together favour an
+    effect that the first blocks excluded; the interval is then the wider one that uses all blocks alike. ``bounds``: the
+    one-sided bounds, each at alpha, if they exclude every effect beyond the margin.
     """
 
     estimate: float | None
@@ -134,14 +134,13 @@ class Effect:
     """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
 
     ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
-    ``aliases`` are interactions that the design cannot tell from this one. ``leaning`` and ``bounds`` (ratios) are those of
-    ``Interval``. ``blocks`` counts the contrasts that it rests on: one a block, or one for each repeat in the stretches of a
-    study with whole plots.
-    ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same effect, so that their mean
-    stands for each of them (``pooling.agree``); None for other effects. ``span``: where they do not, the conditions
-    with the smallest and the largest estimate, and how many there are. ``slow_runs`` and ``mean_ratio``, of a main effect on
-    a time or a rate: what the ratio of typical runs does not show (``analysis.beyond_typical``). ``statistic`` is the
-    response's: what of an arm's runs is compared.
+    ``aliases`` are interactions that the design cannot separate from this one. ``leaning`` and ``bounds`` (ratios) are those
+    of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each repeat in the stretches of
+    a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same
+    effect, so that their mean represents each of them (``pooling.agree``); None for other effects. ``span``: if they do not,
+    the conditions with the smallest and the largest estimate, and the number of conditions. ``slow_runs`` and
+    ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of typical runs does not show
+    (``analysis.beyond_typical``). ``statistic`` is the response's: the statistic of an arm's runs that is compared.
     """
 
     kind: str
@@ -183,7 +182,7 @@ class Effect:
 
     @property
     def conclusion(self) -> Conclusion:
-        """What the interval, the margin and the scale allow to be said: derived here and nowhere else."""
+        """The conclusion that interval, margin and scale allow. This is the only place that derives it."""
         if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
             return Conclusion.VARIES
         match self.verdict:
@@ -199,7 +198,7 @@ class Effect:
 
     @property
     def _beyond_margin(self) -> bool:
-        """Whether no effect inside the margin is left in the interval. A difference has no margin."""
+        """True if the interval excludes every effect inside the margin. Always true for differences, which have no margin."""
         if self.scale is Scale.DIFFERENCE:
             return True
         limit = math.log1p(self.margin)
@@ -210,7 +209,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Slow runs of one arm: how many of how many, and between which bounds their share lies."""
+    """Slow runs of one arm: their number, the number of all runs, and bounds on the share."""
 
     slow: int
     runs: int
@@ -220,10 +219,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SlowRuns:
-    """Runs that took more than ``factor`` times as long as is typical, at the level and at the reference.
+    """Runs that took more than ``factor`` times the typical time, at the level and at the reference.
 
-    ``difference`` is the share at the level less the share at the reference, ``low`` and ``high`` are its bounds. All
-    three pairs of bounds hold at any look, each at ``alpha``.
+    ``difference`` is the share at the level minus the share at the reference; ``low`` and ``high`` are its bounds. All
+    three pairs of bounds are valid at any look, each at ``alpha``.
     """
 
     factor: float
@@ -236,13 +235,13 @@ class SlowRuns:
 
     @property
     def differ(self) -> bool:
-        """Whether one of the two has more slow runs: 0 is excluded."""
+        """True if one of the two has more slow runs: 0 is excluded."""
         return self.low > 0.0 or self.high < 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MeanRatio:
-    """The ratio of the arms' mean values beside that of ``typical`` runs; ``p`` of the test that they are the same."""
+    """The ratio of the arms' mean values, and that of ``typical`` runs; ``p`` is the p-value of their equality."""
 
     ratio: float
     typical: float
@@ -252,7 +251,7 @@ class MeanRatio:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The parts of a pooled effect with the smallest and the largest estimate: their conditions and estimates."""
+    """The smallest and the largest estimate of a pooled effect's parts, with their conditions."""
 
     least_at: Mapping[str, str]
     least: float
@@ -263,7 +262,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One control effect in one condition. ``told_from_zero`` at the study's alpha."""
+    """One control effect in one condition. ``told_from_zero``: "no effect" is excluded at the study's alpha."""
 
     kind: str
     condition: Mapping[str, str]
@@ -281,7 +280,7 @@ class Control:
 class Unaffected:
     """One comparison on the blocks in which none of its runs follows the level that carries over: exploratory.
 
-    ``ratio`` is a difference where ``scale`` says so; the interval is at the effect's own level, None where unbounded."""
+    ``ratio`` is a difference if ``scale`` is; the interval is at the effect's own level, None if unbounded."""
 
     factor: str
     level: str
@@ -296,12 +295,12 @@ class Unaffected:
 
 @dataclass(frozen=True, slots=True)
 class CarryOver:
-    """Whether runs of a condition depend on which level ran just before, in the main response (``carryover.py``).
+    """Carry-over control of a condition: does its main response depend on the level that ran just before (``carryover.py``)?
 
-    ``factor`` and ``level``: the one with the most evidence. ``ratio``: runs after it against runs after ``others`` (a
-    difference if ``scale`` says so, None if too few blocks tell). ``e_value`` is the largest value of the e-process so far;
-    the control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
-    ``wash_in``: judged on blocks with a neutral run before each measured one.
+    ``factor`` and ``level``: those with the most evidence. ``ratio``: runs after this level against runs after ``others`` (a
+    difference if ``scale`` is, None with too few blocks). ``e_value`` is the largest value of the e-process so far; the
+    control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
+    ``wash_in``: judged on blocks with a neutral run before each measured run.
     """
 
     condition: Mapping[str, str]
@@ -323,7 +322,7 @@ class CarryOver:
 
 @dataclass(frozen=True, slots=True)
 class VoidCount:
-    """How many blocks a void rule threw out, by the level whose check failed."""
+    """Number of blocks that a void rule discarded, by the level whose check failed."""
 
     rule: str
     level: str
@@ -332,8 +331,10 @@ class VoidCount:
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """The level of all arms' blocks changes with the block that begins at ``at_s``: by ``size``, in natural logarithms where
-    the response is compared by ratio."""
+    """A change of the response level of all arms, starting with the block at ``at_s``.
+
+    ``size`` is in natural logarithms if the response is compared by ratio.
+    """
 
     at_s: float
     size: float
@@ -342,7 +343,7 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Facts about one condition's primary response that inform and never gate (None: too few blocks)."""
+    """Diagnostics of one condition's primary response; they inform and never gate (None: too few blocks)."""
 
     condition: Mapping[str, str]
     response: str
@@ -358,8 +359,8 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class FailureCounts:
-    """Failed runs ``by_arm``. ``shared``: factors and labels that all failed combinations have, where there are several
-    ``factors``."""
+    """Failed runs ``by_arm``. ``shared``: factors and labels that all failed combinations have in common, if there are
+    several ``factors``."""
 
     by_arm: tuple[tuple[str, int], ...] = ()
     shared: tuple[tuple[str, str], ...] = ()
@@ -367,13 +368,13 @@ class FailureCounts:
 
     @property
     def count(self) -> int:
-        """How many runs failed."""
+        """Total number of failed runs."""
         return sum(count for _, count in self.by_arm)
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All that the stored runs of one trial say."""
+    """Results of the analysis of one trial's runs."""
 
     effects: tuple[Effect, ...]
     controls: tuple[Control, ...]

@@ -1,15 +1,15 @@
-"""Whether the mean of an effect over conditions stands for each of them, or hides that they differ.
+"""Check whether the mean of an effect over conditions represents each of them or hides that they differ.
 
-A mean of .998 and .389 is .623, which is the effect in neither condition. A pooled effect is one effect only where its parts
+The mean of .998 and .389 is .623, which is the effect in neither condition. A pooled effect is meaningful only if its parts
 *agree*:
 
-* some value lies in the intervals of all parts, and each concludes the same direction, so that the mean says
-  nothing that is not true of each; or
-* ratios: every part's estimate lies within the margin of the pooled estimate;
-* differences, which have no margin: some value lies in the intervals of all parts.
+* the intervals of all parts have a common value and all parts have the pooled effect's conclusion, so that the
+  mean claims nothing that is not true of each; or
+* ratios: every part's estimate is within the margin of the pooled estimate;
+* differences, which have no margin: the intervals of all parts have a common value.
 
-This does not show that the parts are the same; it keeps a mean from being printed where they visibly are not.
-Where they do not agree the span of the estimates is reported instead, without a verdict.
+This does not show that the parts are equal; it only prevents a mean from being printed when they visibly differ. If they do
+not agree, the span of the estimates is reported instead, without a verdict.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from iotrial.study.model import Scale
 
 
 def agree(pooled: Effect, parts: Sequence[Effect]) -> bool:
-    """Whether these effects of single conditions agree with the pooled one, by the rule of this module."""
+    """Return whether these effects of single conditions agree with the pooled effect, by the rule of this module."""
     if pooled.value is None or any(part.value is None for part in parts):
-        return not any(part.blocks for part in parts)  # nothing is known yet, so nothing is hidden
+        return not any(part.blocks for part in parts)  # without data there is nothing to hide
     highest_low = max((part.low for part in parts if part.low is not None), default=-math.inf)
     lowest_high = min((part.high for part in parts if part.high is not None), default=math.inf)
     common = highest_low <= lowest_high
@@ -42,7 +42,7 @@ def agree(pooled: Effect, parts: Sequence[Effect]) -> bool:
 
 
 def span_of(parts: Sequence[Effect]) -> Span | None:
-    """The parts with the smallest and the largest estimate; None where fewer than two have one."""
+    """Return the parts with the smallest and the largest estimate; None if fewer than two have an estimate."""
     known = sorted((part.value, place) for place, part in enumerate(parts) if part.value is not None)
     if len(known) < 2:
         return None

@@ -1,14 +1,14 @@
-"""Planning: how many blocks a verdict takes, given the scatter of the contrast from block to block.
+"""Sample-size planning: the number of blocks to a verdict, given the scatter of the contrast from block to block.
 
-Two things are planned for. A comparison without an effect is called equivalent once the bets of each side have excluded
-every effect beyond the margin (``eprocess.py``). The positive control, a slowdown of twice the margin, is told from zero.
-Both depend on two numbers only: the margin in block SDs, and alpha.
+Two events are planned for. A comparison without an effect is called equivalent once the bets of each side have excluded
+every effect beyond the margin (``eprocess.py``). The positive control, a slowdown of twice the margin, is detected: zero is
+excluded. Both depend on two numbers only: the margin in block SDs, and alpha.
 
-The e-process has no formula for its stopping time, so the tables below are simulated: blocks until then, with a look after
-each, for normal contrasts (``python benchmarks/truth/simulate.py power-table`` makes them again). Between the points of a
-table ln blocks is interpolated linearly in ln ratio, ln ln 1/alpha and the normal score of the share, which is right to
-about 5 %. Below a ratio of .1 the number of blocks grows as 1 / ratio**2, as for a random walk with drift; above
-the largest ratio it no longer falls. With stalls the SD overstates the scatter and fewer blocks do.
+The stopping time of the e-process has no closed form, so the tables below are simulated: blocks until the event, with a look
+after each block, for normal contrasts (regenerate with ``python benchmarks/truth/simulate.py power-table``). Between the
+points of a table, ln blocks is interpolated linearly in ln ratio, ln ln 1/alpha and the normal score of the share, with an
+error of about 5 %. Below a ratio of .1 the number of blocks grows as 1 / ratio**2, as for a random walk with drift; above
+the largest ratio it stays constant. With stalls the SD overstates the scatter, and fewer blocks suffice.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import NormalDist
 
-#: more blocks than this are out of reach of any trial
+#: no trial can run more blocks than this
 MOST_BLOCKS = 100_000
-#: the share of trials that a plan is made for, unless it says otherwise
+#: default probability of reaching the event within the planned blocks
 SHARE = 0.8
 
 TABLE_ALPHAS = (0.05, 0.01, 0.001, 0.00001)
 #: margin in block SDs
 TABLE_RATIOS = (0.1, 0.2, 0.4, 0.8, 1.1, 1.6, 2.3, 3.2)
-#: of the trials that have come to it by then
+#: share of trials that have reached the event by then
 TABLE_SHARES = (0.1, 0.5, 0.8, 0.99)
 
 Table = Sequence[Sequence[Sequence[float]]]
-# Blocks: a line for each alpha, in it a group for each ratio, in it a number for each share.
+# Blocks: one row per alpha, in it one group per ratio, in it one number per share.
 # fmt: off
 _EQUIVALENT: Table = (
     ((669, 1118, 1691, 3822), (165, 268, 384, 752), (40, 69, 98, 179), (11, 20, 28, 49),
@@ -64,10 +64,11 @@ def blocks_to_resolve(
     together: int = 1,
     share: float = SHARE,
 ) -> int | None:
-    """Blocks until a trial without an effect is called equivalent with probability ``share``; None beyond ``MOST_BLOCKS``.
+    """Return the blocks until a trial without an effect is called equivalent with probability ``share``.
 
-    ``block_sd`` is the SD of the log contrast from block to block, ``margin`` relative (.03 for 3 %), ``effects`` the
-    number of primary effects that share ``alpha``, ``together`` how many independent ones are all to be called so.
+    None beyond ``MOST_BLOCKS``. ``block_sd`` is the SD of the log contrast from block to block, ``margin`` is relative (.03
+    for 3 %), ``effects`` the number of primary effects that share ``alpha``, ``together`` the number of independent effects
+    that must all be called equivalent. Raises ValueError for impossible arguments.
     """
     if not 0.0 < share < 1.0 or together < 1:
         raise ValueError(f"no plan for {together} comparisons with probability {share}")
@@ -76,23 +77,23 @@ def blocks_to_resolve(
 
 
 def blocks_to_see(block_sd: float, margin: float, *, alpha: float, share: float = SHARE) -> int | None:
-    """Blocks until the positive control, slowed down by the factor 1 + 2 ``margin``, is told from zero; as above.
+    """Return the blocks until the positive control, slowed down by the factor 1 + 2 ``margin``, is detected.
 
-    They are blocks that hold the control.
+    Counts only blocks that have the control. Otherwise as in ``blocks_to_resolve``.
     """
     return _whole(_blocks(_SEEN, _ratio(math.log1p(2.0 * margin) / 2.0, block_sd), alpha, share))
 
 
 def resolvable_margin(block_sd: float, blocks: int, *, alpha: float, effects: int = 1) -> float | None:
-    """The smallest margin for which a trial without an effect is called equivalent within ``blocks`` with probability .8.
+    """Return the smallest margin for which a trial without an effect is equivalent within ``blocks`` with probability .8.
 
-    None where the blocks are too few for any.
+    None if the blocks are too few for any margin.
     """
     return _margin(_least_ratio(_EQUIVALENT, blocks, _level(alpha, effects)), block_sd)
 
 
 def visible_margin(block_sd: float, blocks: int, *, alpha: float) -> float | None:
-    """The smallest margin whose positive control is told from zero within ``blocks`` that hold it; as above."""
+    """Return the smallest margin whose positive control is detected within ``blocks`` blocks that have it; else None."""
     ratio = _least_ratio(_SEEN, blocks, alpha)
     found = _margin(None if ratio is None else 2.0 * ratio, block_sd)
     return None if found is None else found / 2.0
@@ -113,12 +114,12 @@ def _level(alpha: float, effects: int) -> float:
 
 
 def _whole(blocks: float) -> int | None:
-    # a point of the table comes out of logarithms a little above itself
+    # logarithms return an exact table entry slightly too large
     return math.ceil(blocks - 1e-6) if blocks <= MOST_BLOCKS else None
 
 
 def _least_ratio(table: Table, blocks: int, alpha: float) -> float | None:
-    """The smallest ratio of margin and block SD that so many blocks do for; None where none is large enough."""
+    """Return the smallest ratio of margin to block SD for which this many blocks suffice; None if none is large enough."""
     low, high = math.log(1e-6), math.log(TABLE_RATIOS[-1])
     if _blocks(table, math.exp(high), alpha, SHARE) > blocks:
         return None
@@ -131,7 +132,7 @@ def _least_ratio(table: Table, blocks: int, alpha: float) -> float | None:
 
 
 def _blocks(table: Table, ratio: float, alpha: float, share: float) -> float:
-    """The table's value between its points; beyond them as the module says."""
+    """Interpolate the table; extrapolate as described in the module docstring."""
     if ratio <= 0.0:
         return math.inf
     within = min(max(ratio, TABLE_RATIOS[0]), TABLE_RATIOS[-1])
@@ -152,6 +153,6 @@ def _blocks(table: Table, ratio: float, alpha: float, share: float) -> float:
 
 
 def _position(points: Sequence[float], at: float) -> tuple[int, float]:
-    """The interval of the table nearest to ``at``, and how far along it lies: below 0 or above 1 beyond the table's ends."""
+    """Return the table interval nearest to ``at``, and the relative position in it (below 0 or above 1 beyond the ends)."""
     i = min(max(bisect_right(points, at) - 1, 0), len(points) - 2)
     return i, (at - points[i]) / (points[i + 1] - points[i])

@@ -1,24 +1,24 @@
-"""Intervals for the ratio of a statistic across runs, of a level over the reference: the mean, or a quantile such as p99.
+"""Confidence intervals for the ratio, level over reference, of a statistic across runs: the mean, or a quantile such as p99.
 
-A study asks for them with ``statistic`` in ``[[response]]``. Both hold at every look, at any tail, and take the blocks that
-this takes.
+A study requests them with ``statistic`` in ``[[response]]``. Both are valid at every look and for any tail. The price is the
+number of blocks they need.
 
-**Mean.** Runs count as at most ``cap`` times the typical time, which is the larger of the arms' medians over the blocks
-before, as in ``beyond_typical``. For a candidate ratio r, x = (y(level) - r y(reference)) / (cap * typical) is at most 1 and
+**Mean.** Runs are capped at ``cap`` times the typical time, which is the larger of the arms' medians over the previous
+blocks, as in ``beyond_typical``. For a candidate ratio r, x = (y(level) - r y(reference)) / (cap * typical) is at most 1 and
 at least -r. If r is the ratio of the conditional means, x has mean 0 given the past, and
 
     sum over c of w_c * product over blocks of (1 - c x)     (against r from above)
     sum over c of w_c * product over blocks of (1 + c x / r) (against r from below)
 
 are non-negative martingales (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024). Each
-end is where one of them reaches 2/alpha. No distribution is assumed and nothing is asymptotic. What it covers is the ratio
-of the means of capped times.
+end of the interval is where one of them reaches 2/alpha. No distribution is assumed and nothing is asymptotic. The interval
+covers the ratio of the means of capped times.
 
-**Quantile.** A time t is above the q-quantile of an arm if more than q of its runs are at most t. How many of n runs may
-exceed the quantile follows from the same bets on an event of probability 1 - q, each arm at alpha/2; the order statistics at
-these places are bounds on each arm's quantile (Howard and Ramdas, "Sequential estimation of quantiles", 2022, with another
-boundary), and the ratio lies between the ratios of opposite ends. Assumed: a run exceeds its arm's quantile with probability
-1 - q given the past, as independent runs do.
+**Quantile.** A time t is above the q-quantile of an arm if more than q of its runs are at most t. The same bets, on an event
+of probability 1 - q, bound how many of n runs exceed the quantile, each arm at alpha/2. The order statistics at these ranks
+are bounds on each arm's quantile (Howard and Ramdas, "Sequential estimation of quantiles", 2022, with a different boundary),
+and the ratio is between the ratios of opposite bounds. Assumption: a run exceeds its arm's quantile with probability 1 - q
+given the past, as independent runs do.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from iotrial.study.model import MEAN, Response
 
 Floats = npt.NDArray[np.float64]
 
-_FARTHEST = 14.0  # natural logarithms: a ratio of a million
+_FARTHEST = 14.0  # search limit of the log ratio: a ratio of about a million
 _LOG_LARGEST = 690.0
 _LEAST_ALPHA = 1e-12
 
 
 def statistic_interval(pairs: PairedRuns | None, response: Response, alpha: float) -> Interval:
-    """Interval of the ln of the ratio of ``response.statistic`` over the runs of the level and of the reference.
+    """Return the interval of ln of the ratio, level over reference, of ``response.statistic`` across runs.
 
-    ``alpha``: for both ends together. An end is None where no number of that size has been excluded yet.
+    ``alpha``: for both ends together. An end is None if it is still unbounded.
     """
     units = 0 if pairs is None else len(pairs.level)
     if pairs is None or units <= FEWEST:
@@ -56,10 +56,10 @@ def statistic_interval(pairs: PairedRuns | None, response: Response, alpha: floa
 
 
 def fewest_blocks(response: Response, spec: Spec) -> int:
-    """The fewest blocks after which a comparison of this statistic can be *equivalent*: all runs alike and none slow.
+    """Return the minimum number of blocks for *equivalent* in this statistic, reached if all runs are alike and none is slow.
 
-    Of a mean, until no unseen share of runs at the cap can move it by the margin; of a quantile, until it has an upper bound.
-    With controls the injected slow-down must be seen in the statistic too, in every second block.
+    For a mean: until no unseen share of runs at the cap can change it by the margin. For a quantile: until it has an upper
+    bound. With controls, the injected slowdown must be detected in the statistic too, in every second block.
     """
     own = blocks_needed(response, spec.primary_alpha, spec.margin)
     if not spec.controls:
@@ -69,7 +69,7 @@ def fewest_blocks(response: Response, spec: Spec) -> int:
 
 
 def blocks_needed(response: Response, alpha: float, margin: float) -> int:
-    """The fewest units after which a change by ``margin`` can be told from none, on either side, where no two runs differ."""
+    """Return the minimum number of units to exclude a change by ``margin``, in both directions, if no two runs differ."""
     if response.statistic == MEAN:
         log_limit = math.log(2.0 / alpha) - math.log(WEIGHTS[0])
         return FEWEST + math.floor(log_limit / math.log1p(margin / response.cap))
@@ -77,13 +77,12 @@ def blocks_needed(response: Response, alpha: float, margin: float) -> int:
 
 
 def quantile_of(statistic: str) -> float:
-    """The share of a name such as ``p99`` or ``p99.9``."""
+    """Return the quantile of a name such as ``p99`` or ``p99.9``, as a fraction."""
     return float(statistic.removeprefix("p")) / 100.0
 
 
 class _Capped:
-    """Run times, capped, as shares of the cap: units by runs, from the first unit on for which it is known what is
-    typical."""
+    """Capped run times as fractions of the cap: one mean per unit, starting with the first unit with a known typical time."""
 
     def __init__(self, pairs: PairedRuns, cap: float) -> None:
         limit = typical_before(pairs) + math.log(cap)
@@ -96,11 +95,11 @@ class _Capped:
         return math.log(float(self.level.sum() / self.reference.sum()))
 
     def against_from_above(self, log_ratio: float) -> float:
-        """ln of what the bets on a smaller ratio have won; rises with the ratio."""
+        """Return ln of the capital of the bets on a smaller ratio; increases with the ratio."""
         return self._won(-(self.level - math.exp(log_ratio) * self.reference))
 
     def against_from_below(self, log_inverse: float) -> float:
-        """ln of what the bets on a larger ratio have won; rises with the inverse of the ratio."""
+        """Return ln of the capital of the bets on a larger ratio; increases with the inverse of the ratio."""
         return self._won(math.exp(log_inverse) * self.level - self.reference)
 
     def _won(self, x: Floats) -> float:
@@ -147,7 +146,7 @@ def _of_quantiles(pairs: PairedRuns, share: float, alpha: float, units: int) -> 
 
 
 def _quantile_bounds(values: Floats, share: float, alpha: float) -> tuple[float, float]:
-    """Bounds of the ``share``-quantile of sorted values; infinite where there is none yet."""
+    """Return bounds on the ``share``-quantile of sorted values; infinite if there is no bound yet."""
     fewest, most = exceeding_bounds(values.size, 1.0 - share, alpha)
     low = -math.inf if most >= values.size else float(values[values.size - most - 1])
     high = math.inf if fewest < 1 else float(values[values.size - fewest])
@@ -155,8 +154,10 @@ def _quantile_bounds(values: Floats, share: float, alpha: float) -> tuple[float,
 
 
 def exceeding_bounds(runs: int, chance: float, alpha: float) -> tuple[int, int]:
-    """The fewest and the most of ``runs`` runs that exceed a time which each exceeds with probability ``chance``, at every
-    look at once with probability 1 - ``alpha``."""
+    """Return bounds on how many of ``runs`` runs exceed a time that each exceeds with probability ``chance``.
+
+    The bounds hold at every look at once with probability 1 - ``alpha``.
+    """
     log_limit = math.log(2.0 / alpha)
 
     def too_few(exceeding: int) -> bool:
@@ -171,14 +172,14 @@ def exceeding_bounds(runs: int, chance: float, alpha: float) -> tuple[int, int]:
 
 
 def _log_few(runs: int, exceeding: int, chance: float) -> float:
-    """ln of what bets on fewer exceedances than expected have won."""
+    """Return ln of the capital of bets on fewer exceedances than expected."""
     with np.errstate(divide="ignore", invalid="ignore"):
         lost = exceeding * np.log1p(-PARTS * (1.0 - chance)) if exceeding else 0.0
         return log_mixture((runs - exceeding) * np.log1p(PARTS * chance) + lost)
 
 
 def _log_many(runs: int, exceeding: int, chance: float) -> float:
-    """ln of what bets on more exceedances than expected have won; they may be as large as leaves no debt."""
+    """Return ln of the capital of bets on more exceedances than expected; the largest bets that keep it non-negative."""
     parts = PARTS / chance
     with np.errstate(divide="ignore", invalid="ignore"):
         lost = (runs - exceeding) * np.log1p(-parts * chance) if exceeding < runs else 0.0
@@ -186,12 +187,12 @@ def _log_many(runs: int, exceeding: int, chance: float) -> float:
 
 
 def _fewest(chance: float, alpha: float) -> int:
-    """Runs after which a quantile that each exceeds with this chance has an upper bound."""
+    """Return the number of runs after which a quantile, exceeded with this probability, has an upper bound."""
     return next(n for n in range(1, 10_000_000) if _log_few(n, 0, chance) >= math.log(2.0 / alpha))
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number from ``low`` on for which it holds, and for all after it; ``high`` where for none."""
+    """Return the first number from ``low`` on for which a monotone predicate holds; ``high`` if there is none."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
@@ -199,7 +200,7 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def _least_level(excludes: Callable[[float], bool]) -> float:
-    """The smallest level at which no effect is excluded, to a hundredth of its logarithm; 1 where at none."""
+    """Return the smallest level at which "no effect" is excluded, to .01 in its logarithm; 1 if it is not excluded."""
     low, high = math.log(_LEAST_ALPHA), math.log(0.999)
     if not excludes(math.exp(high)):
         return 1.0

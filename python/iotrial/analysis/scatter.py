@@ -1,16 +1,16 @@
-"""The scatter of a contrast from block to block, from blocks whose arms are all the same treatment.
+"""Estimate the scatter of a contrast from block to block, from blocks whose arms all have the same treatment.
 
-All arms of such a block are copies, so every pair of them is a contrast without an effect. Two figures are
-taken from the pairs: their root mean square (the plain SD), and 1.4826 times the median of their magnitudes,
-which is the SD of normal contrasts and does not see rare stalls. Planning uses the geometric mean of both.
-Stalls inflate the plain SD, and with it the number of blocks that the tables of ``power`` ask for, though the
-test, which bounds what one block can say, is held up by them far less; the median alone promises too much. The
-geometric mean came nearest to the blocks that four simulated trials in five needed, over normal, heavy-tailed
-and stalling noise (``tests/unit/test_analysis_forecast.py`` runs a part of these simulations).
+All arms of such a block are copies, so every pair of them is a contrast without an effect. The pairs give two
+figures: their root mean square (the plain SD), and 1.4826 times the median of their magnitudes, which is the SD
+of normal contrasts and ignores rare stalls. Planning uses the geometric mean of both. Stalls inflate the plain
+SD, and with it the number of blocks that the tables of ``power`` require, but they delay the test itself far
+less, because it limits the influence of a single block. The median alone is too optimistic. The geometric mean
+came closest to the blocks that four of five simulated trials needed, for normal, heavy-tailed and stalling noise
+(``tests/unit/test_analysis_forecast.py`` runs some of these simulations).
 
 The range is the wider of two 90 % intervals: that of the variance of normal contrasts (chi-squared, by Wilson
-and Hilferty's approximation, 1931), and a bootstrap over blocks, which sees heavy tails but is too narrow
-where blocks are few.
+and Hilferty's approximation, 1931), and a bootstrap over blocks, which accounts for heavy tails but is too narrow
+with few blocks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-_TO_SD = 1.4826  # an SD in medians of a normal variable's magnitude: 1 / Phi^-1(3/4)
+_TO_SD = 1.4826  # SD over median magnitude of a centred normal variable: 1 / Phi^-1(3/4)
 _RESAMPLES = 200
-#: of the range of a scatter
+#: confidence level of the range of a scatter
 RANGE_LEVEL = 0.90
 FEWEST_BLOCKS = 3
 
@@ -33,8 +33,8 @@ FEWEST_BLOCKS = 3
 class Scatter:
     """Block SD of the contrast of two single arms, on the contrast's scale (natural log for ratios).
 
-    ``sd`` is what planning uses, ``low`` to ``high`` its 90 % range, ``plain_sd`` the root mean square,
-    ``blocks`` how many blocks it rests on, ``freedom`` the degrees of freedom of the plain SD.
+    ``sd`` is used for planning, ``low`` to ``high`` is its 90 % range, ``plain_sd`` the root mean square,
+    ``blocks`` the number of blocks it is based on, ``freedom`` the degrees of freedom of the plain SD.
     """
 
     sd: float
@@ -46,18 +46,18 @@ class Scatter:
 
 
 def scatter_of(blocks: Sequence[Sequence[float]]) -> Scatter | None:
-    """The scatter of blocks that each hold the values of at least two identical arms (logarithms, for ratios).
+    """Estimate the scatter from blocks with the values of two or more identical arms (logarithms, for ratios).
 
-    None where fewer than three blocks do.
+    None with fewer than three such blocks.
     """
     usable = [np.asarray(block, dtype=float) for block in blocks if len(block) > 1]
     return _scatter([_pairs(block) for block in usable], sum(block.size - 1 for block in usable))
 
 
 def scatter_of_contrasts(blocks: Sequence[Sequence[float]]) -> Scatter | None:
-    """The same of contrasts that have no effect, those of each block together; ``sd`` is then that of one such contrast."""
+    """Estimate the scatter from contrasts without an effect, grouped by block; ``sd`` is then that of one contrast."""
     usable = [np.abs(np.asarray(block, dtype=float)) for block in blocks if len(block)]
-    # those of one block share arms, so a block counts once
+    # contrasts of one block share arms, so each block is one degree of freedom
     return _scatter(usable, len(usable))
 
 
@@ -82,12 +82,12 @@ def _figures(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def _combined(plain: float, robust: float) -> float:
-    # More than half of all pairs equal is what a coarse clock makes of small times: then the median says nothing.
+    # With short times and a coarse clock more than half of the pairs can be equal; then the median is useless.
     return math.sqrt(plain * robust) if robust > 0.0 else plain
 
 
 def _chi_squared_range(freedom: int) -> tuple[float, float]:
-    """The ends of the interval of an SD, as multiples of it."""
+    """Return the ends of the interval of an SD, as multiples of the SD."""
     tail = (1.0 - RANGE_LEVEL) / 2.0
     part = 2.0 / (9.0 * freedom)
     ends = []
@@ -98,7 +98,7 @@ def _chi_squared_range(freedom: int) -> tuple[float, float]:
 
 
 def _bootstrap_range(pairs: Sequence[np.ndarray]) -> tuple[float, float]:
-    rng = np.random.default_rng(len(pairs))  # the same data give the same range
+    rng = np.random.default_rng(len(pairs))  # fixed seed: the same data give the same range
     found = []
     for _ in range(_RESAMPLES):
         drawn = rng.integers(len(pairs), size=len(pairs))

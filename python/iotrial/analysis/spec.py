@@ -1,4 +1,4 @@
-"""What a trial compares, fixed before its first run: the part of a plan that the analysis needs."""
+"""The comparisons of a trial, fixed before its first run: the part of a plan that the analysis needs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
 from iotrial.study.model import Response, Scale
 
-# The level shared over all control effects of a trial, so that a sound trial is hardly ever called unsound.
+# The level shared by all control effects of a trial, low enough that a sound trial is hardly ever declared invalid.
 CONTROL_LEVEL = 0.001
 _SHARES = ("user", "sys")
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBudget:
-    """The budget that a trial began with: seconds of measuring, blocks of each condition, the ``share`` of the stake on it.
+    """The budget at the start of a trial: measuring time in seconds, blocks per condition, ``share`` of the stake on it.
 
-    What it is resumed with or continued to later changes nothing of this.
+    Resuming or continuing the trial later does not change it.
     """
 
     share: float
@@ -30,7 +30,7 @@ class DeclaredBudget:
 
     @classmethod
     def of(cls, options: Mapping[str, object]) -> DeclaredBudget | None:
-        """From the options of a trial's header; None where it has no such bet, as trials of earlier versions."""
+        """Read it from the options of a trial's header; None without a budget bet, as in trials of earlier versions."""
         share, time_s, blocks = (options.get(name) for name in ("budget_share", "time_s", "blocks"))
         if not isinstance(share, float) or not 0.0 < share < 1.0:
             return None
@@ -41,13 +41,12 @@ class DeclaredBudget:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The comparisons of a trial. ``injected`` is the ratio 1 + 2m by which the positive control is
-    stretched.
+    """The comparisons of a trial. ``injected`` is the ratio 1 + 2m by which the positive control is slowed down.
 
-    ``terms`` are the contrasts that are judged, ``control_weights`` those of the controls. ``primary_effects`` is how many
-    effects share ``alpha`` equally. ``copied_stretch``: the negative control is a stretch of its own. ``stretched_each``
-    names the workloads whose every time is stretched by itself. ``precise``: a trial goes on to the width, however large the
-    effect. ``budget``: of a trial that bets on being decided within what was declared when it began, else None.
+    ``terms`` are the judged contrasts, ``control_weights`` those of the controls. ``primary_effects`` is the number of
+    effects that share ``alpha`` equally. ``copied_stretch``: the negative control is a separate stretch. ``stretched_each``
+    names the workloads in which each time is slowed down separately. ``precise``: the trial continues to the required
+    interval width, however large the effect. ``budget``: the declared budget of a trial with a budget bet, else None.
     """
 
     conditions: tuple[Condition, ...]
@@ -74,9 +73,9 @@ class Spec:
         alpha: float | None = None,
         margin: float | None = None,
     ) -> Spec:
-        """The comparisons of a plan, at the study's alpha and margin unless others are given.
+        """Build the comparisons of a plan, at the study's alpha and margin unless others are given.
 
-        ``options``: those of the trial's header, which say how it was to be run.
+        ``options``: the run options in the trial's header.
         """
         study = plan.study
         margin = study.margin if margin is None else margin
@@ -98,12 +97,12 @@ class Spec:
         )
 
     def margin_of(self, response: Response) -> float:
-        """The margin on the scale that contrasts of the response have; 0 where it has none."""
+        """Return the margin on the scale of the response's contrasts; 0 if it has none."""
         return math.log1p(self.margin) if response.scale is Scale.LOG else 0.0
 
     @property
     def primary_alpha(self) -> float:
-        """The level of each primary effect."""
+        """Alpha of each primary effect."""
         return self.alpha / max(1, self.primary_effects)
 
     @property
@@ -116,14 +115,17 @@ class Spec:
 
     @property
     def pooled_alpha(self) -> float:
-        """The level of each pooled effect: they are a family of their own."""
+        """Alpha of each pooled effect; pooled effects are a separate family."""
         terms = sum(term.primary for term in self.terms)
         pooled = sum(terms * len(self.responses_of(some[0], primary=True)) for some in self.pools.values())
         return self.alpha / max(1, pooled)
 
     def alpha_of(self, term: Term, response: Response) -> float:
-        """The level of one effect. Primary ones share the study's, interactions that it does not name share it as a family of
-        their own; effects on exploratory responses have it whole, each, and are sorted by e-BH."""
+        """Return the alpha of one effect.
+
+        Primary effects share the study's alpha. Interactions that the study does not name share it as a separate family.
+        Each effect on an exploratory response has the full alpha; these are selected by e-BH.
+        """
         if not response.primary:
             return self.alpha
         if term.primary:
@@ -134,7 +136,7 @@ class Spec:
 
     @property
     def control_alpha(self) -> float:
-        """The level of each control effect."""
+        """Alpha of each control effect."""
         effects = sum(
             len(self.negative_responses(condition)) + len(self.positive_responses(condition))
             for condition in self.conditions
@@ -142,40 +144,44 @@ class Spec:
         return CONTROL_LEVEL / max(1, effects)
 
     def condition(self, key: str) -> Condition:
-        """The condition of this key; KeyError where there is none."""
+        """Return the condition with this key; KeyError if there is none."""
         for condition in self.conditions:
             if condition.key == key:
                 return condition
         raise KeyError(key)
 
     def responses_of(self, condition: Condition, *, primary: bool) -> tuple[Response, ...]:
-        """The primary, or the exploratory, responses of the condition's workload."""
+        """Return the primary or the exploratory responses of the condition's workload."""
         return tuple(r for r in self.responses if r.workload == condition.workload and r.primary is primary)
 
     def main_response(self, condition: Condition) -> Response | None:
-        """The first primary response of the condition's workload; its first where none is primary."""
+        """Return the first primary response of the condition's workload; its first response if none is primary."""
         return next(
             iter((*self.responses_of(condition, primary=True), *self.responses_of(condition, primary=False))),
             None,
         )
 
     def negative_responses(self, condition: Condition) -> tuple[Response, ...]:
-        """What the negative control is judged by: each response that gets a verdict; the first where none does."""
+        """Return the responses for the negative control: each that gets a verdict; the first if none does."""
         main = self.main_response(condition)
         return self.responses_of(condition, primary=True) or (() if main is None else (main,))
 
     def positive_response(self, condition: Condition) -> Response | None:
-        """What the positive control is judged by: the response that the stretch is put into."""
+        """Return the response for the positive control: the one into which the slowdown is injected."""
         return stretched_response(r for r in self.responses if r.workload == condition.workload)
 
     def only_counts(self, condition: Condition) -> bool:
-        """Whether nothing of the workload is a time or a rate. Then no slow-down can be put in, and none is needed: counts
-        are equivalent only where they are the same in every block, which leaves no margin to be blind in."""
+        """Return whether the workload has no response that is a time or a rate.
+
+        Then no slowdown can be injected, and none is needed: counts are equivalent only if they are the same in every block,
+        so there is no margin within which an effect could be missed.
+        """
         own = (*self.responses_of(condition, primary=True), *self.responses_of(condition, primary=False))
         return all(r.scale is Scale.DIFFERENCE and not is_time(r) and not is_rate(r) for r in own)
 
     def positive_responses(self, condition: Condition) -> tuple[Response, ...]:
-        """That response; of a workload whose every time is stretched, each primary one with a time of its own."""
+        """Return all responses for the positive control: that of ``positive_response`` or, in a workload in which each time
+        is slowed down separately, each primary response with its own time."""
         first = self.positive_response(condition)
         if first is None or condition.workload not in self.stretched_each or not first.primary:
             return () if first is None else (first,)
@@ -186,18 +192,18 @@ class Spec:
         )
 
     def injected_ratio(self, response: Response) -> float:
-        """The ratio that the stretch makes in a response: of a rate it is the inverse."""
+        """Return the ratio that the slowdown causes in a response; the inverse for a rate."""
         return 1.0 / self.injected if is_rate(response) else self.injected
 
 
 def stretched_response(responses: Iterable[Response]) -> Response | None:
-    """Of a workload's responses the one that the positive control stretches, and is judged by: the first primary one,
-    else the first of all, that is a time or a rate compared by ratio.
+    """Return the response of a workload that the positive control slows down and is judged by.
 
-    A stretch in time moves neither a count nor a size, and a ratio is no constant difference. The shares of ``user`` and
-    ``sys`` in the CPU time are guessed from the scheduler's ticks, so that nothing of known
-    size can be put into either; from outside nothing can be put into what a program says of
-    itself; and percentiles are of the operations as they were.
+    It is the first primary response, else the first of all, that is a time or a rate compared by ratio.
+
+    A slowdown changes neither counts nor sizes, and a ratio is not a constant difference. The kernel estimates the ``user``
+    and ``sys`` shares of CPU time from scheduler ticks, so no known amount can be injected into either. Values that a program
+    reports about itself cannot be changed from outside. Percentiles are of the operations as they ran, without the injection.
     """
     fit = [response for response in responses if _can_hold(response)]
     return next(iter(sorted(fit, key=lambda response: not response.primary)), None)
@@ -209,5 +215,5 @@ def _can_hold(response: Response) -> bool:
 
 
 def _by_processor(response: Response) -> bool:
-    """Whether it is stretched by another clock than the rest."""
+    """Return whether the response is CPU time, which is slowed down by a different clock than the rest."""
     return response.name == "cpu" or response.name.startswith("cpu.")

@@ -1,20 +1,20 @@
-"""The verdict on one effect: what its interval allows to be said, and whether more blocks could change it.
+"""The verdict on one effect from its interval, and whether more blocks could change it.
 
-With margin m, M = ln(1+m) and the interval [L, U] of the log ratio:
+With margin m, M = ln(1+m) and the interval [L, U] of the log ratio, the verdict is
 
-* equivalent where every effect beyond +-M is excluded: by the interval, or by the bets of each side (``Interval.bounds``);
-  "but detectably" slower or faster where the interval excludes 0 too; and only where the positive control has been told from
-  zero: who cannot see 2m cannot exclude m;
-* otherwise slower or faster where the interval excludes 0;
+* equivalent if every effect beyond +-M is excluded, by the interval or by the bets of each side (``Interval.bounds``);
+  "but detectably" slower or faster if the interval also excludes 0. It requires that the positive control was detected: a
+  trial that cannot detect 2m cannot exclude m;
+* otherwise slower or faster if the interval excludes 0;
 * otherwise inconclusive.
 
-``decided`` says when to stop: at equivalence; at an interval that lies beyond the margin as a whole; and, for the effects in
-between, at a half-width of at most max(M, |estimate|/4) with 0 excluded, since at a margin of 3 % a true 1 % would else be
-called slower or equivalent by luck. A trial that is to be ``precise`` goes on to that width for every effect. Where the
-budget ends before, the verdict that the interval allows stands.
+``decided`` is the stopping rule: equivalence; or an interval that is entirely beyond the margin; or, for effects in between,
+0 excluded and a half-width of at most max(M, |estimate|/4), since otherwise chance would decide whether a true 1 % at a
+margin of 3 % is called slower or equivalent. A ``precise`` trial continues to that width for every effect. If the budget
+ends first, the verdict that the interval allows stands.
 
-A difference (a count, say) has no margin. It is higher or lower where 0 is excluded, and equivalent only
-where the interval is exactly the point 0, which means the same count in every block.
+A difference (such as a count) has no margin. It is higher or lower if 0 is excluded, and equivalent only if the interval is
+exactly the point 0, which means the same count in every block.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ EFFECT_NOT_CONSTANT = "effect_not_constant"
 NO_BLOCKS = "no_blocks"
 CONTROL_NOT_SEEN = "control_not_seen"
 
-# So many failed runs and the level will not come to a verdict: further blocks are wasted.
+# With this many failed runs the level will not reach a verdict, so further blocks are wasted.
 HOPELESS_FAILURES = 8
 _TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its fine print; fields as in ``Effect``."""
+    """A verdict with its qualifications; fields as in ``Effect``."""
 
     verdict: Verdict
     detectably: str | None = None
@@ -58,11 +58,10 @@ def judge(
     control_seen: bool = True,
     precise: bool = False,
 ) -> Judgement:
-    """The verdict on an effect of ``response`` with this interval.
+    """Return the verdict on an effect of ``response`` with this interval.
 
-    ``control_seen``: whether the positive control of the condition has been told from zero (true also
-    where there are no controls). ``margin`` is relative (.03 for 3 %). ``precise``: go on to the width, however large the
-    effect.
+    ``control_seen``: whether the positive control of the condition was detected (true also without controls). ``margin`` is
+    relative (.03 for 3 %). ``precise``: continue to the required interval width, however large the effect.
     """
     if failures or unusable:
         hopeless = failures + unusable >= HOPELESS_FAILURES
@@ -72,7 +71,7 @@ def judge(
     if interval.blocks == 0:
         return _inconclusive(interval, response, NO_BLOCKS)
     if interval.empty:
-        # What is left only shrinks: no later block can bring a candidate back.
+        # The confidence set only shrinks: no later block can restore a candidate.
         return _inconclusive(interval, response, EFFECT_NOT_CONSTANT, decided=True)
     low, high = _ends(interval)
     direction = direction_of(response, rising=low > 0.0) if low > 0.0 or high < 0.0 else None
@@ -88,7 +87,7 @@ def judge(
 
 
 def direction_of(response: Response, *, rising: bool) -> Verdict:
-    """The word for a response that is larger (``rising``) or smaller at the level than at the reference."""
+    """Return the verdict for a response that is larger (``rising``) or smaller at the level than at the reference."""
     if response.better is Better.NONE:
         return Verdict.HIGHER if rising else Verdict.LOWER
     good = rising is (response.better is Better.HIGHER)
@@ -100,12 +99,12 @@ def direction_of(response: Response, *, rising: bool) -> Verdict:
 
 
 def is_time(response: Response) -> bool:
-    """Whether the unit is one of time."""
+    """Return whether the unit is a unit of time."""
     return response.unit in _TIMES
 
 
 def is_rate(response: Response) -> bool:
-    """Whether the unit is something a second."""
+    """Return whether the unit is a rate per second."""
     return response.unit.endswith("/s")
 
 
@@ -141,7 +140,7 @@ def _inconclusive(
     detectably: str | None = None,
     decided: bool = False,
 ) -> Judgement:
-    """Inconclusive, with the smallest effect that is excluded: every one beyond the farther end is."""
+    """Return an inconclusive judgement with the smallest excluded effect: all effects beyond the farther end are excluded."""
     detectable = None
     if not interval.empty and interval.low is not None and interval.high is not None:
         farther = max(abs(interval.low), abs(interval.high))

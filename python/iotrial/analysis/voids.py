@@ -1,11 +1,10 @@
-"""Thrown-out blocks: how many by rule and level, and whether a rule prefers one level.
+"""Void (discarded) blocks: counts by rule and level, and a test whether a rule hits one level more often.
 
-A void rule that meets one arm more often than the other selects what is left and makes effects. With arms
-that the rule looks at alike, the run whose check failed is equally likely to be any of its block. For each
-level that is bet against: with p the share of its runs in the block, and I = 1 where the check failed at this
-level, prod over void blocks of 1 + lambda (I/p - 1) has mean 1, so the mean over a few lambda reaches 1/alpha
-with probability at most alpha, whenever one looks. Only at the control level, shared over the levels, does it
-make a trial invalid.
+A void rule that hits one arm more often than the other selects the remaining blocks and so creates effects. If the
+rule treats all arms alike, the run whose check failed is equally likely to be any run of its block. For each tested
+level, let p be the share of its runs in the block, and I = 1 if the check failed at this level. Then the product over
+void blocks of 1 + lambda (I/p - 1) has mean 1, so its mean over a few lambda reaches 1/alpha with probability at most
+alpha, at any look. It makes a trial invalid only at the control level, shared by the levels.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ Hit = tuple[bool, float]
 
 
 def count_voids(blocks: Sequence[ObservedBlock]) -> tuple[VoidCount, ...]:
-    """Void blocks by rule and by the level whose check failed (an empty text where no level is known)."""
+    """Count void blocks by rule and by the level whose check failed (an empty string if the level is not known)."""
     counts = Counter((block.void, block.void_level or _UNKNOWN) for block in blocks if block.void is not None)
     return tuple(VoidCount(rule, level, count) for (rule, level), count in sorted(counts.items()))
 
 
 def compare_void_rates(blocks: Sequence[ObservedBlock]) -> tuple[list[str], list[str]]:
-    """Notes on levels that are void conspicuously often, and the reasons for which that makes the trial
-    invalid.
+    """Return notes on levels that are void conspicuously often, and the reasons that make the trial invalid.
 
-    Where treatments are combinations, each level of each factor is looked at too: no single combination may stand out.
+    If treatments are combinations of factors, each level of each factor is tested too, since a level may stand out although
+    no single combination does.
     """
     void = [block for block in blocks if block.void is not None and block.void_level]
     runs = [run for block in void for run in block.observations]
@@ -56,7 +55,7 @@ def compare_void_rates(blocks: Sequence[ObservedBlock]) -> tuple[list[str], list
 
 
 def largest_log_e(hits: Sequence[Hit]) -> float:
-    """ln of the largest value that the bet on a level had over these void blocks (time order)."""
+    """Return ln of the largest value that the bet on a level reached over these void blocks (time order)."""
     logs = [0.0] * len(_STAKES)
     largest = 0.0
     for hit, share in hits:
@@ -72,7 +71,7 @@ def largest_log_e(hits: Sequence[Hit]) -> float:
 def _of_treatments(
     void: Sequence[ObservedBlock], treatments: Sequence[str]
 ) -> Iterator[tuple[str, list[Hit]]]:
-    """By arm: its name, or its labels joined."""
+    """Yield each treatment's name (of the arm, or its joined labels) with its hits."""
     for name in treatments:
         yield (
             name,
@@ -83,7 +82,7 @@ def _of_treatments(
 def _of_levels(
     void: Sequence[ObservedBlock], single: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[str, list[Hit]]]:
-    """By one level of one of several factors, where more than one combination with it failed."""
+    """Yield each level of one of several factors with its hits, if more than one combination with this level failed."""
     failed = [_failed(block) for block in void]
     for factor, label in single:
         hits = [treatment.get(factor) == label for treatment in failed]
@@ -93,17 +92,19 @@ def _of_levels(
 
 
 def _failed(block: ObservedBlock) -> Mapping[str, str]:
-    """The treatment whose check failed in this block; empty where it is none of the block's."""
+    """Return the treatment whose check failed in this block; empty if it is not one of the block's."""
     level = block.void_level or _UNKNOWN
     return next((run.treatment for run in block.observations if _is_of(run, level)), {})
 
 
 def _share(held: Sequence[bool]) -> float:
-    """The share of a block's runs. The control arms run at the reference's labels; counting them makes its share larger,
-    never smaller."""
+    """Return the share of a block's runs.
+
+    Control arms run at the reference's labels. Counting them can only increase the reference's share.
+    """
     return sum(held) / max(1, len(held))
 
 
 def _is_of(run: Observation, level: str) -> bool:
-    """Whether a failed check of this run is put down to ``level``: an arm, or its labels joined by +."""
+    """Return whether a failed check of this run is attributed to ``level``: an arm's name, or its labels joined by +."""
     return level in (run.arm, join(list(run.treatment.values())))

@@ -1,1 +1,1 @@
-"""Plans: conditions, arms, randomised blocks. Pure and seeded."""
+"""Experiment plans: conditions, arms, randomised blocks. Pure functions of study and seed."""

@@ -1,7 +1,7 @@
-"""A bundle taken apart: the leave-one-out study that asks which of its settings earned the gain.
+"""Ablation: plan a leave-one-out study that finds which settings of a bundle caused its gain.
 
-The bundle is a level that sets several knobs or, in a trial of several factors, all of them at their better level. It is the
-reference of the new study; each other level leaves one setting out, and one leaves all of them out.
+The bundle is a level that sets several knobs or, in a trial of several factors, all factors at their better level. It is
+the reference of the new study. Each other level leaves out one setting, and one level leaves out all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iotrial.design.following import (
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, Factor, Level, Setting, Study
 
-# "all" is a reserved word of the command line.
+# "all" is reserved on the command line.
 EVERYTHING, NOTHING, WITHOUT = "all together", "none", "without "
 FACTOR = "optimisations"
 _LABEL = 100
@@ -37,10 +37,12 @@ _LABEL = 100
 def leave_one_out(
     written: Study, ran: Study, found: Sequence[Found], *, asked: Sequence[str] = ()
 ) -> FollowUp:
-    """The study that takes a bundle apart: a level that sets several knobs; in a trial of several factors, all of them at
-    their better level. ``asked`` names the factor whose bundle is meant, or the factors that make the bundle.
+    """Build the leave-one-out study of a bundle.
 
-    Raises RequestError where there is no bundle, or where the reference does not say what a knob would be without it.
+    The bundle is a level that sets several knobs or, in a trial of several factors, all factors at their better level.
+    ``asked`` names the factor that has the bundle as a level, or the factors that form the bundle.
+
+    Raises RequestError if there is no bundle, or if the reference does not set a knob that the bundle sets.
     """
     names = [factor.name for factor in ran.treatment_factors]
     chosen = [name for name, _ in asked_for(asked, names)] if asked else names
@@ -132,7 +134,7 @@ def _ablation(
     whole_plot: bool,
     always: tuple[Setting, ...] = (),
 ) -> FollowUp:
-    """``parts`` hold name, settings within the bundle and settings without it."""
+    """Build the study. Each of ``parts`` is a name, the settings with the bundle and the settings without it."""
 
     def level(label: str, without: set[str]) -> Level:
         sets = [off if part in without else on for part, on, off in parts]
@@ -183,7 +185,7 @@ def _gain(one: Found | None) -> tuple[bool, float]:
 
 
 def _short(setting: Setting, others: Sequence[Setting]) -> str:
-    """A knob as a label names it: by what addresses it, or by its own last word where that is enough."""
+    """Short name of a knob for a label: its first option or the last part of its name; with the knob if ambiguous."""
     name = _own_name(setting)
     same = any(other is not setting and _own_name(other) == name for other in others)
     return f"{setting.knob} {name}" if same else name
@@ -194,5 +196,5 @@ def _own_name(setting: Setting) -> str:
 
 
 def _label(part: str) -> str:
-    """ "without X" as a label may be written."""
+    """Return "without X" as a valid label."""
     return (WITHOUT + part.replace(",", " ").replace("+", " "))[:_LABEL].strip()

@@ -1,6 +1,6 @@
-"""What a follow-up study is made of: what was found of each level, what is pinned at which, and the study as it was run.
+"""Building blocks of follow-up studies: findings by level, pinned factors, and the study as it was run.
 
-Everything here is a pure function of the study and of what was found; the studies that come out are such as a file can say.
+Everything here is a pure function of the study and the findings. Each resulting study can be written as a study file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from iotrial.study.select import select
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a trial found of one level, over all conditions and primary responses.
+    """A trial's finding on one level, over all conditions and primary responses.
 
-    ``estimate`` is the mean effect on the contrast's scale (a logarithm for ratios). ``active``: somewhere the interval
-    excludes no effect, and not only an effect that matters. ``excluded``: everywhere an effect that matters is excluded.
-    ``sure``: somewhere the whole interval is beyond the margin. ``beyond``: the estimate lies beyond the margin.
-    ``better``: whether the level is the better one by its estimate; None where the conditions disagree, or no direction
-    is preferred.
+    ``estimate`` is the mean effect on the contrast's scale (a logarithm for ratios). ``active``: in some condition or
+    response the interval excludes "no effect" without excluding every effect that matters. ``excluded``: an effect that
+    matters is excluded everywhere. ``sure``: in some condition or response the whole interval is beyond the margin.
+    ``beyond``: the estimate is beyond the margin. ``better``: whether the level is better by its estimate; None if the
+    conditions disagree or no direction is preferred.
     """
 
     factor: str
@@ -41,7 +41,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A factor that does not vary any more: the label it is held at, and why."""
+    """A factor that no longer varies: the label at which it is held, and the reason."""
 
     factor: str
     label: str
@@ -50,7 +50,8 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """``study`` is what the file will say (its text still empty), ``chosen`` the factors with the reason for each."""
+    """A follow-up study. ``study`` is the content of its file (its text is still empty); ``chosen`` are the factors, each
+    with a reason."""
 
     study: Study
     chosen: tuple[tuple[str, str], ...]
@@ -60,7 +61,7 @@ class FollowUp:
 
 
 def largest(found: Sequence[Found]) -> dict[str, Found]:
-    """By factor the level with the largest effect: an active one before all others."""
+    """Return the level with the largest effect of each factor; active levels take precedence."""
     best: dict[str, Found] = {}
     for one in found:
         above = best.get(one.factor)
@@ -80,7 +81,7 @@ def asked_for(asked: Sequence[str], names: Sequence[str]) -> list[tuple[str, str
 
 
 def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, dropped: bool) -> Pin:
-    """The better level where the estimate lies beyond the margin and has a direction, else the reference."""
+    """Pin a factor at its better level if the estimate is beyond the margin and has a direction, else at its reference."""
     others = [one for one in found if one.factor == factor.name]
     if best is None:
         return Pin(factor.name, factor.reference, "not measured, held at the reference")
@@ -106,9 +107,10 @@ def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, droppe
 
 
 def as_run(written: Study, ran: Study) -> Study:
-    """The study as written, with levels, workloads, margin and alpha that ran as its defaults, and the larger budget.
+    """Return the study as written, with the levels, workloads, margin and alpha that ran as its defaults, and the larger
+    budget.
 
-    Raises StudyError where the text is not that of the trial."""
+    Raises StudyError if the text does not match the trial."""
     there = {factor.name: factor for factor in written.factors}
     factors: list[Factor] = []
     for factor in ran.factors:
@@ -168,19 +170,22 @@ def settings_of(ran: Study, pins: Sequence[Pin]) -> tuple[Setting, ...]:
 
 
 def runs_in_a_block(study: Study) -> int:
-    """How many runs the larger of its blocks holds, controls among them. Raises RequestError where it cannot be planned."""
+    """Return the number of runs in the larger of its first two blocks, controls included.
+
+    Raises RequestError if the study cannot be planned.
+    """
     plan = Plan(select(study), "0" * SEED_DIGITS)
     return max(len(plan.block(plan.conditions[0], index).runs) for index in (0, 1))
 
 
 def renamed(study: Study, what: str) -> Study:
-    """The study under a name of its own; a title that only repeats the name goes with it."""
+    """Return the study under a new name; a title that only repeats the name changes too."""
     name = named(study.name, what)
     return structs.replace(study, name=name, title=name if study.title == study.name else study.title)
 
 
 def named(name: str, what: str) -> str:
-    """The study's name with a word behind it, as short as a name must be."""
+    """Append a word to the study's name, cutting the name to the maximum length (64)."""
     family, slash, own = name.rpartition("/")
     longest = 64 - len(family) - len(slash) - len(what) - 1
     return f"{family}{slash}{own[: max(1, longest)]}-{what}"

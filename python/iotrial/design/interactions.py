@@ -1,9 +1,9 @@
-"""Interactions of two factors, as far as a design can tell them from main effects; and what it cannot tell apart.
+"""Two-factor interactions that a design can separate from main effects, and aliases that it cannot separate.
 
 An interaction is half the difference of one factor's effects at the two levels of the other, on the scale of the response:
-the signed mean over the products of the factors' signs. In a fraction of a factorial some of these products are the same
-column: they are aliases, and one term stands for all of them. In Plackett-Burman and definitive screening designs every
-interaction is mixed in part into many columns, so that none is offered.
+the signed mean over the products of the factors' signs. In a fractional factorial some of these products are the same
+column. They are aliases, and one term stands for all of them. In Plackett-Burman and definitive screening designs every
+interaction is partially confounded with many columns, so none is offered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from iotrial.study.model import DesignKind, Factor, Study
 
 Floats = npt.NDArray[np.float64]
 
-MAX_TERMS = 512  # of interactions that nobody has named: beyond, nobody reads them
+MAX_TERMS = 512  # above this, interactions that the study does not name are dropped: nobody reads them
 _SAME = 1e-9
 
 
@@ -34,10 +34,10 @@ def terms(
     *,
     screening: bool,
 ) -> tuple[Term, ...]:
-    """The interactions of a study: those that it names, as primary, and whichever else its design can estimate.
+    """Return the interactions of a study: those it names, as primary, and all others that its design can estimate.
 
-    ``controls`` are the weights of controls that are columns of the design. Raises RequestError where a named
-    interaction cannot be told from a main effect, from a control or from another named one.
+    ``controls`` are the weights of controls that are columns of the design. Raises RequestError if a named interaction is
+    aliased with a main effect, a control or another named interaction.
     """
     named = set(study.design.interactions)
     if screening and study.design.kind is not DesignKind.FRACTIONAL:
@@ -77,7 +77,7 @@ def terms(
 def _candidates(
     study: Study, arms: Sequence[Arm], named: set[tuple[str, str]], whole: set[str]
 ) -> Iterator[tuple[Term, Floats]]:
-    """Every pair of levels of every pair of factors, named ones first, with its column of weights."""
+    """Yield a term and its column of weights for every pair of levels of every pair of factors, named ones first."""
     pairs = sorted(
         itertools.combinations(study.treatment_factors, 2),
         key=lambda pair: (pair[0].name, pair[1].name) not in named,
@@ -105,7 +105,7 @@ def _candidates(
 
 
 def _merged(study: Study, term: Term, candidate: Term, *, opposite: bool) -> Term:
-    """The term with the candidate, whose column is the same or the opposite one, as an alias."""
+    """Add the candidate, which has the same or the opposite column, to the term's aliases."""
     if term.primary and candidate.primary:
         raise RequestError(
             f"study {study.name}: its design cannot tell the interactions {term.factor} and {candidate.factor} apart",
@@ -115,7 +115,10 @@ def _merged(study: Study, term: Term, candidate: Term, *, opposite: bool) -> Ter
 
 
 def _product(arms: Sequence[Arm], first: tuple[Factor, str], second: tuple[Factor, str]) -> Floats | None:
-    """Half of (effect of the one at the level of the other) less (the same at its reference); None where a cell is empty."""
+    """Return weights of half of (first factor's effect at the second's level) minus (the same at the second's reference).
+
+    None if a cell is empty.
+    """
     column = np.zeros(len(arms))
     for sign_a, label_a in ((1.0, first[1]), (-1.0, first[0].reference)):
         for sign_b, label_b in ((1.0, second[1]), (-1.0, second[0].reference)):
@@ -136,7 +139,7 @@ def _vector(arms: Sequence[Arm], weights: Mapping[str, float]) -> Floats:
 
 
 def _same_as(column: Floats, others: Floats) -> int | None:
-    """The index of the row of ``others`` that is this column but for sign and scale; None where there is none."""
+    """Return the index of the row of ``others`` that equals this column up to sign and scale, or None."""
     norms = np.linalg.norm(others, axis=1) * np.linalg.norm(column)
     same = np.flatnonzero(np.abs(np.abs(others @ column) - norms) < _SAME * np.maximum(norms, 1e-300))
     return int(same[0]) if same.size else None
@@ -149,22 +152,23 @@ def _others(factor: Factor) -> list[str]:
 def alias_table(
     study: Study, arms: Sequence[Arm], mains: Sequence[Term]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """For each main effect the interactions that bias it (``mixed_into``): what a trial takes for the effect of the one may
-    be the work of the others. Empty lists in a design of resolution IV and above.
+    """Return the interactions that bias each main effect (``mixed_into``): they may cause what looks like the main effect.
+
+    The lists are empty for designs of resolution IV and above.
     """
     return tuple((term.factor, mixed_into(study, arms, term.weights)) for term in mains)
 
 
 def mixed_into(study: Study, arms: Sequence[Arm], weights: Mapping[str, float]) -> tuple[str, ...]:
-    """The interactions of two factors that these weights (by name of the arm) do not cancel, with the share that they take of
-    each (``+0.33 a:b``)."""
+    """Return the two-factor interactions that these weights (by arm name) do not cancel, each with the share that enters
+    the contrast (``+0.33 a:b``)."""
     vector = _vector(arms, weights)
     signs = {
         factor.name: _signs(arms, factor) for factor in study.treatment_factors if len(factor.levels) == 2
     }
     found = []
     for one, other in itertools.combinations(signs, 2):
-        # what a product that moves the response by 1 between its signs adds to the contrast
+        # contribution to the contrast of a product that moves the response by 1 between its signs
         share = float(vector @ (signs[one] * signs[other])) / 2.0
         if abs(share) > _SAME:
             found.append(f"{share:+.2g} {one}:{other}")

@@ -1,19 +1,19 @@
-"""A keyed generator of random numbers: every draw of a plan is a pure function of its seed.
+"""Keyed random number generator: every draw of a plan is a pure function of its seed.
 
-Why our own: a plan must come out the same on any machine and in any later version, so that a stored
+Why our own: a plan must be the same on every machine and in every later version, so that a stored
 trial can be checked against its seed. Library generators change their algorithms between releases.
 
 The stream of (seed, domain, coordinates) is SHA-256 in counter mode:
 
-* the *key* is the 16 bytes of the seed, then the domain, then each coordinate. A text (the domain is
-  one) is encoded as the byte ``t``, its length in bytes as 4 bytes, and its UTF-8; an integer as the byte
+* the *key* is the 16 bytes of the seed, then the domain, then each coordinate. A string (such as the domain)
+  is encoded as the byte ``t``, its length in bytes as 4 bytes, and its UTF-8; an integer as the byte
   ``i`` and 8 bytes, two's complement. All numbers are big-endian. No two lists of coordinates share a key;
 * digest number c (c = 0, 1, 2, ...) is SHA-256(key followed by c as 8 bytes). It gives four 64-bit
-  words, first bytes first;
+  words, in byte order;
 * ``below(m)`` takes words until one is less than the largest multiple of m that is at most 2**64, and
-  returns it modulo m: each result is exactly equally likely. Every call takes at least one word;
-* ``sample(n, k)`` is the first k steps of the Fisher-Yates shuffle of 0 .. n-1: for i = 0 .. k-1 the elements
-  at i and at i + below(n - i) change places. ``permutation(n)`` is ``sample(n, n)``.
+  returns it modulo m: all results are exactly equally likely. Every call takes at least one word;
+* ``sample(n, k)`` is the first k steps of the Fisher-Yates shuffle of 0 .. n-1: for i = 0 .. k-1, swap the
+  elements at i and i + below(n - i). ``permutation(n)`` is ``sample(n, n)``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SEED_DIGITS = 32
 _WORDS_PER_DIGEST = 4
 _FOUR_WORDS = struct.Struct(">4Q")
 _SPACE = 1 << 64
-#: draws that are done sooner one by one than as arrays
+#: up to this many draws are faster one by one than as arrays
 _FEW = 32
 
 
 class Stream:
-    """The words of one (seed, domain, coordinates), in order. ``seed`` is 32 hexadecimal digits.
+    """The random words of one (seed, domain, coordinates), in order. ``seed`` is 32 hexadecimal digits.
 
-    Raises ValueError for a seed of another form, OverflowError for an integer beyond 64 bits.
+    Raises ValueError for a malformed seed, OverflowError for an integer beyond 64 bits.
     """
 
     def __init__(self, seed: str, domain: str, *coordinates: int | str) -> None:
@@ -52,7 +52,7 @@ class Stream:
         self._next = 0
 
     def word(self) -> int:
-        """The next 64-bit word."""
+        """Return the next 64-bit word."""
         if self._next == len(self._words):
             self._words = list(_FOUR_WORDS.unpack(self._digest()))
             self._next = 0
@@ -60,7 +60,7 @@ class Stream:
         return self._words[self._next - 1]
 
     def below(self, bound: int) -> int:
-        """The next integer in 0 .. bound-1, each equally likely; 1 <= bound <= 2**64."""
+        """Return the next integer, uniform in 0 .. bound-1; 1 <= bound <= 2**64."""
         if not 1 <= bound <= _SPACE:
             raise ValueError(f"bound {bound} is not in 1 .. 2**64")
         limit = _SPACE - _SPACE % bound
@@ -69,11 +69,11 @@ class Stream:
         return word % bound
 
     def permutation(self, n: int) -> tuple[int, ...]:
-        """0 .. n-1 in an order drawn uniformly."""
+        """Return a uniformly random permutation of 0 .. n-1."""
         return self.sample(n, n)
 
     def sample(self, n: int, k: int) -> tuple[int, ...]:
-        """k different integers of 0 .. n-1 in an order drawn uniformly; 0 <= k <= n."""
+        """Return k distinct integers of 0 .. n-1 in uniformly random order; 0 <= k <= n."""
         if not 0 <= k <= n:
             raise ValueError(f"cannot draw {k} of {n} without repetition")
         items = list(range(n))
@@ -83,7 +83,7 @@ class Stream:
         return tuple(items[:k])
 
     def _steps(self, n: int, k: int) -> list[int]:
-        """below(n), below(n - 1), ... k of them; in one sweep where no word is rejected (almost always)."""
+        """Return k draws below(n), below(n - 1), ...; vectorised if no word is rejected (almost always)."""
         if k <= _FEW:
             return [self.below(n - i) for i in range(k)]
         left = self._words[self._next :]
@@ -92,7 +92,7 @@ class Stream:
         self._words, self._next = left + fresh, 0
         words = np.array(self._words[:k], dtype=np.uint64)
         bounds = np.arange(n, n - k, -1, dtype=np.uint64)
-        # 2**64 mod m, without leaving 64 bits; a word is rejected where it exceeds 2**64 - 1 - (2**64 mod m).
+        # 2**64 mod m in 64-bit arithmetic; a word is rejected if it exceeds 2**64 - 1 - (2**64 mod m).
         largest = np.uint64(_SPACE - 1)
         excess = (largest % bounds + np.uint64(1)) % bounds
         if bool(np.any(words > largest - excess)):
@@ -113,12 +113,15 @@ class Stream:
 
 
 def new_seed() -> str:
-    """A fresh seed from the system's entropy, as 32 hexadecimal digits."""
+    """Return a new seed from the system's entropy source, as 32 hexadecimal digits."""
     return os.urandom(SEED_DIGITS // 2).hex()
 
 
 def seed_from_user(number: int) -> str:
-    """The seed for a number that a user chose (``--seed N``): the number itself, as 32 hexadecimal digits."""
+    """Return the seed of a number chosen by the user (``--seed N``): the number as 32 hexadecimal digits.
+
+    Raises ValueError outside 0 .. 2**128 - 1.
+    """
     if not 0 <= number < 1 << (4 * SEED_DIGITS):
         raise ValueError(f"seed {number} is not in 0 .. 2**128 - 1")
     return f"{number:0{SEED_DIGITS}x}"
@@ -126,7 +129,7 @@ def seed_from_user(number: int) -> str:
 
 @lru_cache(maxsize=4096)  # a coordinator draws for many hosts in turn
 def seed_bytes(seed: str) -> bytes:
-    """The 16 bytes that 32 hexadecimal digits stand for; ValueError for anything else."""
+    """Convert 32 hexadecimal digits to 16 bytes; ValueError for anything else."""
     if len(seed) != SEED_DIGITS or any(digit not in "0123456789abcdefABCDEF" for digit in seed):
         raise ValueError(f'seed "{seed}" is not {SEED_DIGITS} hexadecimal digits')
     return bytes.fromhex(seed)

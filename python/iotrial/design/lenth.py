@@ -1,7 +1,7 @@
-"""Lenth's pseudo standard error: how much effects scatter that are none, judged by the effects themselves.
+"""Lenth's pseudo standard error: the scatter of null effects, estimated from all effects.
 
 R. V. Lenth, "Quick and easy analysis of unreplicated factorials", Technometrics 31 (1989), 469-473. It assumes that most
-effects are nil. iotrial draws it as a guide to the eye and uses it to rank; verdicts never rest on it.
+effects are null. iotrial shows it in plots as a guide and ranks by it; verdicts never depend on it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from statistics import NormalDist, median
 
 
 def lenth_pse(effects: Sequence[float]) -> float:
-    """1.5 times the median of the sizes below 2.5 times (1.5 times the median of all sizes); 0 for no effects."""
+    """Return the pseudo standard error; 0 if there are no effects.
+
+    It is 1.5 times the median of those absolute effects that are below 2.5 times (1.5 times the median of all).
+    """
     sizes = [abs(effect) for effect in effects]
     if not sizes:
         return 0.0
@@ -21,7 +24,7 @@ def lenth_pse(effects: Sequence[float]) -> float:
 
 
 def half_normal_quantiles(count: int) -> tuple[float, ...]:
-    """Where the sizes of ``count`` standard normal numbers are to be expected, in ascending order: the quantiles at
-    (i - 1/2) / count of the half-normal distribution."""
+    """Return the expected absolute values of ``count`` standard normal numbers, ascending: the quantiles of the
+    half-normal distribution at (i - 1/2) / count."""
     normal = NormalDist()
     return tuple(normal.inv_cdf(0.5 + (i - 0.5) / (2 * count)) for i in range(1, count + 1))

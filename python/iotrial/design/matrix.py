@@ -1,10 +1,10 @@
-"""Coded design matrices: one row a treatment, one column a factor, entries -1, 0 and +1.
+"""Coded design matrices: one row per treatment, one column per factor, entries -1, 0 and +1.
 
--1 stands for the reference, +1 for the other level (of three ordered levels the one at the far end), 0 for the level in
-between. A two-level design is turned so that it holds the treatment at which every factor is at its reference.
+-1 is the reference, +1 the other level (of three ordered levels the one at the far end), 0 the level in between. The
+signs of a two-level design are flipped so that it contains the treatment with every factor at its reference.
 
-Fractional designs of resolution III and IV are written down here. All others come from the package ``pydoe``, of which 0.9.9
-to 1.3 make other rows than 1.5 for 338 of 469 designs: so a trial is stored with its rows (``to_text``, ``from_text``).
+Fractional designs of resolution III and IV are built here. All others come from the package ``pydoe``. Its versions 0.9.9
+to 1.3 produce other rows than 1.5 for 338 of 469 designs, so a trial is stored with its rows (``to_text``, ``from_text``).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _SIGNS = "-0+"
 
 
 class Inseparable(ValueError):
-    """Some columns of a design cannot be told from each other, or from the mean."""
+    """Columns of a design are linearly dependent on each other or on the mean."""
 
 
 def screening_matrix(
     kind: DesignKind, levels: Sequence[int], *, resolution: int, fold_over: bool, what: str
 ) -> Matrix:
-    """The coded design for factors of these numbers of levels, a column each.
+    """Return the coded design for factors with these numbers of levels, one column per factor.
 
-    Two levels everywhere, or for a definitive screening design two or three. Raises RequestError, in whose message
-    ``what`` names the study, where there is no such design.
+    Every factor has two levels; in a definitive screening design two or three. Raises RequestError if there is no such
+    design; ``what`` names the study in its message.
     """
     if not 2 <= len(levels) <= MAX_COLUMNS:
         raise RequestError(
@@ -59,12 +59,15 @@ def screening_matrix(
 
 
 def to_text(matrix: Matrix) -> list[str]:
-    """The rows as they are stored, for example "-0+" each."""
+    """Return the rows in stored form, e.g. "-0+"."""
     return ["".join(_SIGNS[int(code) + 1] for code in row) for row in matrix]
 
 
 def from_text(rows: Sequence[str], levels: Sequence[int], *, what: str) -> Matrix:
-    """The inverse of ``to_text``, for factors of these numbers of levels. RequestError where these rows cannot be theirs."""
+    """Parse rows written by ``to_text``, for factors with these numbers of levels.
+
+    Raises RequestError if the rows do not fit the levels.
+    """
     if not 1 <= len(rows) <= MAX_ROWS or any(
         len(row) != len(levels) or set(row) - set(_SIGNS) for row in rows
     ):
@@ -76,8 +79,7 @@ def from_text(rows: Sequence[str], levels: Sequence[int], *, what: str) -> Matri
 
 
 def _plackett_burman(columns: int) -> Matrix:
-    """The smallest Plackett-Burman design that has this many columns (``pydoe`` makes them of 2^n, 12 2^n and 20 2^n
-    rows)."""
+    """Return the smallest Plackett-Burman design with this many columns (``pydoe`` has 2^n, 12 2^n and 20 2^n rows)."""
     import pydoe
 
     for rows in range(4 * (columns // 4 + 1), 4 * MAX_COLUMNS + 1, 4):
@@ -91,9 +93,12 @@ def _plackett_burman(columns: int) -> Matrix:
 
 
 def _fractional(columns: int, resolution: int, what: str) -> Matrix:
-    """Each further column is a product of base columns: of all of them in resolution III, of odd numbers in resolution IV,
-    fewest first (Box and Hunter, Technometrics 3, 1961)."""
-    if columns <= resolution - 1:  # nothing to leave out
+    """Return a fractional factorial of the given resolution.
+
+    Each column beyond the base is a product of base columns: of any number of them in resolution III, of an odd number in
+    resolution IV, fewest first (Box and Hunter, Technometrics 3, 1961).
+    """
+    if columns <= resolution - 1:  # the full factorial is needed
         return _all_signs(columns)
     if resolution < 5:
         odd = resolution == 4
@@ -130,15 +135,15 @@ def _definitive(levels: Sequence[int], what: str) -> Matrix:
     made: Any = pydoe.definitive_screening_design(len(ordered), len(two))
     found = np.asarray(made, dtype=np.float64)
     placed = np.empty_like(found)
-    placed[:, [*ordered, *two]] = found  # pydoe puts those of two levels last
+    placed[:, [*ordered, *two]] = found  # pydoe puts two-level factors last
     return placed
 
 
 def column_weights(matrix: Matrix) -> Matrix:
-    """For each column the weights (columns by rows) that make its effect, far end against reference, from the rows' values.
+    """Return the weights, shape (columns, rows), that turn the rows' values into each column's effect (+1 against -1).
 
-    Least squares on the main effects: unbiased whatever the other columns do. Where the columns are orthogonal this is the
-    mean of the rows at +1 less the mean of those at -1. Raises Inseparable.
+    Least squares on the main effects, so unbiased whatever the effects of other columns. For orthogonal columns this is the
+    mean of the rows at +1 minus the mean of those at -1. Raises Inseparable.
     """
     with_mean = np.column_stack([np.ones(len(matrix)), matrix])
     if np.linalg.matrix_rank(with_mean) < with_mean.shape[1]:

@@ -1,4 +1,4 @@
-"""A plan as frozen values: conditions, arms, blocks, what each run works on, and the contrasts that are asked for."""
+"""Frozen values of a plan: conditions, arms, blocks, the files of each run, and the contrasts to estimate."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import StrEnum
 
 
 class ArmKind(StrEnum):
-    """What an arm is in a block for."""
+    """Role of an arm in a block."""
 
     TREATMENT = "treatment"
     NEGATIVE = "negative"  # a second, identical copy of the reference
-    POSITIVE = "positive"  # the reference, stretched by the injected ratio
+    POSITIVE = "positive"  # the reference, slowed down by the injected ratio
 
 
 class TermKind(StrEnum):
-    """What a contrast stands for."""
+    """Kind of a contrast."""
 
     MAIN = "main"
     INTERACTION = "interaction"
@@ -24,10 +24,10 @@ class TermKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One member of a block. ``name`` is unique in the plan: the labels joined by ``+``, or ``row`` and a number where a
-    design has many factors, or ``control:negative`` / ``control:positive``. ``treatment`` maps treatment factors to labels.
+    """One arm of a block. ``name`` is unique in the plan: the labels joined by ``+``, or ``row`` and a number in a screening
+    design, or ``control:negative`` / ``control:positive``. ``treatment`` maps treatment factors to labels.
 
-    ``stretched``: its timed part is made longer by the injected ratio.
+    ``stretched``: its timed part is slowed down by the injected ratio.
     """
 
     name: str
@@ -37,18 +37,18 @@ class Arm:
 
     @property
     def of_control(self) -> bool:
-        """Whether a control rests on this arm: it is one, or belongs to the stretched half of a screening design."""
+        """True if the arm is a control or belongs to the slowed-down half of a screening design."""
         return self.kind is not ArmKind.TREATMENT or self.stretched
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A contrast: the sum of ``weights`` (by name of the arm) times the arms' values, on the scale of the response.
+    """A contrast: the sum of ``weights`` (by arm name) times the arms' values, on the scale of the response.
 
-    ``factor`` is a factor's name, or two joined by ``:`` for an interaction, and so are ``level`` and ``reference``.
+    ``factor`` is a factor's name, or two names joined by ``:`` for an interaction; likewise ``level`` and ``reference``.
     An interaction is half the difference of one factor's effects at the two levels of the other. ``aliases`` are other
-    interactions that this design cannot tell from it, with their signs (``-a:b``). ``whole``: all arms of a stretch
-    share its level, so it has one value a block; others have one for each repeat in the stretches.
+    interactions that this design cannot separate from it, with their signs (``-a:b``). ``whole``: all arms of a stretch
+    share its level, so it has one value per block; other terms have one for each repeat in the stretches.
     """
 
     kind: TermKind
@@ -63,7 +63,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A combination that is crossed with the treatments. ``levels`` maps condition factors to labels.
+    """A workload and condition levels, crossed with the treatments. ``levels`` maps condition factors to labels.
 
     ``key`` is stable text (``cache=cold,size=10 KiB,workload=probe``), sorted by name.
     """
@@ -76,11 +76,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One slot of a block. ``files`` are the indices, into the pool, of the files of this run
-    (None where every arm works on the whole pool).
+    """One slot of a block. ``files`` are the pool indices of this run's files (None if every arm uses the whole pool).
 
-    ``stretch`` counts the stretches of the block that share the levels of the whole-plot factors; None where a study has
-    no such factor.
+    ``stretch`` numbers the stretches of the block: segments that share the levels of the whole-plot factors. None if the
+    study has no such factor.
     """
 
     slot: int
@@ -91,8 +90,8 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Every treatment of one condition, in an order drawn at random: once, or ``repeats`` times in each stretch of a study
-    with whole plots. ``index`` counts from 0 in its condition; ``controls``: control arms take part."""
+    """Every treatment of one condition in random order: once, or ``repeats`` times in each stretch of a study with whole
+    plots. ``index`` counts from 0 within its condition; ``controls``: the block has control arms."""
 
     condition: Condition
     index: int

@@ -1,14 +1,14 @@
-"""The plan of a study: its conditions and arms, and the random order and assignment of every block.
+"""The plan of a study: its conditions and arms, and the random order and file assignment of every block.
 
-Everything is a pure function of the study and the seed; nothing is stored but these two and, of a screening design, its coded
-rows, which another version of the library that makes them could make differently. The order of each
-(condition, block) is drawn independently of all others and of the past, uniformly over the permutations of
-its arms: this draw alone is what the test of the analysis rests on. Which files an arm works on is drawn anew
-in every block too, so that place on disk cannot pass for an effect.
+Everything is a pure function of the study and the seed. Only these two are stored and, for a screening design, its coded
+rows, because another version of the library that generates them may generate different ones. The order of each (condition,
+block) is drawn independently of all others and of the past, uniformly over the permutations of its arms. The test of the
+analysis rests on this draw alone. The files of each arm are also drawn at random in every block, so that their location on
+disk cannot be mistaken for an effect.
 
-A study with whole-plot factors has blocks of stretches, one for each combination of their levels, in drawn order. In
-each, the other treatments are run ``repeats`` times, in an order drawn each time. Every even block holds one stretch more,
-a copy of the reference's (negative control); in every odd one each stretch holds one more arm (positive control).
+A study with whole-plot factors has blocks of stretches, one for each combination of their levels, in random order. In each
+stretch the other treatments run ``repeats`` times, in a new random order each time. Every even block has one extra stretch,
+a copy of the reference's (negative control); in every odd block each stretch has one extra arm (positive control).
 """
 
 from __future__ import annotations
@@ -29,25 +29,23 @@ from iotrial.study.model import Response, Study, Workload
 __all__ = ["NEGATIVE_ARM", "POSITIVE_ARM", "Plan", "new_seed", "seed_from_user"]
 
 MAX_CONDITIONS = 10_000
-#: of a new trial: in so many first blocks of each condition control arms take part every time. A slowdown of twice the margin
-#: takes some 10 to 25 blocks to be seen, and a trial of a clear effect ends after as few (METHOD.md).
+#: default for new trials: each of this many first blocks of a condition includes control arms. Detecting a slowdown of
+#: twice the margin takes some 10 to 25 blocks, and a trial with a clear effect ends after as few (METHOD.md).
 CONTROLS_FIRST = 24
 
-Repeat = tuple[
-    int | None, tuple[Arm, ...]
-]  # a stretch, and the arms of one of its repeats in the order of their runs
+Repeat = tuple[int | None, tuple[Arm, ...]]  # a stretch, and the arms of one of its repeats in run order
 
 
 class Plan:
     """The randomised runs of a study. ``study`` is already narrowed to the levels and workloads that run.
 
-    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block holds a control. Control arms take part in the first
-    ``controls_first`` blocks of a condition, then in every second; trials stored without that number have none.
-    ``design_rows`` are those of a stored screening design; it is made where there are none. Raises RequestError where the
-    study leaves nothing to compare or nothing to compare with.
+    ``seed`` is 32 hexadecimal digits. Without ``controls`` no block has controls. Control arms take part in the first
+    ``controls_first`` blocks of a condition, then in every second block; for trials stored without that number it is 0.
+    ``design_rows`` are the rows of a stored screening design; if empty, the design is generated. Raises RequestError if the
+    study has nothing to compare or no reference to compare with.
     """
 
-    #: whether the works are smaller than the study declares, as in a rehearsal
+    #: True if the workloads are smaller than the study declares, as in a rehearsal
     cut_down: ClassVar[bool] = False
 
     def __init__(
@@ -75,7 +73,7 @@ class Plan:
 
     @classmethod
     def stored(cls, study: Study, seed: str, options: Mapping[str, object]) -> Plan:
-        """The plan of a stored trial, by the options in its header."""
+        """Build the plan of a stored trial from the options in its header."""
         first, rows = options.get("controls_first", 0), options.get("design_rows")
         return cls(
             study,
@@ -87,23 +85,23 @@ class Plan:
 
     @property
     def options(self) -> dict[str, object]:
-        """What ``stored`` reads of the options in a trial's header."""
+        """The options of a trial's header that ``stored`` reads."""
         found: dict[str, object] = {"controls_first": self.controls_first}
         return {**found, "design_rows": self._made.design_rows} if self._made.design_rows else found
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The contrasts that the treatments allow: main effects, then interactions."""
+        """The contrasts that the treatments can estimate: main effects, then interactions."""
         return self._made.terms
 
     @property
     def control_columns(self) -> bool:
-        """Whether the controls are columns of the design, and cost no run."""
+        """True if the controls are columns of the design and need no extra runs."""
         return self._made.control_columns
 
     @property
     def control_weights(self) -> Mapping[ArmKind, Mapping[str, float]]:
-        """The contrasts that stand for the controls, by kind: weights by name of the arm (empty without controls)."""
+        """The contrasts of the controls, by kind: weights by arm name (empty without controls)."""
         if not self.controls:
             return {}
         if self._made.control_columns:
@@ -124,7 +122,7 @@ class Plan:
 
     @property
     def primary_effects(self) -> int:
-        """How many effects share the study's alpha: fixed before the first run."""
+        """Number of effects that share the study's alpha; fixed before the first run."""
         primaries = [
             sum(response.primary for response in self.responses(condition.workload))
             for condition in self.conditions
@@ -132,18 +130,18 @@ class Plan:
         return sum(term.primary for term in self.terms) * sum(primaries)
 
     def responses(self, workload: str) -> tuple[Response, ...]:
-        """The responses of one workload, in the study's order."""
+        """Return the responses of one workload, in the study's order."""
         return tuple(response for response in self.study.responses if response.workload == workload)
 
     def condition(self, key: str) -> Condition:
-        """The condition of this key; KeyError where there is none."""
+        """Return the condition with this key; KeyError if there is none."""
         for condition in self.conditions:
             if condition.key == key:
                 return condition
         raise KeyError(key)
 
     def arms(self, *, controls: bool) -> tuple[Arm, ...]:
-        """The arms that blocks hold, in declared order, with the control arms or without."""
+        """Return the arms of a block in declared order, with or without the control arms."""
         if not (controls and self.controls) or self._made.control_columns:
             return self.treatments
         return self._with_controls
@@ -157,7 +155,7 @@ class Plan:
         return (*self.treatments, *self._negative_arms(), self._positive_arm(self.reference))
 
     def _negative_arms(self) -> tuple[Arm, ...]:
-        """The copy of the reference; in a study with whole plots, of every arm of its stretch."""
+        """Return the copy of the reference; in a study with whole plots, copies of every arm of its stretch."""
         originals = self._made.stretches[self._reference_stretch] if self.whole_plots else (self.reference,)
         if len(originals) == 1:
             return (Arm(NEGATIVE_ARM, ArmKind.NEGATIVE, originals[0].treatment),)
@@ -175,25 +173,25 @@ class Plan:
         return next(i for i, stretch in enumerate(self._made.stretches) if self.reference in stretch)
 
     def _base(self, stretch: int) -> Arm:
-        """The arm of a stretch that stands where the reference stands in its own."""
+        """Return the arm of a stretch at the position that the reference has in its own stretch."""
         return self._made.stretches[stretch][
             self._made.stretches[self._reference_stretch].index(self.reference)
         ]
 
     def pool_size(self, workload: Workload) -> int:
-        """How many files the workload needs to exist, for its runs to draw from."""
+        """Return how many files the workload needs for its runs to draw from."""
         return workload.work.pool or 2 * self._most_together * workload.work.files
 
     @property
     def _most_together(self) -> int:
-        """How many arms share a draw of files at most."""
+        """Maximum number of arms that share a draw of files."""
         if not self.whole_plots:
             return len(self.arms(controls=True))
         alone = self.controls and not self._made.control_columns
         return len(self._made.stretches[0]) + alone
 
     def block(self, condition: Condition, index: int) -> Block:
-        """Block ``index`` (from 0) of a condition. Control arms take part in the first blocks and where the index is even."""
+        """Return block ``index`` (from 0) of a condition. The first blocks and those of even index include control arms."""
         runs: list[PlannedRun] = []
         for number, (stretch, arms) in enumerate(self._repeats(condition, index)):
             files = self._files(condition, index, arms, () if stretch is None else (number,))
@@ -202,9 +200,11 @@ class Plan:
         return Block(condition, index, any(run.arm.of_control for run in runs), tuple(runs))
 
     def wash_in(self, run: PlannedRun) -> PlannedRun:
-        """The neutral run that comes before a run in a block with wash-in: the reference's work, never slowed, on the files
-        of the run that follows. It is the same for all arms. In a study with whole plots it is, of the run's own stretch,
-        the arm that corresponds to the reference."""
+        """Return the neutral run that precedes a run in a block with wash-in.
+
+        It does the reference's work, never slowed down, on the files of the run that follows, and is the same for all arms.
+        In a study with whole plots it is the arm of the run's own stretch that corresponds to the reference.
+        """
         arm = self.reference
         if self.whole_plots:
             own = self._own_stretch(run.arm)
@@ -212,24 +212,24 @@ class Plan:
         return replace(run, arm=replace(arm, stretched=False))
 
     def _own_stretch(self, arm: Arm) -> int | None:
-        """The stretch that an arm belongs to; None for a copy, which stands for the reference's."""
+        """Return the stretch of an arm; None for a copy, which belongs to the reference's."""
         for number, stretch in enumerate(self._made.stretches):
             if arm in stretch or arm == self._positive_arm(self._base(number)):
                 return number
         return None
 
     def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
-        """The arms of ``block(condition, index)`` in the order of its slots, without drawing its files."""
+        """Return the arms of ``block(condition, index)`` in slot order, without drawing its files."""
         return tuple(itertools.chain.from_iterable(arms for _, arms in self._repeats(condition, index)))
 
     def round(self, number: int, undecided: Collection[Condition]) -> tuple[Condition, ...]:
-        """The undecided conditions in the random order of round ``number``, one block of each."""
+        """Return the undecided conditions in the random order of round ``number``; a round has one block of each."""
         waiting = sorted(undecided, key=lambda condition: condition.index)
         order = Stream(self.seed, "round", number).permutation(len(waiting))
         return tuple(waiting[i] for i in order)
 
     def _repeats(self, condition: Condition, index: int) -> list[Repeat]:
-        """The block as drawn: in each entry every arm is run once."""
+        """Draw the order of a block. Each entry is one repeat, which runs every arm once."""
         if not self.whole_plots:
             arms = self.arms(controls=index < self.controls_first or index % 2 == 0)
             return [(None, self._permuted(arms, "order", condition.key, index))]
@@ -253,7 +253,7 @@ class Plan:
     def _files(
         self, condition: Condition, index: int, order: Sequence[Arm], repeat: tuple[int, ...]
     ) -> dict[str, tuple[int, ...] | None]:
-        """What each arm works on, by name, in one repeat (an empty key where there is one only)."""
+        """Draw the files of each arm, by name, in one repeat (``repeat`` is empty if there is only one)."""
         workload = self.study.workload(condition.workload)
         files, pool = workload.work.files, self.pool_size(workload)
         names = sorted((arm.name for arm in order), key=self._declared.__getitem__)
@@ -293,8 +293,7 @@ class Plan:
 
 
 def condition_key(workload: str, levels: Mapping[str, str]) -> str:
-    """The stable text of a condition: ``name=label`` sorted by name; ``\\``, ``,`` and ``=`` escaped by
-    ``\\``."""
+    """Return the stable text of a condition: ``name=label`` sorted by name; ``\\``, ``,`` and ``=`` escaped by ``\\``."""
     pairs = sorted({**levels, "workload": workload}.items())
     return ",".join(f"{escaped(name, ',=')}={escaped(label, ',=')}" for name, label in pairs)
 
@@ -323,7 +322,7 @@ def _check(study: Study) -> None:
 
 
 def _check_counts(study: Study) -> None:
-    """A handful of factors can multiply to more than any machine can hold."""
+    """Limit the number of conditions: a few factors can multiply to more than fits in memory."""
     conditions = math.prod(len(factor.levels) for factor in study.condition_factors) * len(study.workloads)
     if conditions > MAX_CONDITIONS:
         raise RequestError(

@@ -1,7 +1,7 @@
-"""The study that follows a screen: a sharper design for the settings that seem to matter, or the same one folded over.
+"""The follow-up of a screening study: a sharper design for the settings that seem to matter, or a fold-over of the same one.
 
-A screen says which of many settings matter and leaves open whether one depends on another. Its follow-up runs the active
-ones, on fresh data, in a design that tells every interaction of two from every other, and pins the rest.
+A screen shows which of many settings matter, but not whether they interact. Its follow-up runs the active settings, on
+fresh data, in a design that separates all two-factor interactions, and pins the rest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from iotrial.design.lenth import lenth_pse
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, DesignKind, Study
 
-MOST_RUNS = 64  # in a block of a follow-up: a block is a short stretch of time
-_CONTROLS = 2  # arms beside the treatments
+MOST_RUNS = 64  # maximum in a block of a follow-up: a block must stay short in time
+_CONTROLS = 2  # control arms, in addition to the treatments
 _FEWEST, _WITH_ROOM = 2, 4
 
 
@@ -39,10 +39,10 @@ def follow_up(
     asked: Sequence[str] = (),
     mixed: Mapping[str, Sequence[str]] | None = None,
 ) -> FollowUp:
-    """The follow-up of a screen. ``written`` is the study as its file says it, ``ran`` as it was run; ``asked`` names the
-    factors to vary instead of those that the trial suggests; ``mixed`` are the interactions that bias a factor's effect.
+    """Build the follow-up of a screen. ``written`` is the study as in its file, ``ran`` as it was run. ``asked`` names the
+    factors to vary, instead of those that the trial suggests. ``mixed`` are the interactions that bias a factor's effect.
 
-    Raises RequestError where there is nothing to follow up, UnknownName for a factor that is not there.
+    Raises RequestError if there is nothing to follow up, UnknownName for an unknown factor.
     """
     names = [factor.name for factor in ran.treatment_factors]
     if len(names) < 2:
@@ -77,7 +77,7 @@ def follow_up(
 
 
 def folded_over(written: Study, ran: Study) -> FollowUp:
-    """The same screen with the mirror image of every row: main effects are then clear of interactions of two."""
+    """Add the mirror image of every row to a screen, which frees main effects from two-factor interactions."""
     design = ran.design
     if design.kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN) or design.fold_over:
         what = "is folded over already" if design.fold_over else f"is {design.kind.value}"
@@ -94,7 +94,7 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
 
 
 def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, str]]:
-    """The active factors, largest first; where room is left, undecided ones beyond the margin; never fewer than two."""
+    """Choose the active factors, largest first; then, up to four, undecided ones beyond the margin; at least two."""
     order = sorted((best[name] for name in names if name in best), key=lambda one: -abs(one.estimate))
     if not order:
         raise RequestError(
@@ -121,7 +121,7 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
 
 
 def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
-    """The study with these treatment factors only."""
+    """Return the study with only these treatment factors."""
     base = renamed(as_run(written, ran), "follow-up")
     gone = {factor.name for factor in ran.treatment_factors} - set(chosen)
     question = (
@@ -138,7 +138,10 @@ def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
 
 
 def _smallest(study: Study) -> tuple[Study, int] | None:
-    """The study in the design of the fewest runs that tells all interactions of two apart; None where all are too large."""
+    """Return the study in the design with the fewest runs that separates all two-factor interactions, and that number.
+
+    None if every such design is too large.
+    """
     names = [factor.name for factor in study.treatment_factors]
     pairs = tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :])
     whole = any(factor.whole_plot for factor in study.treatment_factors)

@@ -1,10 +1,10 @@
-"""The treatments of a study: every combination of levels in a full factorial, the rows of a screening design else; and the
-contrasts that these allow.
+"""The treatments of a study and the contrasts they can estimate.
 
-Factors with ``plot = "whole"`` are always crossed in full with what the others make. In a screening design the controls
-are two more columns: half of the rows are stretched by the injected ratio (positive), and half differ from the other half in
-nothing (negative). An arm's control would scatter sqrt(rows / 2) times as much as the effects that it vouches for, and
-would not be seen; a column is as sharp as they are, and costs no run.
+A full factorial has every combination of levels; a screening design has its rows. Factors with ``plot = "whole"`` are
+always fully crossed with the treatments of the other factors. In a screening design the controls are two extra columns: half
+of the rows are slowed down by the injected ratio (positive), and half do not differ from the other half at all (negative).
+A control that is a single arm would scatter sqrt(rows / 2) times as much as the effects it vouches for, and would not be
+detected. A column is as precise as these effects and needs no extra runs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from iotrial.study.model import DesignKind, Factor, Study
 
 NEGATIVE_ARM = "control:negative"
 POSITIVE_ARM = "control:positive"
-MAX_ARMS = 1024  # of one block: beyond, a block is no short stretch of time
+MAX_ARMS = 1024  # per block: a larger block would not be short in time
 
 
 @dataclass(frozen=True, slots=True)
 class Treatments:
-    """``stretches`` holds the treatments by combination of the whole-plot factors (one where there is none), all of the same
-    length. ``column_controls`` are the contrasts by kind of control; where ``control_columns``, all arms carry them.
-    ``design_rows`` are the coded rows of a screening design as they are stored.
+    """The treatments of a study.
+
+    ``stretches`` holds the treatments by combination of the whole-plot factors (one if there are none), all of the same
+    length. ``column_controls`` are the control contrasts by kind; with ``control_columns`` they cover all arms.
+    ``design_rows`` are the coded rows of a screening design in stored form.
     """
 
     stretches: tuple[tuple[Arm, ...], ...]
@@ -50,14 +52,14 @@ class Treatments:
 
     @property
     def arms(self) -> tuple[Arm, ...]:
-        """All of them, stretch by stretch."""
+        """All treatment arms, stretch by stretch."""
         return tuple(itertools.chain.from_iterable(self.stretches))
 
 
 def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ()) -> Treatments:
-    """What the blocks of a study hold. ``design_rows``: of a stored screening design, which is otherwise made.
+    """Return the treatments of a study. ``design_rows``: rows of a stored screening design; if empty, it is generated.
 
-    Raises RequestError where the design does not fit the factors.
+    Raises RequestError if the design does not fit the factors.
     """
     factors = study.treatment_factors
     whole = [factor for factor in factors if factor.whole_plot]
@@ -100,7 +102,7 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
 def _rows(
     study: Study, factors: Sequence[Factor], design_rows: Sequence[str], *, controls: bool
 ) -> tuple[list[tuple[str, ...]], Matrix | None]:
-    """The labels of each row, and the coded matrix with the control columns last (None for a full factorial)."""
+    """Return the labels of each row, and the coded matrix with the control columns last (None for a full factorial)."""
     labels = [[level.label for level in factor.levels] for factor in factors]
     kind = study.design.kind
     if kind is DesignKind.FULL or not factors:
@@ -124,7 +126,7 @@ def _rows(
 
 
 def _ordered(study: Study, factor: Factor) -> tuple[str, str, str]:
-    """The labels at -1 (the reference), 0 and +1."""
+    """Return the labels at -1 (the reference), 0 and +1."""
     labels = [level.label for level in factor.levels]
     if len(labels) == 2:
         other = labels[1] if factor.reference == labels[0] else labels[0]
@@ -159,17 +161,17 @@ def _arm(
 
 
 def join(labels: Sequence[str]) -> str:
-    """Labels as one name, each ``+`` in them escaped; a single one as it is."""
+    """Join labels into one name, escaping each ``+`` in them; a single label is returned unchanged."""
     return labels[0] if len(labels) == 1 else "+".join(escaped(label, "+") for label in labels)
 
 
 def escaped(text: str, special: str) -> str:
-    """The text with a backslash before each special character and before each backslash."""
+    """Put a backslash before each special character and each backslash."""
     return "".join("\\" + c if c in special or c == "\\" else c for c in text)
 
 
 def _reference(factors: Sequence[Factor], arms: Sequence[Arm]) -> Arm:
-    """The arm with every factor at its reference; the first one where the design has none such."""
+    """Return the arm with every factor at its reference; the first arm if the design has no such arm."""
     wanted = {factor.name: factor.reference for factor in factors}
     return next((arm for arm in arms if arm.treatment == wanted), arms[0])
 
@@ -221,7 +223,7 @@ def _terms(
 
 
 def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> Matrix:
-    """The mean of the arms at this label less the mean of those at the reference."""
+    """Return weights of the mean of the arms at this label minus the mean of those at the reference."""
     at = np.array([arm.treatment[factor.name] == label for arm in arms], dtype=np.float64)
     reference = np.array([arm.treatment[factor.name] == factor.reference for arm in arms], dtype=np.float64)
     weights: Matrix = at / at.sum() - reference / reference.sum()

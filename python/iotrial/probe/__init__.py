@@ -1,1 +1,1 @@
-"""The process boundary to the Rust probe."""
+"""Client of the Rust probe process."""

@@ -1,4 +1,4 @@
-"""Where the probe's binary is: named, beside the interpreter (as installed), or in a source tree."""
+"""Find the probe binary: by environment variable, next to the interpreter (if installed), or in a source tree."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from iotrial.errors import ProbeError
 
 
 def find_binary() -> Path:
-    """Path of ``ioprobe``: ``$IOTRIAL_PROBE``, the scripts folder of this Python, or the build of a checkout.
+    """Return the path of ``ioprobe``: ``$IOTRIAL_PROBE``, the scripts folder of this Python, or the build of a checkout.
 
-    Raises ProbeError where there is none.
+    Raises ProbeError if there is none.
     """
     named = os.environ.get("IOTRIAL_PROBE")
     if named:

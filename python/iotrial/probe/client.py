@@ -1,8 +1,8 @@
-"""The probe as a process: one JSON object a line in, one out.
+"""Run the probe as a child process: one JSON object per line in, one out.
 
-A ``Probe`` is a channel in the sense of ``iotrial.lab.target``: it carries the verbs of
-``docs/probe-protocol.md`` to this machine. It runs in a session of its own, so that a Ctrl-C at the
-terminal reaches the conductor alone, which then decides what happens to the probe.
+A ``Probe`` is a channel in the sense of ``iotrial.lab.target``: it carries the verbs of ``docs/probe-protocol.md`` to
+this machine. It runs in its own session, so that Ctrl-C at the terminal reaches only the conductor, which then decides
+what happens to the probe.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from iotrial.probe.launch import Launch, local
 
 PROTOCOL = 1
 POLL_MS = 500
-#: how long a probe may be stopped (SIGSTOP) before it is given up: what it measured is void anyway
+#: how long a probe may be stopped (SIGSTOP) before it is killed: its measurement is void anyway
 STOPPED_S = 3.0
 ENDS_WITHIN_S = 20.0
-#: how long a probe that has closed its output may live on
+#: how long a probe may take to exit after it has closed its output
 HUNG_UP_S = 2.0
 TOKEN = "IOTRIAL_SESSION"
-#: signals that a terminal sends to all of a session's processes in the foreground
+#: signals that a terminal sends to all foreground processes of its session
 OF_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 class Probe:
-    """A running probe. Use as a context manager; leaving it ends the process and all that it holds.
+    """A running probe. Use as a context manager: leaving it ends the process and everything it holds.
 
-    ``isolate`` (root) gives it a mount and a PID namespace of its own; ``launch`` starts it elsewhere. ``waiting`` makes a
-    context that is entered for each wait for an answer, and may raise what ends the waiting. Raises ProbeError where the
-    binary is missing or speaks another protocol.
+    ``isolate`` (root) gives it its own mount and PID namespaces; ``launch`` starts it elsewhere. ``waiting`` returns a
+    context manager that is entered during each wait for an answer and may raise to end the wait. Raises ProbeError if the
+    binary is missing or speaks a different protocol version.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Probe:
         self.name = self._launch.name
         self._last = 0
         self._waiting = waiting
-        #: in the environment of the probe and of all that it starts: by this they are known, whoever's child they are
+        #: environment variable of the probe and of all its descendants, which identifies them even when reparented
         self.token = secrets.token_hex(16)
         self._received = b""
         self._stopped_since: float | None = None
@@ -70,7 +70,7 @@ class Probe:
             )
 
     def _begin(self) -> dict[str, Any]:
-        """Start the process, and wait for its first answer."""
+        """Start the process and wait for its first answer."""
         self._start()
         within_s = self._launch.begins_within_s
         self._silent_at = None if within_s is None else time.monotonic() + within_s
@@ -83,10 +83,10 @@ class Probe:
         return facts
 
     def _start(self) -> None:
-        """Start the process with the signals of a terminal blocked.
+        """Start the process with the terminal's signals blocked.
 
-        Until it has a session of its own, a Ctrl-C at the terminal reaches it as it does us, and would end it. The mask is
-        inherited, so such a signal stays pending; the probe drops it when it begins, in its own session.
+        Until the child has its own session, Ctrl-C at the terminal reaches it too and would kill it. The signal mask is
+        inherited, so such a signal stays pending; the probe discards it at start-up, in its own session.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
         try:
@@ -111,10 +111,10 @@ class Probe:
         os.set_blocking(self._requests, False)
 
     def call(self, verb: str, **fields: object) -> dict[str, Any]:
-        """Ask for one verb and wait for its answer.
+        """Send one request and wait for its answer.
 
-        Raises TargetError where the target refused (``errno`` set for a failed system call),
-        ProbeError where the probe found its own work wrong, did not understand, or died.
+        Raises TargetError if the target refused (``errno`` is set for a failed system call), ProbeError if the probe
+        found its own result wrong, did not understand the request, or died.
         """
         self._last += 1
         line = json.dumps({"id": self._last, "verb": verb, **fields}, separators=(",", ":"))
@@ -128,7 +128,7 @@ class Probe:
         try:
             return answer_of(answer, verb=verb, number=self._last)
         except NoAnswer:
-            self.kill()  # whatever it says next could not be trusted
+            self.kill()  # later answers could not be matched to requests
             raise
 
     def _send(self, line: bytes, verb: str) -> None:
@@ -139,7 +139,7 @@ class Probe:
                 self._wait(self._requests, select.POLLOUT, verb)
 
     def _receive(self, verb: str) -> bytes:
-        """One line; empty where the probe has hung up, be it in the middle of a line."""
+        """Read one line; empty if the probe has closed its output, even in the middle of a line."""
         while b"\n" not in self._received:
             if not self._wait(self._answers, select.POLLIN, verb):
                 continue
@@ -168,7 +168,7 @@ class Probe:
         return False
 
     def _give_up_if_stopped(self, verb: str) -> None:
-        """A probe that was stopped would be waited for in vain, also by what puts things back."""
+        """Kill a probe that stays stopped: it would never answer, and restoring settings would wait for it too."""
         if not self._stopped():
             self._stopped_since = None
             return
@@ -185,7 +185,7 @@ class Probe:
         try:
             status = self._process.wait(timeout=HUNG_UP_S)
         except subprocess.TimeoutExpired:
-            self.kill()  # it has hung up, but lives on
+            self.kill()  # it has closed its output but does not exit
             status = self._process.wait()
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
@@ -195,33 +195,36 @@ class Probe:
 
     @property
     def _who(self) -> str:
-        """Who is meant, in messages: a machine that was started for its probe ends with it."""
+        """Subject of error messages: the machine's name if it was started for its probe and ends with it."""
         return self.name if self._launch.elsewhere else "the probe"
 
     @property
     def pid(self) -> int:
-        """Process id on this machine (of the outer process, where isolated)."""
+        """Process ID on this machine (of the outer process, if isolated)."""
         return self._process.pid
 
     @property
     def session(self) -> int:
-        """The session of all its processes, as this machine numbers it."""
+        """Session ID of all its processes, as seen on this machine."""
         return self.pid if self._launch.elsewhere else int(self.facts["session"])
 
     @property
     def session_started(self) -> int:
-        """When the leader of that session started, in clock ticks since this machine's boot."""
+        """Start time of the session leader, in clock ticks since this machine's boot."""
         if not self._launch.elsewhere:
             return int(self.facts["session_started"])
         return int(Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def close(self) -> bool:
-        """End of input: the probe leaves by itself, and the kernel takes its namespaces down."""
+        """Close the probe's input: it exits by itself, and the kernel destroys its namespaces.
+
+        Returns whether it exited in time; otherwise it is killed.
+        """
         ended = True
         if self._process.poll() is None:
             assert self._process.stdin is not None
@@ -245,9 +248,9 @@ class Probe:
         return any(_state(pid) == "T" for pid in (self._process.pid, *_children(self._process.pid)))
 
     def kill(self) -> None:
-        """End it at once; nothing that it holds outlives it."""
+        """Kill the probe and everything it has started."""
         if not self._launch.contained and self._process.poll() is None:
-            # What we have started is the guard, which ends all below it first: orphans in sessions of their own too.
+            # Our child is the guard process. On SIGTERM it first kills its descendants, including orphans in other sessions.
             self._process.send_signal(signal.SIGTERM)
             self._process.send_signal(signal.SIGCONT)
             with suppress(subprocess.TimeoutExpired):
@@ -263,14 +266,14 @@ class Probe:
 
 
 class NoAnswer(ProbeError):
-    """What the probe said is no answer to what it was asked."""
+    """The probe's output is not an answer to the request."""
 
 
 def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
-    """What one line of the probe answers to request ``number``.
+    """Parse one line of the probe as the answer to request ``number``.
 
-    Raises TargetError where the target refused (NotSupported: it cannot), ProbeError where the probe did, NoAnswer where the
-    line is none.
+    Raises TargetError if the target refused (NotSupported: it cannot do this), ProbeError if the probe refused, NoAnswer
+    if the line is not an answer to this request.
     """
     try:
         message = json.loads(line)
@@ -293,7 +296,7 @@ def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
 
 
 def _state(pid: int) -> str:
-    """As proc_pid_stat(5) has it: "T" is stopped by a signal; empty where the process is gone."""
+    """Return the state letter of proc_pid_stat(5): "T" is stopped by a signal; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""How a probe is started: as a process of this machine, or in a machine of its own whose process this machine runs."""
+"""How to start a probe: as a process on this machine, or in a virtual machine that runs as a process on this machine."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command whose standard input and output carry the protocol."""
+    """A command that speaks the probe protocol on its standard input and output."""
 
     argv: tuple[str, ...]
     #: the target, for messages
     name: str = "this machine"
-    #: SIGKILL of this one process ends everything that it has started
+    #: killing this one process with SIGKILL ends everything it has started
     contained: bool = False
-    #: whether the probe is on another machine than the process that is started
+    #: True if the probe runs on a different machine than the started process
     elsewhere: bool = False
-    #: descriptors that it inherits
+    #: file descriptors that it inherits
     passed: tuple[int, ...] = ()
-    #: how long it may take to answer for the first time; None: as long as it lives
+    #: timeout for the first answer, in seconds; None: no timeout while the process lives
     begins_within_s: float | None = None
-    #: what there is to be told of its death besides its standard error
+    #: returns details about its death beyond its standard error
     last_words: Callable[[], str] | None = None
-    #: what is to be told of it where it is hung: it lives, and will never answer; None where it is not
+    #: returns a description if it hangs (alive, but will never answer), else None
     hung: Callable[[], str | None] | None = None
 
 
 def local(binary: Path, *, isolate: bool) -> Launch:
-    """The probe as a process of this machine; ``isolate`` (root) in namespaces of its own, which end with it."""
+    """Launch the probe as a process on this machine; ``isolate`` (root): in its own namespaces, which end with it."""
     return Launch((str(binary), *(("--isolate",) if isolate else ())), contained=isolate)

@@ -1,1 +1,1 @@
-"""Somebody else's numbers: what they can show and what they cannot. Plain observations in, findings out; pure."""
+"""Audit of third-party measurements: which conclusions the numbers support. Pure functions from observations to findings."""

@@ -1,4 +1,4 @@
-"""From plain observations to an audit: cells, comparisons against a reference, and what speaks against them."""
+"""Audit plain observations: group them into cells, compare with a reference, and find reasons to doubt the comparisons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iotrial.errors import RequestError, UnknownName
 
 MOST_COMPARISONS = 400
 MOST_CHECKS = 200
-#: labels that mean "as it was", tried before the first group of the file
+#: labels that usually mean the baseline, in order of preference; without one, the first group is the reference
 USUAL_REFERENCES = (
     "reference", "baseline", "base", "control", "default", "defaults", "before", "off", "none", "without",
     "stock", "plain", "regular", "old",
@@ -44,7 +44,7 @@ Key = tuple[Condition, str, str]
 
 
 def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Audit:
-    """Everything that can be said of these observations. RequestError for a reference that is not there."""
+    """Audit these observations. Raises RequestError for an unknown reference or a claim that matches no data."""
     cells = cells_of(dataset)
     groups = tuple(dict.fromkeys(cell.group for cell in cells))
     reference = choose_reference(groups, dataset.reference)
@@ -97,7 +97,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
 
 
 def cells_of(dataset: Dataset) -> list[Cell]:
-    """The observations by group, response, condition and series, each in order of run or place."""
+    """Group the observations by group, response, condition and series, each in order of place or run number, if known."""
     found: dict[tuple[str, str, str, Condition, str], list[int]] = defaultdict(list)
     for index, one in enumerate(dataset.observations):
         found[one.group, one.response, one.unit, one.condition, one.series].append(index)
@@ -113,7 +113,7 @@ def cells_of(dataset: Dataset) -> list[Cell]:
 
 
 def choose_reference(groups: Sequence[str], wanted: str | None) -> str | None:
-    """The reference asked for, else a label that means "as it was", else the first; None for a single group."""
+    """Return the requested reference, else a usual baseline label, else the first group; None for a single group."""
     if wanted is not None:
         if wanted not in groups:
             raise UnknownName("group", wanted, groups[:50], where="reference")
@@ -128,7 +128,7 @@ def choose_reference(groups: Sequence[str], wanted: str | None) -> str | None:
 
 
 def _rows(cells: Sequence[Cell]) -> dict[Key, list[Cell]]:
-    """Cells that differ in nothing but their group."""
+    """Collect the cells that differ only in their group."""
     rows: dict[Key, list[Cell]] = defaultdict(list)
     for cell in cells:
         rows[cell.condition, f"{cell.response}\0{cell.unit}", cell.series].append(cell)
@@ -136,7 +136,7 @@ def _rows(cells: Sequence[Cell]) -> dict[Key, list[Cell]]:
 
 
 def _pairs(rows: Mapping[Key, Sequence[Cell]], reference: str | None) -> list[tuple[Cell, Cell]]:
-    """Each group beside the reference; beside the first group where the reference was not measured."""
+    """Pair each group with the reference, or with the first group if the reference was not measured."""
     pairs = []
     for row in rows.values():
         base = next((cell for cell in row if cell.group == reference), row[0])
@@ -152,7 +152,7 @@ def _scatter(cells: Sequence[Cell]) -> dict[str, float | None]:
 
 
 def _without_first(pairs: Sequence[tuple[Cell, Cell]], firsts: Sequence[FirstRun]) -> list[tuple[Cell, Cell]]:
-    """The pairs again without the runs that have been found to be unlike the rest."""
+    """Return the pairs that have an odd first run, without that run."""
     odd = {(one.response, one.condition, one.series) for one in firsts}
     return [
         (_shortened(level), _shortened(base))
@@ -167,7 +167,7 @@ def _shortened(cell: Cell) -> Cell:
 
 
 def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> list[Modes]:
-    """Heaps over all groups of a row; where there are none, in each group by itself; first runs that differ apart."""
+    """Find bimodality over all groups of a row, else in each group separately; odd first runs are left out."""
     odd = {(one.response, one.condition, one.series) for one in firsts}
     found = []
     for row in rows.values():
@@ -178,7 +178,7 @@ def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> li
             else row
         )
         pooled = find_modes(cells) if len(cells) > 1 else None
-        # heaps that only some groups meet may be the treatment's own doing
+        # modes that only some groups have may be the treatment's effect
         if pooled is not None and all(low > 0 < high for _, low, high in pooled.by_group):
             found.append(pooled)
             continue
@@ -187,7 +187,7 @@ def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> li
 
 
 def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repeat]) -> Comparison:
-    """The comparison with what speaks against taking its interval at its word."""
+    """Add to a comparison the reasons not to trust its interval: order, autocorrelation, repeats."""
     reasons = []
     key = (one.group, one.reference, one.response, one.condition, one.series)
     for fact in order:
@@ -211,14 +211,14 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
 
 
 def _matters(fact: OrderFact) -> bool:
-    """Whether neighbours resemble each other beyond luck (one-sided 5 %), enough to double a test's false alarms."""
+    """Return whether autocorrelation is significant (one-sided 5 %) and large enough to double a test's false alarms."""
     if fact.autocorrelation is None or fact.false_alarm is None or fact.arrangement == "mixed":
         return False
     return fact.false_alarm > 0.1 and fact.autocorrelation > 1.645 / math.sqrt(fact.values)
 
 
 def _unmarked(condition: Condition) -> Condition:
-    """The condition without what an audit has added to it."""
+    """Return the condition without the entries that the audit has added."""
     return tuple(pair for pair in condition if pair[0] not in (RUNS, SERIES))
 
 
@@ -233,7 +233,7 @@ def _checks(
     alpha: float,
     margin: float,
 ) -> list[ClaimCheck]:
-    """Every claim against every pair of cells that it can speak of."""
+    """Check every claim against every pair of cells that it may refer to."""
     found: list[ClaimCheck] = []
     for claim in dataset.claims:
         base = claim.reference or reference
@@ -273,7 +273,7 @@ def _checks(
 
 
 def _beside(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comparison | None:
-    """The comparison of the same two cells, without odd first runs where there are such."""
+    """Return the comparison of the same two cells, without odd first runs if there are any."""
     found = [
         one
         for one in comparisons
@@ -285,7 +285,7 @@ def _beside(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comp
 
 
 def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[Comparison], alpha: float) -> ClaimCheck:
-    """The check with the blocks that the claimed effect would have needed."""
+    """Add the number of blocks that the claimed effect would have needed."""
     ratio = claimed_ratio(check.claim, unit)
     beside = check.comparison
     if ratio is None or beside is None:

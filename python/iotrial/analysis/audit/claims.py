@@ -1,9 +1,9 @@
-"""Published percentages: read from a line of text, and recomputed from the raw numbers.
+"""Parse published percentages from a line of text and recompute them from the raw numbers.
 
-A claim names a group, a number and how it is meant: ``noatime 53.67 %``, ``0444 12 % faster than 0777 in md5sum``,
-``btrfs 20 % faster where operation=write, partition=1``, ``with about 0.5 times without``. A recomputed number
-agrees if rounding can make it the published one; "about" allows a tenth. Where the claim's own reading does not agree,
-the classical slips are tried: percent of and percent less, the other value as the base, the ratio turned round.
+A claim names a group, a number and its meaning: ``noatime 53.67 %``, ``0444 12 % faster than 0777 in md5sum``,
+``btrfs 20 % faster where operation=write, partition=1``, ``with about 0.5 times without``. A recomputed number agrees if
+rounding can turn it into the published one; "about" allows 10 %. If the claim as stated does not agree, common mistakes are
+tried: "percent of" for "percent less", the wrong value as the base, the inverted ratio.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HINT = 'e.g. "noatime 53.67 % of strictatime", "0444 12 % faster than 0777 in m
 
 
 def parse_claim(text: str) -> Claim:
-    """A claim as it is written; RequestError where it cannot be read."""
+    """Parse a claim; RequestError if it is malformed."""
     if len(text) > LONGEST or "\n" in text:
         raise RequestError(f"a claim is one line of at most {LONGEST} characters", hint=_HINT)
     head, _, where = text.partition(" where ")
@@ -102,7 +102,7 @@ def check_claim(claim: Claim, level: Cell, reference: Cell, comparison: Comparis
 
 
 def claimed_ratio(claim: Claim, unit: str) -> float | None:
-    """The ratio group / reference that a claim stands for; None where it stands for none."""
+    """Return the ratio group / reference that a claim implies; None if that is not positive."""
     part = claim.number / 100.0
     match claim.reading:
         case Reading.TIMES:
@@ -131,7 +131,7 @@ def _statistics(n: int) -> list[tuple[str, Callable[[Sequence[float]], float]]]:
 
 
 def _bounds(cell: Cell, pick: Callable[[Sequence[float]], float]) -> tuple[float, float]:
-    """The statistic with what rounding of the raw values leaves open."""
+    """Return the range of the statistic that is compatible with the rounding of the raw values."""
     value = pick(cell.values)
     half = max((one.step or 0.0 for one in cell.observations), default=0.0) / 2.0
     return value - half, value + half
@@ -158,7 +158,7 @@ def _quantity(reading: Reading, is_time: bool, a: float, b: float) -> float:
 
 
 def _slips(reading: Reading, is_time: bool) -> list[tuple[str, Callable[[float, float], float]]]:
-    """Other things that the number may be, likeliest first."""
+    """Return mistaken meanings that the number may have, the most likely first."""
     if reading is Reading.TIMES:
         return [("the ratio turned round (reference over group)", lambda a, b: b / a)]
     of = ("percent of the reference", lambda a, b: 100.0 * a / b)
@@ -189,7 +189,7 @@ def _agrees(
     level: tuple[float, float],
     reference: tuple[float, float],
 ) -> bool:
-    """Whether some values inside the rounding of the raw numbers round to the published number."""
+    """Return whether values within the rounding of the raw numbers can round to the published number."""
     ends = [quantity(a, b) for a in level for b in reference]
     rounding = 0.5 * 10.0**-claim.decimals * (1.0 + 1e-9)
     half = abs(claim.number) / 10.0 if claim.decimals == ABOUT else rounding

@@ -1,4 +1,4 @@
-"""A group against its reference: ratio, intervals, rounding, what a sufficient trial would take, and how it stands."""
+"""Compare a group with its reference: ratio, intervals, effect of rounding, size of a sufficient trial, and standing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from iotrial.analysis.audit.intervals import GROUP_OF_ONE, logs, mean, rank, var
 from iotrial.analysis.audit.model import TIME_UNITS, Cell, Comparison, Interval, Need, Standing
 from iotrial.analysis.power import blocks_to_resolve
 
-#: block SDs of ln(B/A) to plan with where the data have no scatter of their own: a steady device, a usual
-#: command, a whole cold process
+#: block SDs of ln(B/A) for planning if the data show no scatter: a steady device, a typical command, a complete cold
+#: process
 PLAUSIBLE_SDS = (0.03, 0.1, 0.3)
 FEWEST_FOR_SD = 3
 LEAST_SD = 1e-4
@@ -19,7 +19,7 @@ LEAST_SD = 1e-4
 def compare(
     level: Cell, reference: Cell, *, alpha: float, margin: float, together: int, pooled_sd: float | None
 ) -> Comparison:
-    """One comparison. ``together`` is how many share ``alpha``; ``pooled_sd`` the SD of one logarithm."""
+    """Compare two cells. ``together``: number of comparisons that share ``alpha``; ``pooled_sd``: SD of one logarithm."""
     a, b = logs(level.values), logs(reference.values)
     bounds = rounding(level, reference)
     ratio: float | None
@@ -33,7 +33,7 @@ def compare(
     standing = _standing(level, reference, ratio, intervals[1], bounds, margin)
     if a is not None and b is not None and _is_timed(level.unit):
         size = abs(mean(a) - mean(b))
-        # the scatter of values that are rounded to a few numbers is not theirs
+        # values rounded to a few distinct numbers do not show their true scatter
         own = ((), (), None) if standing is Standing.COARSE else (a, b, pooled_sd)
         needs = needed(own[0], own[1], size, alpha, margin, together, own[2])
     return Comparison(
@@ -70,7 +70,7 @@ def needed(
     together: int,
     pooled_sd: float | None,
 ) -> tuple[Need, ...]:
-    """Blocks of a randomised trial for the effect seen (``size`` in log ratio) and for the margin."""
+    """Return the blocks that a randomised trial needs for the observed effect (``size``, log ratio) and for the margin."""
     estimated = True
     if min(len(level), len(reference)) >= FEWEST_FOR_SD:
         sds = [math.sqrt(variance(level) + variance(reference))]
@@ -90,14 +90,14 @@ def needed(
 
 
 def blocks_for(block_sd: float, size: float, alpha: float, together: int) -> int | None:
-    """Blocks until the interval is narrower than ``size`` (log ratio) to either side, in four trials of five."""
+    """Return the blocks until the interval's half-width is below ``size`` (log ratio), in 4 of 5 trials; None: never."""
     if size <= 0.0:
         return None
     return blocks_to_resolve(block_sd, math.expm1(min(size, 700.0)), alpha=alpha, effects=together)
 
 
 def pooled_sd(cells: Sequence[Cell]) -> float | None:
-    """The SD of one logarithm inside cells, from all cells of a response that repeat; None below 3 degrees."""
+    """Return the within-cell SD of one logarithm, pooled over cells with repeats; None below 3 degrees of freedom."""
     total, degrees = 0.0, 0
     for cell in cells:
         found = logs(cell.values)
@@ -108,7 +108,7 @@ def pooled_sd(cells: Sequence[Cell]) -> float | None:
 
 
 def rounding(level: Cell, reference: Cell) -> tuple[float, float] | None:
-    """Between which ratios the rounding of the raw values leaves the ratio of their means; None: no step known."""
+    """Return the range of the ratio of means that is compatible with the rounding of the raw values; None: step unknown."""
     a, b = mean(level.values), mean(reference.values)
     half_a, half_b = (_half_step(cell) for cell in (level, reference))
     if half_a is None or half_b is None or b - half_b <= 0.0:
@@ -117,10 +117,10 @@ def rounding(level: Cell, reference: Cell) -> tuple[float, float] | None:
 
 
 def _half_step(cell: Cell) -> float | None:
-    """How far rounding can have moved the mean of a cell.
+    """Return how far rounding can have moved the mean of a cell.
 
-    Half a step for one value. Errors of several average out only if the values scatter by at least half a step: those that
-    scatter less are all rounded to the same one or two numbers, and may all have moved the same way.
+    Half a step for one value. Rounding errors of several values average out only if the values scatter by at least half a
+    step: with less scatter all are rounded to the same one or two numbers and may all have moved in the same direction.
     """
     steps = [one.step for one in cell.observations]
     known = [step for step in steps if step is not None]
@@ -139,14 +139,14 @@ def _standing(
     bounds: tuple[float, float] | None,
     margin: float,
 ) -> Standing:
-    """What the shared interval shows, and still shows when rounding has done its worst."""
+    """Classify what the shared interval shows, and still shows under the worst case of rounding."""
     if ratio is None:
         return Standing.NO_RATIO
     if shared.why_not == GROUP_OF_ONE:
         return Standing.SINGLE
     if min(len(level.values), len(reference.values)) < FEWEST_FOR_SD:
         return Standing.TOO_FEW
-    # without any scatter there is no interval, and rounding alone decides
+    # without scatter there is no interval, so rounding alone decides
     low, high = (shared.low, shared.high) if shared.bounded else (ratio, ratio)
     shown = _shows(low or 0.0, high or 0.0, margin, bounded=shared.bounded)
     if bounds is None or shown is Standing.OPEN:

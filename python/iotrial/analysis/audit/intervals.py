@@ -1,10 +1,10 @@
-"""Intervals for the ratio of two groups of values, each named by what it assumes.
+"""Confidence intervals for the ratio of two groups of values, with their assumptions.
 
-*Welch t on logarithms*: independent values, roughly normal in the logarithm, each group with its own scatter (Welch,
-Biometrika 34, 1947). *Rank interval*: the shift of Hodges and Lehmann (Annals of Mathematical Statistics 34, 1963)
-with the ends at the order statistics of the pairwise ratios that the exact null distribution of Mann and Whitney
-allows; independent values and equal shapes, nothing about normality. Neither survives values that depend on their
-neighbours in time: see ``order``.
+*Welch t on logarithms* assumes independent values that are roughly normal in the logarithm; each group has its own
+variance (Welch, Biometrika 34, 1947). *Rank interval*: the shift of Hodges and Lehmann (Annals of Mathematical
+Statistics 34, 1963), with its ends at order statistics of the pairwise ratios, chosen by the exact null distribution
+of Mann and Whitney. It assumes independent values and equal shapes, but not normality. Neither is valid for
+autocorrelated values: see ``order``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def variance(values: Sequence[float]) -> float:
-    """With n - 1; NaN for fewer than two."""
+    """Return the sample variance (n - 1 in the denominator); NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     centre = mean(values)
@@ -37,12 +37,12 @@ def variance(values: Sequence[float]) -> float:
 
 
 def logs(values: Sequence[float]) -> list[float] | None:
-    """Natural logarithms; None where a value has none."""
+    """Return natural logarithms; None unless all values are positive."""
     return [math.log(value) for value in values] if all(value > 0.0 for value in values) else None
 
 
 def welch(level: Sequence[float], reference: Sequence[float], alpha: float) -> Interval:
-    """The interval of exp(mean log level - mean log reference); both given as logarithms."""
+    """Return the interval of exp(mean log level - mean log reference); both arguments are logarithms."""
     if min(len(level), len(reference)) < 2:
         return Interval(WELCH, 1.0 - alpha, None, None, GROUP_OF_ONE)
     parts = [variance(level) / len(level), variance(reference) / len(reference)]
@@ -56,7 +56,7 @@ def welch(level: Sequence[float], reference: Sequence[float], alpha: float) -> I
 
 
 def rank(level: Sequence[float], reference: Sequence[float], alpha: float) -> Interval:
-    """The rank interval of the same ratio; none where so few values cannot reach the level."""
+    """Return the rank interval of the same ratio; without ends if there are too few values for the level, or too many."""
     m, n = len(level), len(reference)
     if m * n > LARGEST_PAIRS:
         return Interval(RANK_NORMAL, 1.0 - alpha, None, None, "too many values for pairwise ratios")
@@ -70,12 +70,12 @@ def rank(level: Sequence[float], reference: Sequence[float], alpha: float) -> In
 
 
 def least_p(m: int, n: int) -> float:
-    """The smallest two-sided p that ranks of m and n values can give."""
+    """Return the smallest two-sided p-value that a rank test of m and n values can give."""
     return 2.0 / math.comb(m + n, m)
 
 
 def _cut(m: int, n: int, alpha: float) -> int:
-    """The largest k with P(U <= k - 1) <= alpha / 2 under no effect: ends are the k-th shifts from outside."""
+    """Return the largest k with P(U <= k - 1) <= alpha / 2 under the null; the ends are the k-th outermost shifts."""
     counts = mann_whitney_counts(m, n)
     total, below, k = math.comb(m + n, m), 0, 0
     for count in counts:
@@ -88,8 +88,8 @@ def _cut(m: int, n: int, alpha: float) -> int:
 
 @lru_cache(maxsize=64)
 def mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
-    """How many arrangements of m and n distinct values have U = 0, 1, ... m n (Mann and Whitney 1947)."""
-    # The Gaussian binomial coefficient [m+n choose m], by multiplying (1 - q^(n+i)) and dividing by (1 - q^i).
+    """Return how many arrangements of m and n distinct values have U = 0, 1, ... m n (Mann and Whitney 1947)."""
+    # Gaussian binomial coefficient [m+n choose m]: multiply by (1 - q^(n+i)) and divide by (1 - q^i).
     size = m * n + 1
     poly = [1] + [0] * (size - 1)
     for i in range(1, m + 1):

@@ -1,7 +1,7 @@
-"""What an audit looks at, and what it finds: plain values, frozen.
+"""Frozen input and output values of an audit, independent of files and formats.
 
-An observation is one number of a foreign table under its treatment (here *group*), condition and response. Where the
-file tells when it was taken, it has a place in time. Nothing here knows of files or formats.
+An observation is one number of a third-party table with its treatment (here *group*), condition and response. If the file
+records when it was taken, it also has a place in time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TIME_UNITS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One number. ``step`` is the smallest difference that it was written with, in its unit (None: unknown).
+    """One measured number. ``step`` is the resolution it was written with, in its unit (None: unknown).
 
-    ``run`` numbers the repeats of a group, in order of time; ``place`` is the place among all runs of the file;
-    ``series`` names a stretch of measuring (a file, a day, a pair): the same group may occur in several.
-    ``row`` is the row of the table that holds it, counted from 1 below the header.
+    ``run`` numbers the repeats of a group in time order; ``place`` is the position among all runs of the file;
+    ``series`` names a measurement session (a file, a day, a pair): the same group may occur in several.
+    ``row`` is its row in the table, counted from 1 below the header.
     """
 
     group: str
@@ -45,7 +45,7 @@ class Observation:
 
 
 class Reading(StrEnum):
-    """How a published percentage is meant."""
+    """Meaning of a published percentage."""
 
     OF = "of"  # B is p % of A
     LESS = "less"  # B is p % less than A
@@ -57,7 +57,7 @@ class Reading(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published number about a group against its reference. ``decimals`` is how far it was rounded."""
+    """A published number about a group against its reference, rounded to ``decimals`` decimals."""
 
     text: str
     group: str
@@ -71,9 +71,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """All observations of the files that are audited together, and what is known about them.
+    """All observations of the files that are audited together, with their metadata.
 
-    All values of a response are in one unit. ``group_column`` is what the files call the treatment ("" if they do not).
+    All values of a response are in one unit. ``group_column`` is the files' name for the treatment ("" if they have none).
     """
 
     name: str
@@ -92,7 +92,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The values of one group under one condition for one response, in the order in which they are known."""
+    """The values of one group under one condition for one response, in time order if that is known, else in file order."""
 
     group: str
     response: str
@@ -108,7 +108,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An interval for the ratio group over reference; None for both ends where the method gives none."""
+    """An interval for the ratio group over reference; both ends are None if the method gives no interval."""
 
     method: str
     level: float
@@ -127,7 +127,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a sufficient trial would take: blocks for a block SD, to see the effect and to settle the margin."""
+    """Size of a sufficient trial at a given block SD: blocks to detect the effect, and blocks to resolve the margin."""
 
     block_sd: float
     estimated: bool
@@ -136,14 +136,14 @@ class Need:
 
 
 class Standing(StrEnum):
-    """What the numbers of one comparison can show."""
+    """Strength of the evidence of one comparison."""
 
     NO_RATIO = "no_ratio"  # zero or negative values
     SINGLE = "single"  # a group of one
-    TOO_FEW = "too_few"  # two values somewhere: an interval that is no use
-    OPEN = "open"  # the interval holds 1
-    COARSE = "coarse"  # it says something that the rounding of the values could undo
-    WITHIN = "within"  # it lies inside the margin
+    TOO_FEW = "too_few"  # a group of only two values: the interval is useless
+    OPEN = "open"  # the interval contains 1
+    COARSE = "coarse"  # the rounding of the values could undo the result
+    WITHIN = "within"  # the interval is inside the margin
     APART = "apart"  # the interval excludes 1, and nothing speaks against it
     CONFOUNDED = "confounded"  # it excludes 1, but order or repeats explain as much
 
@@ -176,7 +176,7 @@ class Comparison:
 class Unusable:
     """Zero and negative values of one group and response, which have no logarithm.
 
-    ``zeros`` and ``negatives`` say where each stands: its row in the table, else its place among the group's values, from 1.
+    ``zeros`` and ``negatives`` are their positions, from 1: rows of the table if known, else among the group's values.
     """
 
     group: str
@@ -185,28 +185,28 @@ class Unusable:
     values: int
     zeros: tuple[int, ...]
     negatives: tuple[int, ...]
-    rows: bool  # whether the places are rows of a table
+    rows: bool  # True if the positions are rows of a table
 
 
 @dataclass(frozen=True, slots=True)
 class OrderFact:
-    """What the order of runs does to a comparison. ``false_alarm`` is that of a Welch test at 5 % in this order."""
+    """Effect of the run order on a comparison. ``false_alarm``: false-alarm rate of a Welch test at 5 % in this order."""
 
     group: str
     reference: str
     response: str
     condition: Condition
     series: str
-    arrangement: str  # "separate", "mixed"
+    arrangement: str  # "separate", "mixed", "unknown"
     autocorrelation: float | None
-    drift: float | None  # ratio that the common trend makes between the two groups' places
+    drift: float | None  # ratio between the two groups that the common trend alone would cause
     false_alarm: float | None
     values: int
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRun:
-    """The first run of each group against the rest. ``chance``: that all firsts are extreme by luck."""
+    """The first run of each group against the rest. ``chance``: probability that all first runs are extreme by chance."""
 
     response: str
     condition: Condition
@@ -218,7 +218,7 @@ class FirstRun:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Values that fall into two heaps; ``p`` is how often normal values split as clearly."""
+    """A bimodal distribution; ``p`` is the probability that normal values split at least as clearly."""
 
     response: str
     condition: Condition
@@ -230,9 +230,9 @@ class Modes:
     high_count: int
     p: float
     unit: str
-    by_group: tuple[tuple[str, int, int], ...] = ()  # values of each group in the lower and in the upper heap
-    switches: int | None = None  # between the heaps, in the order in which the values are known
-    switches_p: float | None = None  # how often a random arrangement switches as often
+    by_group: tuple[tuple[str, int, int], ...] = ()  # each group's values in the lower and upper mode
+    switches: int | None = None  # number of switches between the modes, in the known order of the values
+    switches_p: float | None = None  # probability that a random arrangement switches at least as often
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +248,13 @@ class Repeat:
     value: float
     value_other: float
     ratio: float
-    effects: int = 0  # effects of the same response that it can be held against
-    smaller: int = 0  # of them, those smaller than this difference
+    effects: int = 0  # number of effects of the same response, for comparison
+    smaller: int = 0  # number of these that are smaller than this difference
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """A published number recomputed. ``found`` is the number under the claim's own reading."""
+    """A recomputed published number. ``found`` is the number under the claim's own reading."""
 
     claim: Claim
     found: float | None
@@ -264,12 +264,12 @@ class ClaimCheck:
     outcome: str
     comparison: Comparison | None = None
     claimed_ratio: float | None = None
-    needs: tuple[Need, ...] = ()  # for the claimed effect, not the one found
+    needs: tuple[Need, ...] = ()  # for the claimed effect, not the observed one
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """One value far from the rest of its response, where a group has a single value for each condition."""
+    """One value far from the rest of its response, if a group has a single value for each condition."""
 
     group: str
     response: str
@@ -281,7 +281,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A single group along one numeric condition: Spearman's rank correlation and its exact or normal p."""
+    """Trend of one group along a numeric condition: Spearman's rank correlation and its p (exact, or by Student's t)."""
 
     group: str
     response: str
@@ -296,7 +296,7 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All that was found."""
+    """All findings of an audit."""
 
     dataset: Dataset
     alpha: float

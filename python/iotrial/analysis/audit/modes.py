@@ -1,12 +1,12 @@
-"""Two heaps of values where one is expected, and what the order has to do with them.
+"""Detect bimodal values, and whether the modes alternate in time.
 
-The best cut of the sorted logarithms into two parts is the one with the largest sum of squares between them; the ratio
-to the sum within is compared with that of normal samples of the same size (Engelman and Hartigan, Journal of the
-American Statistical Association 64, 1969; here by 2,000 samples from a fixed generator, so that an audit repeats).
-A part of one value is an outlier and no heap. Rounded values are first spread evenly over what each may have been, so
-that rounding makes no heaps: four values of 1 s and two of 2 s may be any between 0.5 and 2.5 s. Where the order is
-known, the number of switches between the heaps is compared with random arrangements (the runs of Wald and Wolfowitz,
-1940): heaps that alternate come from something that alternates, such as two disks of a mirror.
+The best cut of the sorted logarithms into two parts has the largest sum of squares between the parts. Its ratio to the sum
+within them is compared with that of normal samples of the same size (Engelman and Hartigan, Journal of the American
+Statistical Association 64, 1969; here by 2,000 samples from a generator with a fixed seed, so that an audit is
+reproducible). A part with a single value is an outlier, not a mode. Rounded values are first spread evenly over their
+possible range, so that rounding cannot create modes: four values of 1 s and two of 2 s may be anything from 0.5 to 2.5 s.
+If the order is known, the number of switches between the modes is compared with random arrangements (runs test of Wald and
+Wolfowitz, 1940): alternating modes come from something that alternates, such as the two disks of a mirror.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ P = 0.01
 
 
 def find_modes(cells: Sequence[Cell]) -> Modes | None:
-    """The two heaps of the pooled values of cells that share a condition; None where there is one."""
+    """Find the two modes of the pooled values of cells that share a condition; None if they are not bimodal."""
     pooled = [(one, cell.group) for cell in cells for one in cell.observations]
     if len(pooled) < FEWEST or any(one.value <= 0.0 for one, _ in pooled):
         return None
@@ -54,7 +54,7 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
         return None
     border = math.exp((thinned[cut - 1] + thinned[cut]) / 2.0)
     heaps = [[one.value for one, _ in pooled if (one.value > border) is upper] for upper in (False, True)]
-    if not all(heaps):  # the cut went through equal values
+    if not all(heaps):  # the cut is between equal values
         return None
     switches, switches_p = _switches([(cell, border) for cell in cells])
     first = cells[0]
@@ -83,7 +83,7 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
 
 
 def unrounded(observations: Sequence[Observation]) -> list[float]:
-    """The values, equal ones spread evenly over the step in which they were written, if it is known."""
+    """Return the values, with equal ones spread evenly over their rounding step, if it is known."""
     steps: dict[float, list[float]] = defaultdict(list)
     for one in observations:
         steps[one.value].append(one.step or 0.0)
@@ -95,7 +95,7 @@ def unrounded(observations: Sequence[Observation]) -> list[float]:
 
 
 def best_split(values: Sequence[float]) -> tuple[float, int] | None:
-    """The largest ratio of squares between to squares within over cuts of sorted values, and where it is."""
+    """Return the largest ratio of between to within sum of squares over all cuts of sorted values, and the cut."""
     n = len(values)
     least = _least(n)
     total = math.fsum(values)
@@ -112,7 +112,7 @@ def best_split(values: Sequence[float]) -> tuple[float, int] | None:
 
 
 def split_p(n: int, ratio: float) -> float:
-    """How often n normal values split at least as clearly: between 1 / 2001 and 1."""
+    """Return the simulated probability (1 / 2001 to 1) that n normal values split at least as clearly."""
     null = _null(n)
     return (1 + sum(one >= ratio for one in null)) / (len(null) + 1)
 
@@ -134,7 +134,7 @@ def _least(n: int) -> int:
 
 
 def _switches(cells: Sequence[tuple[Cell, float]]) -> tuple[int | None, float | None]:
-    """Switches between the heaps in order of time, or in the order of the file where runs are numbered."""
+    """Count switches between the modes, with their probability, in time order or, if only run numbers are known, by cell."""
     observations = [(one, border) for cell, border in cells for one in cell.observations]
     if all(one.place is not None for one, _ in observations):
         observations.sort(key=lambda pair: pair[0].place or 0.0)
@@ -146,7 +146,7 @@ def _switches(cells: Sequence[tuple[Cell, float]]) -> tuple[int | None, float | 
 
 
 def switches_at_least(a: int, b: int, switches: int) -> float:
-    """P(a random arrangement of a and b things of two kinds switches at least so often)."""
+    """Return P(a random arrangement of a and b items of two kinds has at least this many switches)."""
     if a == 0 or b == 0:
         return 1.0
     count = 0

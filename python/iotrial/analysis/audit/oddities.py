@@ -1,4 +1,4 @@
-"""Single values that stand out, first runs that are unlike the rest, and single groups that follow a condition."""
+"""Outliers, odd first runs, unusable values, and trends of single groups along a condition."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FIRST_RUN_CHANCE = 0.01
 FEWEST_RUNS = 4
 FEWEST_FOR_TREND = 5
 EXACT_TREND = 7
-FAR = 3.0  # an outlier is so many times the typical value, or a part of it
+FAR = 3.0  # an outlier differs from the typical value by more than this factor
 
 
 def first_run(cells: Sequence[Cell]) -> FirstRun | None:
-    """Whether the first run of every group is its slowest, or of every group its fastest, beyond luck."""
+    """Detect that the first run is the largest value of every group, or the smallest of every group, beyond chance."""
     usable = [
         cell
         for cell in cells
@@ -41,7 +41,7 @@ def first_run(cells: Sequence[Cell]) -> FirstRun | None:
 
 
 def outliers(cells: Sequence[Cell]) -> list[Outlier]:
-    """Values more than ``FAR`` times off the median of their group and response over at least six conditions."""
+    """Find values off by more than a factor ``FAR`` from the median of their group and response (six conditions or more)."""
     found = []
     by_group = defaultdict(list)
     for cell in cells:
@@ -60,12 +60,12 @@ def outliers(cells: Sequence[Cell]) -> list[Outlier]:
 
 
 def _is_ladder(condition: Condition) -> bool:
-    """Whether the condition is made of numbers only (sizes, say), so that its cells are steps of one ladder."""
+    """Return whether the condition consists of numbers only (such as sizes), so that its cells are comparable steps."""
     return bool(condition) and all(text.replace(".", "", 1).isdigit() for _, text in condition)
 
 
 def unusable(cells: Sequence[Cell]) -> list[Unusable]:
-    """Zero and negative values, by group and response."""
+    """Collect zero and negative values by group and response."""
     by_group: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
     for cell in cells:
         by_group[cell.group, cell.response, cell.unit].extend(cell.observations)
@@ -84,7 +84,7 @@ def unusable(cells: Sequence[Cell]) -> list[Unusable]:
 
 
 def trends(cells: Sequence[Cell]) -> list[Trend]:
-    """Spearman's correlation of a group's single values with the one numeric condition that varies."""
+    """Compute Spearman's correlation of each group's cell means with each numeric condition, all others fixed."""
     rows: dict[tuple[str, str, str, Condition], list[tuple[float, float, str]]] = defaultdict(list)
     for cell in cells:
         for name, text in cell.condition:
@@ -106,9 +106,9 @@ def trends(cells: Sequence[Cell]) -> list[Trend]:
 
 
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Rank correlation and two-sided p: exact by all arrangements up to seven values, else by Student's t.
+    """Return rank correlation and two-sided p-value: exact over all permutations up to seven values, else by Student's t.
 
-    Never less than what one arrangement and its mirror image have among all.
+    By Student's t, p is at least 2 / n!, the probability of one permutation and its mirror image.
     """
     a, b = _ranks(xs), _ranks(ys)
     found = _correlation(a, b)

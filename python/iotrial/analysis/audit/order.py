@@ -1,10 +1,9 @@
-"""The order of the runs: are group and time one, does the series drift, and what does that do to a test?
+"""The run order: is the group confounded with time, does the series drift, and how does that affect a test?
 
-Under noise whose neighbours resemble each other with lag-1 correlation r (an autoregression of order one), the
-variance of a difference of two means is c' R c with R_ij = r^|i-j|, while Welch's test expects what independent
-values of the same scatter would give. The ratio of the two is how much too sure the test is; its rate of false alarms
-follows with the normal approximation of the numerator. Runs in a drawn order have a ratio near 1, all of A before all
-of B the largest. METHOD.md shows the same by simulation.
+Under AR(1) noise with lag-1 correlation r, the variance of a difference of two means is c' R c with R_ij = r^|i-j|,
+while Welch's test expects the variance of independent values of the same scatter. The ratio of the two shows how
+overconfident the test is; its false-alarm rate follows with the normal approximation of the numerator. Runs in random
+order have a ratio near 1; all of A before all of B has the largest. METHOD.md confirms this by simulation.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from iotrial.analysis.audit.model import Cell, OrderFact
 from iotrial.analysis.audit.student import quantile, two_sided
 
 FEWEST = 8
-LARGEST = 150  # of each group: more changes nothing in the rate
+LARGEST = 150  # runs used per group: more do not change the rate
 
 
 def order_fact(level: Cell, reference: Cell) -> OrderFact | None:
-    """What is known of the order of one comparison; None where the file tells nothing of it."""
+    """Return the facts on the order of one comparison; None if the file does not record it."""
     placed = _places(level, reference)
     if placed is None:
         return _within_only(level, reference)
@@ -43,10 +42,10 @@ def order_fact(level: Cell, reference: Cell) -> OrderFact | None:
 
 
 def lag_one(series: Sequence[Sequence[float]]) -> float | None:
-    """Lag-1 autocorrelation pooled over series that are centred at their means; None for too few values.
+    """Return the lag-1 autocorrelation pooled over series centred at their means; None for too few values.
 
-    Centring n independent values makes it -1/n on average; that is taken out. For dependent values the bias is larger
-    (about -(1 + 3 r)/n, Marriott and Pope, Biometrika 41, 1954), so what is given is rather too small than too large.
+    Centring n independent values makes it -1/n on average; this is corrected. For dependent values the bias is larger
+    (about -(1 + 3 r)/n, Marriott and Pope, Biometrika 41, 1954), so the result tends to be too small.
     """
     kept = [one for one in series if len(one) > 2]
     count = sum(len(one) for one in kept)
@@ -59,7 +58,7 @@ def lag_one(series: Sequence[Sequence[float]]) -> float | None:
 
 
 def false_alarm(level_at: Sequence[int], reference_at: Sequence[int], correlation: float) -> float:
-    """How often Welch's test at 5 % calls identical arms different, with runs at these places in time."""
+    """Return the false-alarm rate of Welch's test at 5 %, for identical arms with runs at these places in time."""
     within = [_covariance(at, at, correlation) for at in (level_at, reference_at)]
     across = _covariance(level_at, reference_at, correlation)
     m, n = len(level_at), len(reference_at)
@@ -85,7 +84,7 @@ def _places(level: Cell, reference: Cell) -> tuple[list[float], list[float]] | N
 
 
 def _within_only(level: Cell, reference: Cell) -> OrderFact | None:
-    """The order inside each group is known, that between them is not."""
+    """Return the facts if the order is known within each group but not between them (assumed: one after the other)."""
     if any(one.run is None for cell in (level, reference) for one in cell.observations):
         return None
     correlation = lag_one([_centred(level), _centred(reference)])
@@ -131,7 +130,7 @@ def _centred(cell: Cell) -> list[float]:
 def _drift(
     level: Cell, reference: Cell, level_at: Sequence[float], reference_at: Sequence[float]
 ) -> float | None:
-    """The common trend inside the groups, carried over the distance between their mean places, as a ratio."""
+    """Extrapolate the common trend within the groups over the distance between their mean places; returned as a ratio."""
     pairs: list[tuple[float, float]] = []
     for cell, at in ((level, level_at), (reference, reference_at)):
         centre = mean(at)

@@ -1,4 +1,4 @@
-"""One treatment measured more than once: an accidental A/A comparison that shows what two identical arms differ by."""
+"""Treatments measured more than once: accidental A/A comparisons that show how much identical arms differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 200
 def find_repeats(
     cells: Sequence[Cell], comparisons: Sequence[Comparison], same: Sequence[Sequence[str]]
 ) -> list[Repeat]:
-    """Repeats in separate series, in cells that hold more values than their kind, and by declaration."""
+    """Find repeats: in separate series, in cells with more values than is usual, and declared ones."""
     found = [*_across_series(cells), *_doubled(cells), *_declared(cells, same)]
     effects: dict[str, list[float]] = defaultdict(list)
     for one in comparisons:
@@ -54,7 +54,7 @@ def _across_series(cells: Sequence[Cell]) -> list[Repeat]:
 
 
 def _doubled(cells: Sequence[Cell]) -> list[Repeat]:
-    """Two or three values where the file has one each as a rule: the row was measured again."""
+    """Find cells with several values in a file that usually has one per cell: the row was measured again."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for cell in cells:
         sizes[cell.response].append(len(cell.values))

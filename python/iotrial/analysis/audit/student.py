@@ -1,7 +1,7 @@
-"""Student's t without a library: distribution and quantile, to about 1e-10.
+"""Student's t distribution in pure Python: tail probability and quantile, to about 1e-10.
 
-The tail is half the regularised incomplete beta function I_x(v/2, 1/2) at x = v/(v + t^2), by its continued fraction
-(Press et al., Numerical Recipes, section 6.4, modified Lentz); the quantile by bisection on it.
+The tail is half the regularised incomplete beta function I_x(v/2, 1/2) at x = v/(v + t^2), computed by its continued
+fraction (Press et al., Numerical Recipes, section 6.4, modified Lentz); the quantile by bisection of the tail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TINY = 1e-300
 
 
 def two_sided(t: float, df: float) -> float:
-    """P(|T| >= |t|) for ``df`` > 0 degrees of freedom (need not be whole)."""
+    """Return P(|T| >= |t|) for ``df`` > 0 degrees of freedom (not necessarily an integer)."""
     if math.isinf(t):
         return 0.0
     return _beta(df / (df + t * t), df / 2.0, 0.5)
@@ -21,7 +21,7 @@ def two_sided(t: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(alpha: float, df: float) -> float:
-    """The t that is exceeded in absolute value with probability ``alpha`` (0 < alpha < 1)."""
+    """Return the t that is exceeded in absolute value with probability ``alpha`` (0 < alpha < 1)."""
     low, high = 0.0, 1.0
     while two_sided(high, df) > alpha and high < 1e150:
         low, high = high, high * 2.0
@@ -34,7 +34,7 @@ def quantile(alpha: float, df: float) -> float:
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
+    """Return the regularised incomplete beta function I_x(a, b)."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)

@@ -1,1 +1,1 @@
-"""One comparison over several hosts: evidence, mean, spread, outliers and properties, from each host's summary."""
+"""Meta-analysis of one comparison over several hosts, from host summaries: evidence, mean, spread, outliers, moderators."""

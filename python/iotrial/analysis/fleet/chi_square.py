@@ -1,7 +1,7 @@
-"""The chi-square distribution without a library: tail and quantile, to about 1e-10.
+"""The chi-square distribution in pure Python: tail probability and quantile, to about 1e-10.
 
-The tail is the regularised upper incomplete gamma function Q(df/2, x/2), by its series below the mean and its continued
-fraction above (Press et al., Numerical Recipes, section 6.2); the quantile by bisection on it.
+The tail is the regularised upper incomplete gamma function Q(df/2, x/2), computed by its series below the mean and its
+continued fraction above (Press et al., Numerical Recipes, section 6.2); the quantile by bisection of the tail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TINY = 1e-300
 
 
 def tail(x: float, df: float) -> float:
-    """P(X >= x) for ``df`` > 0 degrees of freedom."""
+    """Return P(X >= x) for ``df`` > 0 degrees of freedom."""
     if x <= 0.0:
         return 1.0
     a, half = df / 2.0, x / 2.0
@@ -25,7 +25,7 @@ def tail(x: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(probability: float, df: float) -> float:
-    """The x that is exceeded with ``probability`` (0 to 1, both excluded)."""
+    """Return the x that is exceeded with ``probability`` (between 0 and 1, exclusive)."""
     low, high = 0.0, max(1.0, df)
     while tail(high, df) > probability:
         low, high = high, 2.0 * high

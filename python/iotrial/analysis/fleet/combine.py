@@ -1,7 +1,7 @@
-"""One comparison over all hosts: who counts, and what those that count say together.
+"""Combine one comparison over all hosts: select the hosts that count, then combine their results.
 
-Which hosts count is decided by what is blind to the labels of the arms (controls, failures, number of blocks, whether
-the host has ended), never by the size of an effect: leaving out what one does not like would make effects.
+The selection uses only facts that are blind to the labels of the arms (controls, failures, number of blocks, whether the
+host has finished), never the size of an effect: selecting on the result would create effects.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from iotrial.analysis.fleet.moderators import moderators
 from iotrial.analysis.fleet.outliers import FEWEST, outliers
 from iotrial.analysis.fleet.spread import mean_of
 
-#: with fewer no interval at .05 is finite, and a scatter over blocks is hardly known
+#: with fewer blocks no interval at .05 is finite, and the scatter over blocks is poorly known
 FEWEST_BLOCKS = 8
 
 LOWER, HIGHER, EQUIVALENT, INCONCLUSIVE, NONE = "lower", "higher", "equivalent", "inconclusive", "none"
 
 
 def combine(hosts: Sequence[HostEffect], *, alpha: float, limit: float) -> FleetEffect:
-    """What these hosts say of one comparison at level ``alpha``; ``limit`` is the margin on the contrast's scale (ln 1.03; 0:
-    nothing is called equivalent). Hosts keep their order."""
+    """Combine these hosts' results of one comparison at level ``alpha``.
+
+    ``limit`` is the margin on the contrast's scale (ln 1.03; 0: nothing is called equivalent). Hosts keep their order.
+    """
     trusted = [one for one in hosts if one.distrusted is None]
     averaged = [one for one in hosts if why_left_out(one) is None]
     estimates = np.array([one.estimate for one in averaged], dtype=np.float64)
@@ -48,7 +50,7 @@ def combine(hosts: Sequence[HostEffect], *, alpha: float, limit: float) -> Fleet
 
 
 def why_left_out(one: HostEffect) -> str | None:
-    """Why a host is not averaged, in words; None for one that is."""
+    """Return the reason why a host is not averaged; None if it is."""
     if one.why_not_averaged is not None:
         return one.why_not_averaged
     if one.blocks < FEWEST_BLOCKS:
@@ -59,7 +61,7 @@ def why_left_out(one: HostEffect) -> str | None:
 
 
 def word_of(mean: Mean, limit: float) -> str:
-    """What the mean's interval says of no effect and of the margin."""
+    """Classify the mean's interval relative to no effect and the margin."""
     if mean.low >= -limit and mean.high <= limit and limit > 0:
         return EQUIVALENT
     return LOWER if mean.high < 0 else HIGHER if mean.low > 0 else INCONCLUSIVE

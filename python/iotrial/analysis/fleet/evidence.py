@@ -1,16 +1,18 @@
-"""Evidence of several hosts against "no effect on any host": e-values multiplied and averaged.
+"""Combined evidence of several hosts against "no effect on any host": product and mean of e-values.
 
-The e-value of a host is a martingale of mean at most 1 while there is no effect on it, whenever the host stops. For hosts
-whose draws are independent the product is one too, so under "no effect anywhere" it ever reaches 1/alpha with probability
-at most alpha, with a look at any moment (Vovk and Wang, "E-values: calibration, combination and applications", Annals of
-Statistics 49, 2021). The product speaks for effects on most hosts; one host among many is drowned in it. The mean is an
-e-value whatever the dependence between hosts (but then at one moment, decided beforehand or by each host alone), and speaks
-for one. Half the sum of both is what is judged, since the better of two may not be picked. Hosts that share a server share
-noise and no draws: given all magnitudes their coins are independent, so the product holds for them too.
+If there is no effect on a host, its e-value is a martingale with mean at most 1, whenever the host stops. If the hosts'
+random orders are independent, so is the product. Under "no effect anywhere" it therefore ever reaches 1/alpha with
+probability at most alpha, with looks at any time (Vovk and Wang, "E-values: calibration, combination and applications",
+Annals of Statistics 49, 2021). The product detects effects on most hosts; a single host among many has little influence on
+it. The mean is an e-value for any dependence between hosts (but then at one time only, chosen beforehand or by each host
+alone), and detects an effect on a single host. The test uses half the sum of both, since choosing the better of the two
+would not be valid. Hosts that share a server share noise, but not random orders: given all magnitudes their coins are
+independent, so the product is valid for them too.
 
-By closed testing with the mean: every set of hosts whose mean reaches 1/alpha has a member with an effect, and the worst set
-of its size is that of the smallest e-values. So at least H - s hosts have one, with s the most hosts whose smallest e-values
-average below 1/alpha (Vovk and Wang, "Confidence and discoveries with e-values", Statistical Science 38, 2023).
+Number of hosts with an effect, by closed testing with the mean: every set of hosts whose mean reaches 1/alpha has a member
+with an effect, and the worst set of each size has the smallest e-values. So at least H - s hosts have an effect, with s the
+largest number of hosts whose smallest e-values average below 1/alpha (Vovk and Wang, "Confidence and discoveries with
+e-values", Statistical Science 38, 2023).
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ import numpy as np
 
 from iotrial.analysis.fleet.model import Evidence
 
-# exp(690) is still finite; an e-value beyond it says no more
+# exp(690) is still finite; larger e-values are capped
 _LOG_LARGEST = 690.0
 
 
 def evidence(log_e: Sequence[float], alpha: float) -> Evidence:
-    """What e-values (their natural logarithms, one a host) say together at level ``alpha``; ValueError for NaN."""
+    """Combine e-values (natural logarithms, one per host) at level ``alpha``; ValueError for NaN or an invalid alpha."""
     values = np.minimum(np.asarray(log_e, dtype=np.float64), _LOG_LARGEST)
     if np.isnan(values).any():
         raise ValueError("an e-value is no number")

@@ -1,13 +1,14 @@
-"""Mean and spread of all hosts but one, for each host in turn, at the cost of some hundred sums over all of them.
+"""Leave-one-out mean and spread for every host, at the cost of about a hundred sums over all hosts.
 
-Each host's fit without it has a tau squared of its own, t: to find all of them directly takes the sum over all hosts for each
-host. But what is summed, w = 1/(v + t), w y, w y^2 and the same of w^2, is in the logarithm s of (least v) + t an analytic
-function without a pole nearer than pi to the real axis. So on an interval of s as long as ln 2 the polynomial through
-``_NODES`` Chebyshev points is exact to rounding (Trefethen, Approximation Theory and Approximation Practice, 2013, theorem
-8.2: the error falls by 18 with each point), and a host's own term is taken off it. Newton's steps are as in ``spread.fit``.
+The fit without a host has its own tau squared, t. Finding all of them directly takes a sum over all hosts for each host. But
+the summed terms w = 1/(v + t), w y, w y^2, and the same with w^2, are analytic functions of the logarithm s of (least v) + t,
+with no pole closer than pi to the real axis. So on an interval of s of length ln 2, the polynomial through ``_NODES``
+Chebyshev points is exact to rounding (Trefethen, Approximation Theory and Approximation Practice, 2013, theorem 8.2: each
+point reduces the error by a factor of 18), and the host's own term is subtracted from it. Newton's steps are as in
+``spread.fit``.
 
-A host that makes nearly all of a sum would leave the rounding of what is taken off; there can be few such, and they are
-fitted directly.
+If one host contributes nearly all of a sum, subtracting its term leaves only rounding error. There can be only a few such
+hosts; they are fitted directly.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from iotrial.analysis.fleet.spread import Floats, fit
 _NODES = 16
 _ROUNDS = 100
 _PRECISION = 1e-12
-#: of a sum: what must be left of it without a host
+#: minimum share of a sum that must be left without a host
 _LEFT = 1e-3
-_OF_ONE_SIGN = [0, 2, 3, 5]  # of the six sums
-_ROWS = 256  # fitted directly at a time
+_OF_ONE_SIGN = [0, 2, 3, 5]  # those of the six sums whose terms all have the same sign
+_ROWS = 256  # batch size of direct fits
 
 
 def direct(values: Floats, variances: Floats, rows: npt.NDArray[np.int64]) -> Floats:
-    """Of the hosts in these rows from the mean of all others, in standard deviations of the difference; each in a fit of its
-    own."""
+    """Return the distance of these hosts from the mean of all others, in standard deviations of the difference.
+
+    Each host gets a separate fit.
+    """
     found = [np.empty(0)]
     for start in range(0, rows.size, _ROWS):
         some = rows[start : start + _ROWS]
@@ -41,16 +44,16 @@ def direct(values: Floats, variances: Floats, rows: npt.NDArray[np.int64]) -> Fl
 
 
 def distances(values: Floats, variances: Floats) -> Floats:
-    """What ``direct`` gives for all hosts, three at least, to about ten digits."""
+    """Return the result of ``direct`` for all hosts (at least three), to about ten digits."""
     target, least = values.size - 2.0, float(variances.min())
-    y = values - np.median(values)  # so that little is left to cancel in the sums of squares
+    y = values - np.median(values)  # avoids cancellation in the sums of squares
     sums = _sums(y, variances, 0.0)
     own = _terms(y, variances, 0.0)
     found = _distance(y, variances, 0.0, sums - own)
     dominated = _dominated(sums, own)
     left = np.flatnonzero(_excess(sums - own, target)[0] > 0)
     low = 0.0
-    while left.size:  # tau squared of these is above ``low``; of those of this round, not above ``high``
+    while left.size:  # their tau squared is above ``low``; this round solves those not above ``high``
         high = 2.0 * low + least
         beyond = _sums(y, variances, high) - _terms(y[left], variances[left], high)
         here = _excess(beyond, target)[0] <= 0
@@ -67,7 +70,7 @@ def distances(values: Floats, variances: Floats) -> Floats:
 
 
 class _Between:
-    """The sums over all hosts for any tau squared from ``low`` to ``high``."""
+    """Interpolation of the sums over all hosts for any tau squared from ``low`` to ``high``."""
 
     def __init__(self, y: Floats, variances: Floats, low: float, high: float, least: float) -> None:
         self._least = least
@@ -81,7 +84,7 @@ class _Between:
         self._weights = (-1.0) ** np.arange(_NODES) * np.sin(angles)
 
     def at(self, between: Floats) -> Floats:
-        """The six sums, by host."""
+        """Return the six sums at each host's tau squared."""
         apart = np.log(self._least + between)[:, None] - self._places
         met = apart == 0.0
         share = self._weights / np.where(met, 1.0, apart)
@@ -93,7 +96,7 @@ class _Between:
 def _solved(
     y: Floats, variances: Floats, all_of_them: _Between, low: float, target: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Tau squared without each of these hosts, and there the sums over all and the host's own terms."""
+    """Return tau squared without each of these hosts, and at that value the sums over all hosts and the host's own terms."""
     between = np.full(y.size, low)
     for _ in range(_ROUNDS):
         sums, own = all_of_them.at(between), _terms(y, variances, between)
@@ -106,20 +109,20 @@ def _solved(
 
 
 def _terms(y: Floats, variances: Floats, between: Floats | float) -> Floats:
-    """Six rows, w, w y, w y^2 and w^2, w^2 y, w^2 y^2, by host."""
+    """Return six rows by host: w, w y, w y^2, w^2, w^2 y, w^2 y^2."""
     w = 1.0 / (variances + between)
     far = w * y
     return np.stack([w, far, far * y, w * w, w * far, far * far])
 
 
 def _sums(y: Floats, variances: Floats, between: float) -> Floats:
-    """Of the six rows, as a column."""
+    """Return the sums of the six rows, as a column."""
     found: Floats = _terms(y, variances, between).sum(axis=1, keepdims=True)
     return found
 
 
 def _excess(rest: Floats, target: float) -> tuple[Floats, Floats]:
-    """By how much the generalised Q of what is left exceeds its expectation, and minus its slope."""
+    """Return the excess of the remaining hosts' generalised Q over its expectation, and minus its slope."""
     mean = rest[1] / rest[0]
     return rest[2] - rest[1] * mean - target, rest[5] - 2.0 * mean * rest[4] + mean * mean * rest[3]
 
@@ -130,6 +133,6 @@ def _distance(y: Floats, variances: Floats, between: Floats | float, rest: Float
 
 
 def _dominated(sums: Floats, own: Floats) -> npt.NDArray[np.bool_]:
-    """Which hosts leave too little of a sum."""
+    """Return which hosts leave too little of a sum."""
     too_little = (sums - own)[_OF_ONE_SIGN] < _LEFT * sums[_OF_ONE_SIGN]
     return np.asarray(np.any(too_little, axis=0))

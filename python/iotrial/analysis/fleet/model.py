@@ -1,6 +1,7 @@
-"""What a comparison over hosts takes and gives, as frozen values on the contrast's own scale (natural log for ratios).
+"""Frozen input and output values of a comparison over hosts, on the contrast's own scale (natural log for ratios).
 
-A host gives one estimate with its standard error and one e-value: no runs, so that a thousand hosts are a thousand lines.
+A host contributes one estimate with its standard error and one e-value, but no runs, so a thousand hosts are a thousand
+lines.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class HostEffect:
-    """One comparison as one host found it. ``error``: the standard deviation over blocks divided by the root of their number.
+    """One host's result of a comparison. ``error``: standard deviation over blocks over the square root of their number.
 
-    ``log_e``: ln of the e-value against "no effect" after the last block. ``distrusted``: why nothing of this host counts;
-    ``left_out``: why it is not averaged, where its evidence still counts. ``properties`` by name: kernel, file system.
+    ``log_e``: ln of the e-value against "no effect" after the last block. ``distrusted``: the reason to ignore this host
+    entirely; ``left_out``: the reason to leave it out of the mean although its evidence counts. ``properties`` by name:
+    kernel, file system.
     """
 
     host: str
@@ -30,14 +32,14 @@ class HostEffect:
 
     @property
     def why_not_averaged(self) -> str | None:
-        """The reason, None for a host that is in the mean."""
+        """The reason; None for a host that is in the mean."""
         return self.distrusted or self.left_out
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Against "no effect on any host". ``log_e`` is of half the sum of product and mean; at least ``least`` hosts have an
-    effect, at the level that was asked for, whatever the dependence between hosts."""
+    """Evidence against "no effect on any host". ``log_e`` is ln of half the sum of product and mean. At least ``least``
+    hosts have an effect, at the requested level and for any dependence between hosts."""
 
     hosts: int
     log_product: float
@@ -51,7 +53,7 @@ class Evidence:
 class Mean:
     """The mean of the hosts' effects and the standard deviation ``spread`` between them, each with its interval.
 
-    Two hosts have no interval for a new host. ``hosts`` were averaged.
+    ``hosts``: number of averaged hosts. With two hosts there is no prediction interval for a new host.
     """
 
     hosts: int
@@ -68,7 +70,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A host that lies further from what the others say than their spread explains; ``p`` is adjusted by Holm's method."""
+    """A host further from the others' mean than their spread explains; ``p`` is adjusted by Holm's method."""
 
     host: str
     distance: float
@@ -77,7 +79,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Hosts that share a property. Ends are None for one host."""
+    """Hosts that share a value of a property. The ends are None for a single host."""
 
     value: str
     hosts: int
@@ -88,7 +90,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Between two groups of a property, ``other`` minus ``base``; all intervals of the table hold together."""
+    """Difference between two groups of a property, ``other`` minus ``base``; the intervals of a table hold simultaneously."""
 
     base: str
     other: str
@@ -98,13 +100,13 @@ class Difference:
 
     @property
     def shown(self) -> bool:
-        """Whether 0 is outside."""
+        """True if 0 is outside the interval."""
         return self.low > 0.0 or self.high < 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Moderator:
-    """One property, its groups by size, and differences to the largest of those that are large enough."""
+    """One property, its groups by size, and the differences of sufficiently large groups from the largest one."""
 
     name: str
     groups: tuple[Group, ...]
@@ -114,7 +116,7 @@ class Moderator:
 @dataclass(frozen=True, slots=True)
 class FleetEffect:
     """One comparison over all hosts. ``word``: ``lower``, ``higher`` (than no effect), ``equivalent``, ``inconclusive``, or
-    ``none`` where fewer than two hosts are averaged. ``comparisons``: how many differences share the table's level."""
+    ``none`` if fewer than two hosts are averaged. ``comparisons``: number of differences that share the table's level."""
 
     hosts: tuple[HostEffect, ...]
     alpha: float

@@ -1,9 +1,8 @@
-"""Host properties as a table: how the effect goes with kernel, disk or file system. Observational: nobody drew which host has
-which kernel, and hosts that differ in it differ in much else.
+"""Moderator analysis: how the effect varies with host properties such as kernel, disk or file system.
 
-Groups of at least three hosts are compared with the largest of them, in one random-effects model with a group mean each
-and a spread that they share (Knapp and Hartung, Statistics in Medicine 22, 2003). All differences of a table share its level
-equally (Bonferroni).
+It is observational: kernels are not assigned to hosts at random, and hosts that differ in kernel differ in much else. Groups
+of at least three hosts are compared with the largest group, in one random-effects model with one mean per group and a common
+spread (Knapp and Hartung, Statistics in Medicine 22, 2003). All differences of a table share its level equally (Bonferroni).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from iotrial.analysis.audit.student import quantile
 from iotrial.analysis.fleet.model import Difference, Group, Moderator
 from iotrial.analysis.fleet.spread import Floats, checked, fit, mean_of
 
-#: hosts a group, to be compared
+#: minimum number of hosts in a compared group
 FEWEST = 3
 
 
@@ -39,9 +38,10 @@ class _Property:
 def moderators(
     properties: Sequence[Mapping[str, str]], estimates: Floats, errors: Floats, alpha: float
 ) -> tuple[tuple[Moderator, ...], int]:
-    """A table of the properties that differ between hosts and group some of them, and how many differences share ``alpha``.
+    """Return a table of host properties, and the number of differences that share ``alpha``.
 
-    ``properties``: one mapping a host, in the order of the estimates. Not listed: what all hosts have alike, or no two.
+    ``properties``: one mapping per host, in the order of the estimates. Omitted are properties that are the same on all
+    hosts, or different on every host.
     """
     values, variances = checked(estimates, errors)
     listed = [one for one in _properties(properties) if 1 < len(one.places) < len(properties)]

@@ -1,9 +1,9 @@
-"""Hosts whose effect does not fit the others: leave-one-out residuals, Holm's correction over all hosts.
+"""Outlying hosts: leave-one-out residuals with Holm's correction over all hosts.
 
-For each host, mean and spread of all others are found without it; its distance from their mean in units of
-sqrt(own variance + spread^2 + variance of the mean) is held against Student's t with H - 2 degrees of freedom (Viechtbauer
-and Cheung, Research Synthesis Methods 1, 2010). Holm's step-down keeps the chance to name any host falsely at alpha, as far
-as effects between hosts are normal. Two outlying hosts can hide each other: each widens the spread of the other's others.
+For each host, mean and spread of all others are estimated without it. Its distance from their mean, in units of
+sqrt(own variance + spread^2 + variance of the mean), is compared with Student's t with H - 2 degrees of freedom (Viechtbauer
+and Cheung, Research Synthesis Methods 1, 2010). Holm's step-down keeps the probability of naming any host falsely at alpha,
+if effects are normal between hosts. Two outlying hosts can mask each other: each increases the spread without the other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from iotrial.analysis.fleet.leave_one_out import direct, distances
 from iotrial.analysis.fleet.model import Outlier
 from iotrial.analysis.fleet.spread import Floats, checked
 
-#: with fewer hosts the others say too little about their own spread
+#: with fewer hosts the spread of the others is too uncertain
 FEWEST = 5
-#: fitted one without the other by themselves: quick enough, and simpler
+#: up to this many hosts a separate fit for each is fast enough, and simpler
 FEW = 64
 
 
 def outliers(names: Sequence[str], estimates: Floats, errors: Floats, alpha: float) -> tuple[Outlier, ...]:
-    """The hosts named at level ``alpha``, the farthest first; none where there are fewer than ``FEWEST``."""
+    """Return the outliers at level ``alpha``, the farthest first; empty with fewer than ``FEWEST`` hosts."""
     values, variances = checked(estimates, errors)
     if values.size < FEWEST:
         return ()
@@ -41,7 +41,7 @@ def outliers(names: Sequence[str], estimates: Floats, errors: Floats, alpha: flo
 
 
 def _distances(values: Floats, variances: Floats) -> Floats:
-    """Of each host from the mean of all others, in standard deviations of the difference."""
+    """Return the distance of each host from the mean of all others, in standard deviations of the difference."""
     if values.size <= FEW:
         return direct(values, variances, np.arange(values.size))
     return distances(values, variances)

@@ -1,13 +1,13 @@
-"""Mean and spread of effects that differ between hosts: a random-effects model, y_h = mean + u_h + e_h.
+"""Random-effects model for effects that differ between hosts: y_h = mean + u_h + e_h.
 
-u_h has standard deviation tau (the spread), e_h the host's own standard error. tau is found by the method of Paule and Mandel
+u_h has standard deviation tau (the spread), e_h the host's own standard error. tau is the estimate of Paule and Mandel
 (Journal of Research of the NBS 87, 1982): the generalised Q, the sum of w (y - mean)^2 with w = 1/(v + tau^2), equals its
 expectation, the degrees of freedom. Its interval inverts Q's chi-square distribution (Q-profile; Viechtbauer, Statistics in
-Medicine 26, 2007). The mean's interval is Hartung, Knapp, Sidik and Jonkman's with Student's t at H - 1 degrees of freedom,
-never with a smaller error than the model's own (Roever, Knapp and Friede, BMC Medical Research Methodology 15, 2015), since
-with two or three hosts that agree by luck it would be absurdly short. With Paule and Mandel's tau the two errors are the same
-where tau is above 0, so the interval is mean +- t / sqrt(sum of w). A new host's effect lies within t (H - 2 degrees of
-freedom) times sqrt(tau^2 + error^2) (Higgins, Thompson and Spiegelhalter, JRSS A 172, 2009).
+Medicine 26, 2007). The mean's interval is that of Hartung, Knapp, Sidik and Jonkman with Student's t at H - 1 degrees of
+freedom, but never with a smaller error than the model's own (Roever, Knapp and Friede, BMC Medical Research Methodology 15,
+2015), since it would be absurdly short for two or three hosts that agree by chance. With Paule and Mandel's tau the two
+errors are equal if tau > 0, so the interval is mean +- t / sqrt(sum of w). The prediction interval of a new host's effect is
+mean +- t (H - 2 degrees of freedom) times sqrt(tau^2 + error^2) (Higgins, Thompson and Spiegelhalter, JRSS A 172, 2009).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iotrial.analysis.fleet.model import Mean
 
 Floats = npt.NDArray[np.float64]
 
-# of the scale of the effects: below it a standard error counts as this, so that exact counts have finite weights
+# lower limit of a standard error, relative to the scale of the effects, so that exact counts have finite weights
 _LEAST_ERROR = 1e-6
 _ROUNDS = 300
 _PRECISION = 1e-12
@@ -32,7 +32,7 @@ _PRECISION = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Weighted means by row and group (NaN: a group without members), their sums of weights, and tau squared by row."""
+    """Weighted means by row and group (NaN for a group without members), their sums of weights, and tau squared by row."""
 
     means: Floats
     weights: Floats
@@ -40,7 +40,7 @@ class Fit:
 
 
 def mean_of(estimates: Floats, errors: Floats, alpha: float) -> Mean:
-    """Mean, spread and what to expect of a new host, from two hosts on; ValueError for fewer or for what is not finite."""
+    """Return mean, spread and prediction interval of two or more hosts; ValueError for fewer or for non-finite values."""
     values, variances = checked(estimates, errors)
     count = values.size
     if count < 2:
@@ -66,7 +66,7 @@ def mean_of(estimates: Floats, errors: Floats, alpha: float) -> Mean:
 
 
 def checked(estimates: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    """Values and variances, errors raised to a millionth of the scale where they are smaller."""
+    """Return values and variances, with errors raised to at least a millionth of the scale; ValueError for invalid input."""
     values, spread = np.asarray(estimates, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if values.shape != spread.shape or values.ndim != 1:
         raise ValueError("one estimate and one error a host")
@@ -79,10 +79,11 @@ def checked(estimates: Floats, errors: Floats) -> tuple[Floats, Floats]:
 
 
 def fit(values: Floats, variances: Floats, members: Floats, target: Floats | None = None) -> Fit:
-    """Tau squared, common to the groups of a row, and the groups' means, for every row of ``members``.
+    """Fit tau squared, common to the groups of a row, and the groups' means, for every row of ``members``.
 
-    ``members`` is rows by groups by hosts, 1 where a host is in. ``target``: what the generalised Q is to equal, by row (the
-    degrees of freedom where left out). Newton's steps from 0: Q is convex and falls, so that they never overshoot.
+    ``members`` has shape (rows, groups, hosts), 1 for a host in the group. ``target``: the value that the generalised Q must
+    equal, by row (default: the degrees of freedom). Newton's method from 0 never overshoots, because Q is convex and
+    decreasing.
     """
     if target is None:
         target = members.sum(axis=(1, 2)) - (members.sum(axis=2) > 0).sum(axis=1)
@@ -112,7 +113,7 @@ def _state(
 
 
 def _profile(values: Floats, variances: Floats, alpha: float) -> tuple[float, float]:
-    """The interval of tau; both ends 0 where hosts agree better than their errors let expect."""
+    """Return the interval of tau; both ends are 0 if hosts agree better than their errors predict."""
     all_in = np.ones((2, 1, values.size))
     target = np.array([chi_square.quantile(p, values.size - 1) for p in (alpha / 2, 1 - alpha / 2)])
     found = fit(values, variances, all_in, target).between

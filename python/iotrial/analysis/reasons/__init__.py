@@ -1,10 +1,10 @@
-"""Why a trial is invalid: the likely reasons of a failed control, each from what was recorded, the most likely first.
+"""Diagnose why a trial is invalid: likely causes of a failed control, from the recorded data, the most likely first.
 
-A reason weighs its ``weight``: the share of the control's deviation that it accounts for, less where the evidence for it is
-thin. For a circumstance that both runs of a pair have more or less of (slot in the block, a counter, a slow mode) that is
-what a least-squares line takes off the mean deviation where the circumstance is the same in both. A reason that accounts for
-less than a third, or has a p above .001, is not named. Several may hold, and none may: a reason is where to look first, no
-proof, and what goes with a deviation need not be what made it. A trial stays invalid whatever is found here.
+A cause has a ``weight``: the share of the control's deviation that it accounts for, reduced if the evidence for it is weak.
+For a covariate of both runs of a pair (slot in the block, a counter, a slow mode), the share is the part of the mean
+deviation that a least-squares line removes when the covariate is the same in both. A cause that accounts for less than a
+third, or has a p-value above .001, is not listed. Several causes may apply, or none. A cause shows where to look first and
+is not a proof: correlation with a deviation is not causation. The trial stays invalid whatever is found here.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def likely_reasons(
     same_files: frozenset[str] = frozenset(),
     mixed: Mapping[ArmKind, Sequence[str]] | None = None,
 ) -> tuple[Reason, ...]:
-    """The reasons for which a trial is invalid, the most likely first (none where it is valid).
+    """Return the likely causes of an invalid trial, the most likely first (empty if it is valid).
 
-    ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``weights``: the contrasts that the
-    controls are, by kind (``Plan.control_weights``); ``same_files`` names the workloads whose arms all work on the same
-    files, ``mixed`` the interactions that a design mixes into the columns of its controls.
+    ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``weights``: the controls' contrasts,
+    by kind (``Plan.control_weights``); ``same_files`` names the workloads whose arms all work on the same files; ``mixed``
+    are the interactions confounded with the control columns of a design.
     """
     found: list[Reason] = []
     for control in analysis.controls:
@@ -83,7 +83,7 @@ def _of_control(
 
 
 def _of_design(control: Control, mixed: Sequence[str]) -> Iterator[Reason]:
-    """What a design brings about by itself: no run can tell it from what was done to the control's column."""
+    """Yield the design itself as a cause: interactions confounded with the control's column, which no run can separate."""
     if mixed:
         yield Reason(
             "mixed_design",
@@ -97,7 +97,7 @@ def _of_design(control: Control, mixed: Sequence[str]) -> Iterator[Reason]:
 
 
 def _merged(found: Sequence[Reason]) -> tuple[Reason, ...]:
-    """One of each code, the weightiest, by weight."""
+    """Keep the reason with the largest weight of each code, sorted by weight."""
     best: dict[str, Reason] = {}
     for reason in sorted(found, key=lambda reason: -reason.weight):
         first = best.get(reason.code)

@@ -1,4 +1,4 @@
-"""What may set any two arms apart: order, what ran before, circumstances that were counted, two modes, a change in time."""
+"""Causes of a difference between two arms: order, carry-over, counters, bimodality, a change over time, file placement."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from iotrial.analysis.reasons.case import (
 from iotrial.analysis.reasons.pairs import FEWEST, Floats, calmed, evidence_of, evidence_of_split, fit
 
 _MODES_APART = (
-    0.85  # share of the variance between the two parts; 2/pi for a normal distribution, 3/4 for a uniform one
+    0.85  # between-part share of the variance; it is 2/pi for a normal distribution, 3/4 for a uniform one
 )
 _FEWEST_OF_PART = 5
 _LEAST_OF_KIND = 0.08
 
-# What a counter that goes with the deviation means, and what to do about it; by its name.
+# Code, explanation and remedy of a counter that correlates with the deviation, by counter name.
 _COUNTERS = {
     "switches_involuntary": (
         "neighbour",
@@ -55,7 +55,7 @@ _COUNTERS = {
 
 
 def _order(case: Case) -> Iterator[Reason]:
-    """The control came later, or earlier, than chance has it; or later slots are slower and it came later."""
+    """The control ran later, or earlier, more often than chance explains; or later slots are slower and it ran later."""
     slots = case.pairs.slots
     later, earlier = int((slots > 0).sum()), int((slots < 0).sum())
     split = evidence_of_split(later, earlier)
@@ -80,7 +80,7 @@ def _order(case: Case) -> Iterator[Reason]:
 
 
 def _carry_over(case: Case) -> Iterator[Reason]:
-    """What ran just before matters, and one of the two had it more often."""
+    """A preceding arm affects the next run, and one of the two followed this arm more often."""
     arms = sorted({arm for pair in case.pairs.before for arm in pair if arm})
     for arm in arms:
         had = np.array([float(mine == arm) - float(its == arm) for mine, its in case.pairs.before])
@@ -98,7 +98,7 @@ def _carry_over(case: Case) -> Iterator[Reason]:
 
 
 def _counters(case: Case) -> Iterator[Reason]:
-    """A counter that is higher in the one arm, and goes with the time it takes."""
+    """A counter is higher in one arm and correlates with the difference."""
     for name, (code, told, remedy) in _COUNTERS.items():
         more = case.pairs.counters.get(name)
         found = None if more is None else fit(case.deviations, more)
@@ -114,10 +114,10 @@ def _counters(case: Case) -> Iterator[Reason]:
 
 
 def _modes(case: Case) -> Iterator[Reason]:
-    """Runs come in a fast and a slow kind, and the control is the slow kind more often, or less."""
+    """Runs are bimodal (fast and slow), and the control is in the slow mode more often, or less often."""
     pairs = case.pairs
     if not pairs.single:
-        return  # means of several runs are of no kind
+        return  # means of several runs belong to no mode
     values = np.concatenate([pairs.control - pairs.lows, pairs.original - pairs.lows])
     threshold = _between_modes(values)
     if threshold is None:
@@ -125,7 +125,7 @@ def _modes(case: Case) -> Iterator[Reason]:
     slow = values > threshold
     mine, its = slow[: pairs.count], slow[pairs.count :]
     if max(min(float(arm.mean()), 1.0 - float(arm.mean())) for arm in (mine, its)) < _LEAST_OF_KIND:
-        return  # each arm is a kind by itself, which is the deviation and no reason for it
+        return  # each arm is one mode: that is the deviation itself, not its cause
     found = fit(case.deviations, mine.astype(float) - its.astype(float), calm=False)
     if found is None or not accounts(found):
         return
@@ -135,13 +135,13 @@ def _modes(case: Case) -> Iterator[Reason]:
         f"are of the slow kind, {100 * its.mean():.0f} % of those of {case.other}",
         "find what switches between them (a cache that is hit or not, write-back, a processor's frequency) and fix it or "
         "make it a factor",
-        # Behind what makes the slow kind, where that is known too.
+        # Ranks below the cause of the slow mode, if that is found too.
         0.85 * weighed(found.share, found.evidence),
     )
 
 
 def _between_modes(values: Floats) -> float | None:
-    """Where to part the values so that most of their variance is between the parts; None where that is not most."""
+    """Return the threshold that splits the values with the most variance between the parts; None below ``_MODES_APART``."""
     ordered = np.sort(values)
     n = len(ordered)
     total = float(((ordered - ordered.mean()) ** 2).sum())
@@ -157,14 +157,14 @@ def _between_modes(values: Floats) -> float | None:
 
 
 def _regime(case: Case) -> Iterator[Reason]:
-    """The deviation is there before, or after, some moment only."""
+    """The deviation exists only before, or only after, some time."""
     y = calmed(case.deviations)
     n = len(y)
     edge = max(_FEWEST_OF_PART, n // 10)
     at = np.arange(edge, n - edge + 1)
     sums = np.cumsum(y)
     first, second = sums[at - 1] / at, (sums[-1] - sums[at - 1]) / (n - at)
-    # of the two parts about their own means, so that the step itself is no noise
+    # residual squares of both parts about their own means, so that the step itself does not count as noise
     squares = float((y**2).sum()) - at * first**2 - (n - at) * second**2
     error = np.sqrt(np.maximum(squares, 1e-300) / (n - 2) * (1.0 / at + 1.0 / (n - at)))
     z = (second - first) / error
@@ -186,7 +186,7 @@ def _regime(case: Case) -> Iterator[Reason]:
 
 
 def _places(case: Case) -> Iterator[Reason]:
-    """Each arm had files of its own all along: place on disk cannot be told from the arm."""
+    """Each arm always used the same files, different from the other's: location on disk is confounded with the arm."""
     mine = {facts.files for facts, _ in case.pairs.files}
     its = {facts.files for _, facts in case.pairs.files}
     if len(mine) == len(its) == 1 and None not in mine | its and mine != its:
@@ -199,7 +199,7 @@ def _places(case: Case) -> Iterator[Reason]:
 
 
 def left_out(case: Case) -> Reason | None:
-    """One of the two has no value more often: what is left of it is a choice."""
+    """One of the two lacks usable values more often, so its remaining runs are a biased selection."""
     mine, its = case.pairs.missing
     evidence = evidence_of_split(mine, its) if mine + its else 0.0
     if evidence < LEAST_EVIDENCE:

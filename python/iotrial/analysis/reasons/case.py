@@ -1,4 +1,4 @@
-"""One failed control as the looks for reasons take it, and a reason as they give it."""
+"""Input and output of the checks for likely causes: one failed control, and one reason."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FULL_EVIDENCE = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One likely reason. ``weight`` is between 0 and 1; ``condition`` and ``response`` are of the control that speaks for
-    it most, ``controls`` says for how many failed controls it was found."""
+    """One likely cause of a failed control. ``weight`` is between 0 and 1; ``condition`` and ``response`` are those of the
+    control with the strongest support for it; ``controls`` is the number of failed controls for which it was found."""
 
     code: str
     text: str
@@ -32,7 +32,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One failed control with its pairs; ``deviations`` are the differences less what they should be."""
+    """One failed control with its pairs; ``deviations`` are the differences minus their expected value."""
 
     control: Control
     response: Response
@@ -56,11 +56,11 @@ class Case:
 
     @property
     def other(self) -> str:
-        """What it is held against."""
+        """Name of the arm that the control is compared with."""
         return "the other half" if self.pairs.columns else "its original"
 
     def size(self, value: float) -> str:
-        """A difference in words, e.g. +4.1 %."""
+        """Format a difference, e.g. +4.1 %."""
         if self.response.scale is Scale.LOG:
             return f"{100.0 * math.expm1(max(-20.0, min(value, 20.0))):+.2g} %"
         return f"{value:+.3g}"
@@ -72,10 +72,10 @@ class Case:
 
 
 def accounts(found: Fit | None) -> bool:
-    """Whether a covariate accounts for enough, with enough evidence, to be named."""
+    """Return whether a covariate accounts for enough of the deviation, with enough evidence, to be listed."""
     return found is not None and found.evidence >= LEAST_EVIDENCE and found.share >= LEAST_SHARE
 
 
 def weighed(share: float, evidence: float) -> float:
-    """The share, less where the evidence is thin."""
+    """Return the share, reduced if the evidence is weak."""
     return share * min(1.0, evidence / FULL_EVIDENCE)

@@ -1,7 +1,7 @@
-"""A control beside its original, block by block: what is compared, and what else was different between the two runs.
+"""Pairs of a control and its original, block by block, with everything else that differed between the two runs.
 
-The raw material of all reasons. A control and its original are the two sides of the control's contrast. Values are
-on the scale that the response is compared on (natural logarithms for ratios).
+This is the input of all checks for likely causes. A control and its original are the two sides of the control's contrast.
+Values are on the response's scale of comparison (natural logarithms for ratios).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from iotrial.study.model import Response, Scale
 
 Floats = npt.NDArray[np.float64]
 RunKey = tuple[str, int, int]
-# a run with its share of the mean, for each run
+# (share of the mean, run) for each run of one side
 _Side = tuple[tuple[float, Observation], ...]
 
-FEWEST = 10  # pairs, below which nothing is fitted
-_OUTLYING = 6.0  # scaled absolute deviations from the median, where a pair is pulled in
+FEWEST = 10  # minimum number of pairs for a fit
+_OUTLYING = 6.0  # pairs are clipped at this many scaled median absolute deviations from the median
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of a run besides its responses: counters, the ratio that the probe says it injected, its files."""
+    """Recorded facts about a run other than its responses: counters, the injected ratio that the probe reports, its files."""
 
     evidence: Mapping[str, float] = field(default_factory=dict)
     injected: float | None = None
@@ -39,13 +39,13 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Arrays with one entry for each block that holds both, in time order. ``differences`` are control less original.
+    """Arrays with one entry for each block that has both, in time order. ``differences`` are control minus original.
 
-    ``slots``: slot of the control less that of the original. ``levels``: the median of the block's other runs, ``lows``
-    the least of all its runs.
-    ``before``: the arms that ran just before control and original. ``counters``: each counter, control less original, where
-    all runs have it. ``control`` and ``original``: the values of each. ``missing``: runs of each that gave none.
-    ``single``: each is one run, not the mean of several; ``columns``: both are treatments, halves of the rows of a design.
+    ``slots``: slot of the control minus that of the original. ``levels``: the median of the block's other runs; ``lows``:
+    the smallest of all its runs. ``before``: the arms that ran just before control and original. ``counters``: each counter
+    that all runs have, control minus original. ``control`` and ``original``: the values of each. ``missing``: number of runs
+    of each without a usable value. ``single``: each side is one run, not the mean of several. ``columns``: both sides are
+    treatments, halves of the rows of a design.
     """
 
     differences: Floats
@@ -65,7 +65,7 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return len(self.differences)
 
 
@@ -82,8 +82,8 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What is left of a mean deviation once a covariate is nil: ``share`` of it that the covariate accounts for, ``slope``
-    and ``evidence`` (-log10 of the slope's p by the normal approximation)."""
+    """Fit of the deviations on a covariate: ``share`` of the mean deviation that the covariate accounts for, ``slope``, and
+    ``evidence`` (-log10 of the slope's p-value by the normal approximation)."""
 
     share: float
     slope: float
@@ -96,10 +96,10 @@ def pair_up(
     weights: Mapping[str, float],
     facts: Mapping[RunKey, RunFacts],
 ) -> Pairs:
-    """The pairs of one condition; ``blocks`` in time order, void ones and those that lack an arm are passed over.
+    """Build the pairs of one condition; ``blocks`` are in time order. Void blocks and blocks that lack an arm are skipped.
 
-    ``weights`` are the control's contrast, by name of the arm: one run against one, a stretch against a stretch, or half of
-    the rows of a design against the other. Where a side has several runs, it is their mean that is compared.
+    ``weights`` is the control's contrast, by arm name: one run against one, a stretch against a stretch, or half of the rows
+    of a design against the other half. A side with several runs is compared by their mean.
     """
     rows: list[_Row] = []
     missing = [0, 0]
@@ -143,7 +143,7 @@ def pair_up(
 
 
 def _sides(block: ObservedBlock, weights: Mapping[str, float]) -> tuple[_Side, _Side] | None:
-    """The runs of either side in this block with their shares, which sum to 1; None where an arm is not in it."""
+    """Return the runs of both sides in this block with their shares, which sum to 1 per side; None if an arm is missing."""
     runs: dict[str, list[Observation]] = {}
     for run in block.observations:
         if weights.get(run.arm):
@@ -166,7 +166,7 @@ def _sides(block: ObservedBlock, weights: Mapping[str, float]) -> tuple[_Side, _
 
 
 def _known(side: _Side, row: _Row, condition: str, facts: Mapping[RunKey, RunFacts]) -> RunFacts:
-    """The facts of a side's runs: of one as they are, of several their means (files have none)."""
+    """Return the facts of a side: those of its single run, or the means over several runs (without files)."""
     every = [(share, facts.get((condition, row.index, run.slot), RunFacts())) for share, run in side]
     if len(every) == 1:
         return every[0][1]
@@ -186,7 +186,7 @@ def _before(side: _Side, before: Mapping[int, str]) -> str:
 
 
 def _predecessors(blocks: Sequence[ObservedBlock]) -> dict[int, str]:
-    """By identity of the run, the arm before it in its block; the first of a block has none."""
+    """Return the preceding arm in the block, by ``id`` of the run; the first run of a block has none."""
     found: dict[int, str] = {}
     for block in blocks:
         runs = sorted(block.observations, key=lambda run: run.slot)
@@ -200,7 +200,7 @@ def _counters(
     facts: Sequence[tuple[RunFacts, RunFacts]],
     response: Response,
 ) -> dict[str, Floats]:
-    """Counters and other responses that all runs of every pair have, control less original."""
+    """Return control minus original of the counters and other responses that all runs of every pair have."""
     both = [
         (
             {**_mean_responses(row.mine), **mine.evidence},
@@ -221,7 +221,7 @@ def _mean_responses(side: _Side) -> dict[str, float]:
 
 
 def calmed(values: Floats) -> Floats:
-    """The values with those far out pulled in, so that single stalls do not make or hide a slope."""
+    """Clip outliers, so that single stalls neither create nor hide a slope."""
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(values - middle)))
     reach = _OUTLYING * spread
@@ -229,8 +229,10 @@ def calmed(values: Floats) -> Floats:
 
 
 def fit(deviations: Floats, covariate: Floats, *, calm: bool = True) -> Fit | None:
-    """Least squares of the deviations on a covariate that is nil where both runs had the same of it; None where it does
-    not vary or there are too few. ``calm``: pairs far out are pulled in before."""
+    """Fit the deviations by least squares on a covariate that is 0 if both runs had the same of it.
+
+    None if the covariate does not vary, the mean deviation is 0 or there are too few pairs. ``calm``: clip outliers first.
+    """
     if len(deviations) < FEWEST:
         return None
     values = calmed(deviations) if calm else deviations
@@ -243,8 +245,7 @@ def fit(deviations: Floats, covariate: Floats, *, calm: bool = True) -> Fit | No
 
 
 def slope(values: Floats, covariate: Floats) -> tuple[float, float] | None:
-    """The least-squares slope of the values, and its evidence; None where the covariate does not vary or there are
-    too few."""
+    """Return the least-squares slope and its evidence; None if the covariate is constant or there are too few values."""
     n = len(values)
     centred = covariate - covariate.mean() if n >= FEWEST else covariate
     total = float((centred**2).sum())
@@ -259,13 +260,13 @@ def slope(values: Floats, covariate: Floats) -> tuple[float, float] | None:
 
 
 def evidence_of(z: float) -> float:
-    """-log10 of the two-sided p of a standard normal value, at most 30."""
+    """Return -log10 of the two-sided p-value of a standard normal value, at most 30."""
     p = math.erfc(abs(z) / math.sqrt(2.0))
     return 30.0 if p < 1e-30 else -math.log10(p)
 
 
 def evidence_of_split(a: int, b: int) -> float:
-    """-log10 of the two-sided p that ``a`` and ``b`` are from a fair coin, exact."""
+    """Return -log10 of the two-sided p-value of counts ``a`` and ``b`` under a fair coin; exact below 1000 in total."""
     n, k = a + b, min(a, b)
     tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n if n < 1000 else None
     if tail is None:
@@ -274,5 +275,5 @@ def evidence_of_split(a: int, b: int) -> float:
 
 
 def raw(values: Floats, response: Response) -> Floats:
-    """Values as they were measured."""
+    """Return values on the measured scale."""
     return np.exp(values) if response.scale is Scale.LOG else values

@@ -1,4 +1,4 @@
-"""What may make a known slow-down come out at another size."""
+"""Causes of a positive control whose slowdown is measured at the wrong size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iotrial.study.model import Scale
 
 
 def _spun_wrong(case: Case) -> Iterator[Reason]:
-    """The probe itself put in another ratio than it was asked for."""
+    """The probe injected a different ratio than requested."""
     if case.pairs.injected is None or not (case.pairs.injected > 0.0).all():
         return
     sign = math.copysign(1.0, case.truth)  # a rate shrinks by the ratio that a time grows by
@@ -31,7 +31,7 @@ def _spun_wrong(case: Case) -> Iterator[Reason]:
 
 
 def _not_in_response(case: Case) -> Iterator[Reason]:
-    """None of the slow-down, or a part, is in the response."""
+    """The response contains none of the slowdown, or only a part."""
     found = (case.mean + case.truth) / case.truth
     noise = float(calmed(case.deviations).std(ddof=1)) / math.sqrt(case.pairs.count)
     if (
@@ -59,7 +59,7 @@ def _not_in_response(case: Case) -> Iterator[Reason]:
 
 
 def _not_proportional(case: Case) -> Iterator[Reason]:
-    """The slow-down is smaller where the work takes longer, as a fixed delay is."""
+    """The slowdown varies with the duration of the work, as a fixed delay would, instead of being a constant ratio."""
     levels = case.pairs.levels - case.pairs.levels.mean()
     spread = float(levels.std())
     found = slope(calmed(case.deviations), levels)
@@ -81,7 +81,7 @@ def _not_proportional(case: Case) -> Iterator[Reason]:
 
 
 def _coarse(case: Case) -> Iterator[Reason]:
-    """The response comes in steps too large to show the slow-down."""
+    """The resolution of the response is too coarse to show the slowdown."""
     if case.response.scale is not Scale.LOG:
         return
     values = raw(np.concatenate([case.pairs.control, case.pairs.original]), case.response)
@@ -101,7 +101,7 @@ def _coarse(case: Case) -> Iterator[Reason]:
 
 
 def _left_running(case: Case) -> Iterator[Reason]:
-    """Commands left processes behind, whose time is in nobody's response."""
+    """Commands leave processes behind whose time is not part of any response."""
     runs = [facts.evidence.get("stragglers", 0.0) for pair in case.pairs.files for facts in pair]
     if np.mean(np.array(runs) > 0.0) < 0.1:
         return
