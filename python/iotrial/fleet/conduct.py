@@ -80,9 +80,7 @@ class Phase(StrEnum):
     JOINING = "joining"  # present, not started
     MEASURING = "measuring"
     LOST = "lost"  # does not answer; waiting for it
-    LEFT_OUT = (
-        "left out"  # no answer for too long; taken up again if it returns while others measure
-    )
+    LEFT_OUT = "left out"  # no answer for too long; taken up again if it returns while others measure
     STOPPED = "stopped"  # its trial was interrupted
     DONE = "done"
     INVALID = "invalid"  # its controls failed: reported, not averaged
@@ -345,9 +343,7 @@ class FleetConductor:
         except IotrialError as error:
             self._end(host, Phase.FAILED, error.message)
             return
-        except (
-            Exception
-        ) as error:  # any error of the transport fails this host, not the fleet
+        except Exception as error:  # any error of the transport fails this host, not the fleet
             self._end(host, Phase.FAILED, f"{type(error).__name__}: {error}")
             return
         if batch is None:
