@@ -147,8 +147,7 @@ class Agent:
         return _state(folder) in (TrialState.DONE, TrialState.INVALID)
 
     def _left(self, *, alone: bool = True) -> int:
-        """Return the number of entries in the undo journal. ``alone``: include those left alone, which block
-        no trial."""
+        """Return the number of entries in the undo journal. ``alone``: include those left alone, which block no trial."""
         journal = self._state / "journal"
         if not journal.is_dir():
             return 0
@@ -196,8 +195,7 @@ def asking_to_stop(fleet: str) -> str:
 
 
 def answered(agent: Agent, ask: str, text: str) -> str:
-    """Answer one request to an agent: ``facts``, ``begin``, ``after`` or ``stop``. Request and answer are
-    JSON text."""
+    """Answer one request to an agent: ``facts``, ``begin``, ``after`` or ``stop``. Request and answer are JSON text."""
     try:
         if ask == "facts":
             return agent.facts().to_json()

@@ -128,8 +128,7 @@ class Collector:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Group additions into one transaction, durable when the block ends, so that many small batches cost
-        one disk write.
+        """Group additions into one transaction, durable when the block ends, so that many small batches cost one disk write.
 
         A rejected batch leaves the others; a StoreError, or any other error that leaves the block, rolls back
         all of them."""

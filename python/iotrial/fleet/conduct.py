@@ -270,8 +270,9 @@ class FleetConductor:
                         self._answered(host, done)
 
     def _woken(self) -> list[_Host]:
-        """Return the hosts that have answered. Waits briefly to handle them in batches, so that 1,000 hosts
-        need few turns."""
+        """Return the hosts that have answered.
+
+        Waits briefly to handle them in batches, so that 1,000 hosts need few turns."""
         found: list[_Host] = []
         with suppress(Empty):
             found.append(self._answers.get(timeout=_TICK_S))

@@ -73,8 +73,7 @@ _QUIET: dict[str, object] = {
 
 
 def configured() -> Any:
-    """Return the module ``distributed``, configured for this process. Raises MissingTool if it is not
-    installed."""
+    """Return the module ``distributed``, configured for this process. Raises MissingTool if it is not installed."""
     try:
         import dask
         import distributed
@@ -111,8 +110,7 @@ def security(keys: Keys) -> Any:
 
 
 def address_of(text: str, option: str) -> str:
-    """Return the user's text as ``tls://HOST:PORT``. Raises RequestError if it has no host or another
-    protocol."""
+    """Return the user's text as ``tls://HOST:PORT``. Raises RequestError if it has no host or another protocol."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[2] or DEFAULT_PORT) > 65_535:
         raise RequestError(
@@ -123,8 +121,7 @@ def address_of(text: str, option: str) -> str:
 
 
 def host_name(given: str | None) -> str:
-    """Return the name of this host in the fleet: as given, else the machine's. Raises RequestError if
-    invalid."""
+    """Return the name of this host in the fleet: as given, else the machine's. Raises RequestError if invalid."""
     name = platform.node()[:MAX_NAME] if given is None else given
     if not HOST_NAME.fullmatch(name):
         raise RequestError(
@@ -344,8 +341,7 @@ class _Serving:
 
 
 def greet_standard_output() -> None:
-    """Print the greeting of a worker with ``--keys -`` before it reads its keys, so that no other version
-    receives them."""
+    """Print the greeting of a worker with ``--keys -`` before it reads its keys, so that no other version receives them."""
     print(GREETING, __version__, flush=True)
 
 

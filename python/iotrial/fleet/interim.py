@@ -63,8 +63,7 @@ class _Comparison:
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """One comparison: its name and its mean over hosts with interval, as display text, and the number of
-    hosts in it."""
+    """One comparison: its name and its mean over hosts with interval, as display text, and the number of hosts in it."""
 
     text: str
     mean: str
@@ -101,8 +100,7 @@ class Interim:
                 self._add(host, end.condition, runs.get((end.condition, end.block), ()))
 
     def means(self) -> tuple[SoFar, ...]:
-        """Return the mean of each comparison for which at least two hosts have the minimum number of blocks
-        of the report."""
+        """Return the mean of each comparison for which at least two hosts have the minimum number of blocks of the report."""
         found = []
         for place, one in enumerate(self._comparisons or ()):
             sums = [own[place] for own in self._sums.values() if own[place].count >= FEWEST_BLOCKS]

@@ -1,10 +1,9 @@
-"""The keeper of one host's trial, and the folder that it shares with the agent.
+"""The keeper, a watchdog process for one host's trial, and the folder that it shares with the agent.
 
-The keeper is a separate process, so that it outlives the one that started it: ``python -m
-iotrial.fleet.keeper FOLDER GRACE WORD...`` runs ``iotrial WORD...`` and waits. It stops the trial by SIGTERM,
-which makes it restore everything, when it receives a termination signal itself, or when no request has
-arrived (mtime of the file ``asked``) for GRACE seconds. It never uses SIGKILL: a trial that is still
-restoring is left to finish.
+It is a separate process so that it outlives the one that started it: ``python -m iotrial.fleet.keeper FOLDER
+GRACE WORD...`` runs ``iotrial WORD...`` and waits. It stops the trial by SIGTERM, which makes it restore
+everything, when it receives a termination signal itself, or when no request has arrived (mtime of the file
+``asked``) for GRACE seconds. It never uses SIGKILL: a trial that is still restoring is left to finish.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ class Folder:
         os.utime(self._asked)
 
     def asked_ns(self) -> int:
-        """Return the time of the last request as the file's mtime. Only changes are meaningful: the clock may
-        be set."""
+        """Return the time of the last request as the file's mtime. Only changes are meaningful: the clock may be set."""
         try:
             return self._asked.stat().st_mtime_ns
         except OSError:
@@ -151,8 +149,7 @@ def _reaped(child: subprocess.Popen[bytes]) -> None:
 
 
 def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
-    """Run the program, wait for it and return its status. Forwards SIGTERM, SIGINT, SIGHUP and SIGQUIT as
-    SIGTERM."""
+    """Run the program, wait for it and return its status. Forwards SIGTERM, SIGINT, SIGHUP and SIGQUIT as SIGTERM."""
     told = False
 
     def note(*_: object) -> None:

@@ -30,7 +30,7 @@ _LONGEST_LINE = 65_536
 
 
 class Part(StrEnum):
-    """The holder of a key."""
+    """A part of a fleet that holds a key."""
 
     SCHEDULER = "scheduler"
     WORKER = "worker"
@@ -74,8 +74,7 @@ class Keys:
 
 
 def make_keys(folder: Path) -> tuple[Path, ...]:
-    """Create ``ca.pem`` and, for each part, ``PART.pem`` and ``PART-key.pem`` in a folder; all or none, mode
-    0600.
+    """Create ``ca.pem`` and, for each part, ``PART.pem`` and ``PART-key.pem`` in a folder; all or none, mode 0600.
 
     Raises RequestError if one of them exists, and MissingTool if the library that makes them is not
     installed.

@@ -71,8 +71,7 @@ def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A trial for one host. ``study`` names one of the catalogue, or is empty: then ``text`` is a whole study
-    file.
+    """A trial for one host. ``study`` names one of the catalogue, or is empty: then ``text`` is a whole study file.
 
     ``fleet`` is the fleet's id, ``seed`` that of this host, both 32 hexadecimal digits. A host stops its
     trial by itself after ``grace_s`` seconds without a request.
@@ -88,8 +87,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_s: Annotated[float, Meta(ge=1, le=LONGEST_GRACE_S)] = GRACE_S
 
     def words(self, study_file: Path, report: Path) -> tuple[str, ...]:
-        """Return the arguments of ``iotrial``; ``study_file`` holds ``text`` if the study is not in the
-        catalogue."""
+        """Return the arguments of ``iotrial``; ``study_file`` holds ``text`` if the study is not in the catalogue."""
         named = [f"--{name}={value}" for name, values in self.options.items() for value in values]
         return (
             "run", self.study or str(study_file), *named, *(f"--{flag}" for flag in self.flags),

@@ -1,5 +1,4 @@
-"""Hosts reached by SSH: ``ssh HOST iotrial fleet worker`` starts a Dask worker there; the scheduler runs
-here.
+"""Hosts reached by SSH: ``ssh HOST iotrial fleet worker`` starts a Dask worker there; the scheduler runs here.
 
 Dask's connections go through the ssh connection, by one forwarded port each way on the loopback interfaces.
 So a host needs no open port but SSH's, and SSH does the authentication. The ports use TLS with keys made for
@@ -177,8 +176,7 @@ class SshHosts(DaskHosts):
             raise
 
     def wait(self) -> dict[str, IotrialError]:
-        """Wait until each host has joined or failed once. Return the failures by name; a ``Lost`` one is
-        retried."""
+        """Wait until each host has joined or failed once. Return the failures by name; a ``Lost`` one is retried."""
         for connection in self._connections.values():
             connection.tried.wait()
         return {name: one.problem for name, one in self._connections.items() if one.problem is not None}
@@ -308,8 +306,9 @@ class _Connection:
         return self._process
 
     def _join(self, process: subprocess.Popen[bytes]) -> bool:
-        """Return whether the worker joins; if not, ssh has ended or will. Raises RequestError for another
-        version of iotrial."""
+        """Return whether the worker joins; if not, ssh has ended or will.
+
+        Raises RequestError for another version of iotrial."""
         assert process.stdin is not None
         assert process.stdout is not None
         host = str(self._way.destination)
@@ -360,8 +359,7 @@ class _Tail:
 
 
 def _after(word: str, pipe: IO[bytes], host: str) -> str | None:
-    """Return the rest of the line that begins with ``word``, skipping what a login shell prints; None if the
-    pipe ends.
+    """Return the rest of the line that begins with ``word``, skipping what a login shell prints; None if the pipe ends.
 
     Raises Distrusted if too much comes before it."""
     left = MOST_BEFORE
@@ -391,8 +389,9 @@ def _free_port() -> int:
 
 
 def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a scheduler that only this machine can connect to; return it with its address. It ends with its
-    standard input."""
+    """Start a scheduler that only this machine can connect to; return the process and its address.
+
+    It ends with its standard input."""
     words = ("fleet", "scheduler", "--bind", "127.0.0.1:0", "--keys", "-")
     process = start_worker("iotrial", *words, quiet=True, apart=True)
     assert process.stdin is not None
@@ -411,8 +410,7 @@ def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
-    """Remove what earlier versions copied to hosts. Return the number of folders removed, or the error, by
-    host name."""
+    """Remove what earlier versions copied to hosts. Return the number of folders removed, or the error, by host name."""
 
     def cleaned(way: Ssh) -> int | IotrialError:
         try:
@@ -493,8 +491,7 @@ def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
 
 
 def destinations(text: str) -> tuple[Destination, ...]:
-    """Parse a comma-separated list of hosts. Raises RequestError for none, for a bad name, and for
-    duplicates.
+    """Parse a comma-separated list of hosts. Raises RequestError for none, for a bad name, and for duplicates.
 
     Checked before any program sees them: a name cannot be an option of ssh, mean more than a name to the
     shell of a ProxyCommand, or control a terminal.

@@ -125,8 +125,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
 
 
 def properties_of(header: TrialHeader) -> dict[str, str]:
-    """Return the properties that hosts are grouped by, as text: kernel, system, processor, lab, file system,
-    disk model."""
+    """Return the properties that hosts are grouped by, as text: kernel, system, processor, lab, file system, disk model."""
     host, lab = header.host, header.lab
     places = lab.get("places")
     listed = [place for place in places if isinstance(place, dict)] if isinstance(places, list) else []
@@ -265,8 +264,7 @@ def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Write a pickled summary for each trial listed on standard input. Pickle is safe here: both ends are
-    this program."""
+    """Write a pickled summary for each trial listed on standard input. Pickle is safe here: both ends are this program."""
     path, asked = pickle.load(sys.stdin.buffer)
     with Store.open(path, read_only=True, checked=False) as store:
         for number, host in asked:

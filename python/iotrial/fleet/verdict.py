@@ -75,8 +75,7 @@ class Fleet:
 
 
 def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
-    """Return all fleets of a store, the one with the newest trial last. If a host has several trials, the
-    newest counts."""
+    """Return all fleets of a store, the one with the newest trial last. If a host has several trials, the newest counts."""
     found: dict[str, list[Outline]] = {}
     for one in trials:
         if one.fleet is not None and one.member is not None and _is_sound(one.fleet, one.member):
@@ -86,8 +85,7 @@ def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
 
 
 def chosen(found: Sequence[Fleet], ref: str | None) -> Fleet:
-    """Return the fleet with this id or unique prefix; None: the newest. Raises UnknownName or RequestError
-    otherwise."""
+    """Return the fleet with this id or unique prefix; None: the newest. Raises UnknownName or RequestError otherwise."""
     if not found:
         raise RequestError("the store holds no fleet yet", hint="`iotrial fleet --help` says how one is made")
     if ref is None or ref == "last":
@@ -114,8 +112,7 @@ def _fleet(name: str, members: Sequence[Outline]) -> Fleet:
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """One host's result for one comparison; ``effect`` is None if it has none. ``why``: why it is not
-    averaged."""
+    """One host's result for one comparison; ``effect`` is None if it has none. ``why``: why it is not averaged."""
 
     trial: HostTrial
     effect: Effect | None

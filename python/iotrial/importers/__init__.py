@@ -1,5 +1,4 @@
-"""Import other programs' results as plain observations: one module per format, autodetected by its
-``FORMAT``.
+"""Import other programs' results as plain observations: one module per format, autodetected by its ``FORMAT``.
 
 External text is untrusted until it is an ``Observation``: sizes are capped, numbers are finite, nothing is
 evaluated, and errors say where the input cannot be read.
@@ -20,8 +19,7 @@ from iotrial.units import converted
 
 
 def formats() -> Mapping[str, Format]:
-    """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything,
-    last)."""
+    """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything, last)."""
     found = {}
     for module in pkgutil.iter_modules(__path__):
         form = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
@@ -79,8 +77,7 @@ def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported
 
 
 def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
-    """Give every response one unit: convert to the first if possible, else add the unit to the response's
-    name."""
+    """Give every response one unit: convert to the first if possible, else add the unit to the response's name."""
     units: dict[str, list[str]] = {}
     for one in observations:
         known = units.setdefault(one.response, [one.unit])

@@ -1,5 +1,4 @@
-"""Find the role of each column of a table: given by options and directives, else guessed from names and
-cells.
+"""Find the role of each column of a table: given by options and directives, else guessed from names and cells.
 
 Three layouts: *long* (a group column, one or more value columns), *repeats* (a group column and the repeats
 side by side: run1, run2, ...), *wide* (one value column for each treatment, as in published tables).
@@ -106,8 +105,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal
-    marks."""
+    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal marks."""
 
     group: str | None
     values: tuple[Value, ...]
@@ -120,8 +118,7 @@ class Layout:
 
 
 def find_layout(table: Table, asked: Asked) -> Layout:
-    """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is
-    unclear."""
+    """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
     said = {key: values[0] for key, values in table.directives.items()}
     ignored = set(table.directives.get("ignore", ()))
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
@@ -166,8 +163,7 @@ def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -
 
 
 def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
-    """Return an error that names the offending cell of a column whose name suggests measurements, or the
-    columns."""
+    """Return an error that names the offending cell of a column whose name suggests measurements, or the columns."""
     for name in filter(_looks_measured, cells):
         for row, cell in enumerate(cells[name], start=1):
             if parse_cell(cell, marks[name]) is None:
@@ -219,8 +215,7 @@ def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str | None) -> tuple[Value, ...]:
-    """Read one column per treatment. Columns with one unit form one response, named by what their names
-    share."""
+    """Read one column per treatment. Columns with one unit form one response, named by what their names share."""
     families: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for column, stem, own in parts:
         families[unit or own].append((column, stem))

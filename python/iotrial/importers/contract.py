@@ -22,8 +22,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[e
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file as text. ``label`` is the group given by the user (``LABEL=FILE``); ``alone``: it is the only
-    file."""
+    """A file as text. ``label`` is the group given by the user (``LABEL=FILE``); ``alone``: it is the only file."""
 
     name: str
     text: str
@@ -56,8 +55,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's
-    column."""
+    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column."""
 
     observations: tuple[Observation, ...]
     reference: str | None = None
@@ -83,8 +81,7 @@ class Format:
 
 
 def number(text: str) -> float | None:
-    """Parse a number in plain decimal or exponent notation; None if it is not one or is outside the
-    measurable range."""
+    """Parse a number in plain decimal or exponent notation; None if it is not one or is outside the measurable range."""
     text = text.strip()
     if not _NUMBER.fullmatch(text):
         return None

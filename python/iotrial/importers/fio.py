@@ -48,8 +48,7 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
 
 
 def _one_run(clones: list[list[Observation]]) -> list[Observation]:
-    """Merge the clones of a job (``numjobs``), which ran at the same time, into one run: rates are summed,
-    the rest averaged."""
+    """Merge the clones of a job (``numjobs``), which ran at the same time: rates are summed, the rest averaged."""
     found: dict[str, list[Observation]] = {}
     for one in clones:
         for observation in one:

@@ -1,5 +1,4 @@
-"""iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode
-(``-t``).
+"""iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
 A file is one run under its label. Tests that were not run leave blanks in the table, so a value is assigned
 to the column that ends where it ends; the order of the columns is iozone's. Rates are kB/s of 1024 bytes

@@ -26,8 +26,7 @@ _FIRST_S, _LAST_S = 946_684_800.0, 32_503_680_000.0  # the years 2000 and 3000
 def read_meter(
     source: Source, *, time: str | None = None, watts: str | None = None, zone: timezone | None = None
 ) -> Readings:
-    """Return the readings in time order. ``time`` and ``watts`` name columns; ``zone`` applies to times
-    without an offset.
+    """Return the readings in time order. ``time`` and ``watts`` name columns; ``zone`` applies to times without an offset.
 
     Raises RequestError if it is not such a table, for a time that cannot be resolved, and for implausible
     power.

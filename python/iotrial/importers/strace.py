@@ -83,8 +83,7 @@ def _fields(line: str, header: Sequence[str], spans: Sequence[tuple[int, int]]) 
 
 
 def _cut(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """Cut the line into columns: each goes from the end of the previous one to its own end, the last to the
-    end of the line."""
+    """Cut the line into columns: each from the end of the previous one to its own end, the last to the end of the line."""
     ends = [end for _, end in spans]
     starts = [0, *ends[:-1]]
     return [line[a:b] for a, b in zip(starts, [*ends[:-1], len(line)], strict=True)]

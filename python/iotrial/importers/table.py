@@ -44,8 +44,7 @@ class Table:
 
 
 def read_table(text: str, name: str) -> Table:
-    """Parse a table. Raises RequestError for a missing header, a row longer than the header, or an exceeded
-    limit."""
+    """Parse a table. Raises RequestError for a missing header, a row longer than the header, or an exceeded limit."""
     directives: dict[str, list[str]] = {}
     body = []
     for at, line in enumerate(text.split("\n"), start=1):

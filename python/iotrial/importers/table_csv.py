@@ -93,8 +93,7 @@ def _observations(
 
 
 def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) -> tuple[str, float]:
-    """Return a cell's number in the column's unit, or in its own if the column has none. ``units``: all units
-    in the cells.
+    """Return a cell's number in the column's unit, or in its own if the column has none. ``units``: all units in the cells.
 
     Raises RequestError if they contradict each other.
     """

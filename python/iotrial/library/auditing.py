@@ -124,8 +124,7 @@ class Audit:
         return tuple(sentences.claims(self._found))
 
     def json(self) -> dict[str, Any]:
-        """Return the audit as plain objects: what ``iotrial audit --json`` prints
-        (schemas/audit.schema.json)."""
+        """Return the audit as plain objects: what ``iotrial audit --json`` prints (schemas/audit.schema.json)."""
         return audit_json(self._found, self._answer)
 
     def markdown(self) -> str:

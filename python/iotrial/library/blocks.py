@@ -62,8 +62,7 @@ class BlockComparison:
         return (self.low is not None and self.low > null) or (self.high is not None and self.high < null)
 
     def within(self, margin: float) -> bool:
-        """Return whether every effect outside 1/(1 + margin) to 1 + margin is excluded (``margin`` .03 for 3
-        %). Ratios only.
+        """Return whether every effect outside 1/(1 + margin) to 1 + margin is excluded (``margin`` .03 for 3 %). Ratios only.
 
         Uses the interval, or ``bounds``. This is only as reliable as the blocks are. A trial of iotrial says
         "equivalent" only if an injected slowdown was detected; here nothing shows that one would have been.
@@ -77,8 +76,7 @@ class BlockComparison:
         )
 
     def blocks_for(self, margin: float) -> int | None:
-        """Return how many blocks with this scatter settle a margin with 80 % probability if there is no
-        effect.
+        """Return how many blocks with this scatter settle a margin with 80 % probability if there is no effect.
 
         Assumes that ``compare_blocks`` is given the margin. None: more than 100,000, or fewer than two blocks
         so far. Ratios only."""

@@ -277,8 +277,7 @@ class Controls(Table[Control]):
 
 
 def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str, ...]:
-    """Return forest plots of these effects, one for ratios and one for differences, for a page without the
-    report's style."""
+    """Return forest plots of these effects, one for ratios and one for differences, for a page without the report's style."""
     drawn = []
     for scale in Scale:
         own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]

@@ -74,8 +74,7 @@ class Claims(Table[Claim]):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and
-    the quartiles.
+    """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and the quartiles.
 
     ``moved`` is "up" or "down" relative to the reference if the blocks distinguish it from the reference and
     the medians differ by more than the margin; ``e_value`` is the blocks' evidence against no change.

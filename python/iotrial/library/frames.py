@@ -27,8 +27,7 @@ def pandas() -> Any:
 
 
 def frame_of(columns: Sequence[Column[Row]], rows: Sequence[Row], facts: Mapping[str, object]) -> DataFrame:
-    """Build a data frame, one row per value; ``facts`` and the columns' units become ``attrs``,
-    JSON-compatible."""
+    """Build a data frame, one row per value; ``facts`` and the columns' units become ``attrs``, JSON-compatible."""
     pd = pandas()
     found = {_text(column.name): _values(pd, column, [column.of(row) for row in rows]) for column in columns}
     frame = pd.DataFrame(found, columns=list(found))

@@ -27,8 +27,7 @@ Where = str | os.PathLike[str]
 
 
 class Trials(Table[Trial]):
-    """The trials of a store by number, oldest first. ``damaged`` holds the error of each trial that cannot be
-    read."""
+    """The trials of a store by number, oldest first. ``damaged`` holds the error of each trial that cannot be read."""
 
     noun = "trial"
     heads = ("number", "started", "state", "took", "study")

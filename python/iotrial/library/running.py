@@ -35,8 +35,7 @@ def run(
     *options: str,
     store: str | os.PathLike[str] | None = None,
 ) -> Trial:
-    """Run a study on this machine, as ``iotrial run STUDY OPTIONS...`` does, and return the trial once it has
-    ended.
+    """Run a study on this machine, as ``iotrial run STUDY OPTIONS...`` does, and return the trial once it has ended.
 
     ``study`` is a name of the catalogue, a TOML file or a ``Study``; ``options`` are command-line options,
     each as one string: ``run("files/permissions", "--lab", "directory", "--time", "30s")``. ``store`` is a

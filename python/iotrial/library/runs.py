@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run as measured. ``started_s`` is in seconds since the trial began; ``responses`` are in their
-    declared units; ``counters`` holds what was counted during the run.
+    """One run as measured.
 
-    ``kind`` is "treatment", or "negative" or "positive" for a control. ``counted``: it is in a complete
-    block, did not fail, and no void rule discarded its block (``void`` names the rule); effects are based on
-    these runs only.
+    ``started_s`` is in seconds since the trial began; ``responses`` are in their declared units; ``counters``
+    holds what was counted during the run. ``kind`` is "treatment", or "negative" or "positive" for a control.
+    ``counted``: it is in a complete block, did not fail, and no void rule discarded its block (``void`` names
+    the rule); effects are based on these runs only.
     """
 
     condition: Mapping[str, str]
@@ -90,8 +90,7 @@ class Runs(Table[Run]):
         return type(self)(rows, self._facts, self._orders, responses=self._responses)
 
     def _units(self) -> dict[str, str]:
-        """Return the unit of each response; "sequential: bytes/s, random: 1/s" if workloads use different
-        units."""
+        """Return the unit of each response; "sequential: bytes/s, random: 1/s" if workloads use different units."""
         found: dict[str, dict[str, str]] = {}
         for one in self._responses:
             found.setdefault(one.name, {})[one.workload] = one.unit
@@ -143,8 +142,7 @@ class Runs(Table[Run]):
 
 
 def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> Iterator[Column[Run]]:
-    """Yield one column for each response and counter; a name may be a response of one workload and a counter
-    of another."""
+    """Yield one column for each response and counter; a name may be a response of one workload and a counter of another."""
     runs = tuple(runs)
     responses = dict.fromkeys(name for one in runs for name in one.responses)
     counters = dict.fromkeys(name for one in runs for name in one.counters)
@@ -160,8 +158,7 @@ def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One number of one block: the level compared with the reference, averaged over the other crossed
-    factors.
+    """One number of one block: the level compared with the reference, averaged over the other crossed factors.
 
     ``value`` is the natural logarithm of a ratio if ``scale`` is "ratio" (``ratio`` is the ratio itself),
     else a difference in ``unit``.

@@ -25,8 +25,10 @@ Kind = Literal["label", "number", "count", "flag", "text", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a data frame. ``kind`` determines its dtype (``frames.py``); ``order`` lists the
-    categories of a label, of which only those that occur are used."""
+    """One column of a data frame.
+
+    ``kind`` determines its dtype (``frames.py``); ``order`` lists the categories of a label, of which only
+    those that occur are used."""
 
     name: str
     kind: Kind
@@ -49,8 +51,7 @@ class Table(Sequence[Row]):
         facts: Mapping[str, object] | None = None,
         orders: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Create a table. ``facts`` become ``attrs`` of the data frame; ``orders``: the order of each
-        factor's labels."""
+        """Create a table. ``facts`` become ``attrs`` of the data frame; ``orders``: the order of each factor's labels."""
         self._rows = tuple(rows)
         self._facts = dict(facts or {})
         self._orders = dict(orders or {})
@@ -101,8 +102,7 @@ class Table(Sequence[Row]):
         raise NotImplementedError
 
     def _with_conditions(self, fixed: Sequence[Column[Row]], at: int) -> list[Column[Row]]:
-        """Return these columns, with one for each factor in the rows' ``condition`` inserted at position
-        ``at``."""
+        """Return these columns, with one for each factor in the rows' ``condition`` inserted at position ``at``."""
         of: Callable[[Any], Mapping[str, str]] = attrgetter("condition")
         taken = {column.name for column in fixed}
         levels = levels_columns("condition", names_in(map(of, self)), taken, of, self._orders)

@@ -84,7 +84,7 @@ class Trial:
 
     @property
     def imported(self) -> str | None:
-        """Source of an imported trial (file and digest); None if it was measured here."""
+        """Source of a trial that was measured elsewhere (file and digest), else None."""
         return self._stored.imported
 
     @property
@@ -169,8 +169,7 @@ class Trial:
     # -- other formats
 
     def frame(self, what: Frame = "runs") -> DataFrame:
-        """Return a pandas data frame of its "runs", "contrasts", "effects", "controls", "evidence" or
-        "claims".
+        """Return a pandas data frame of its "runs", "contrasts", "effects", "controls", "evidence" or "claims".
 
         ``attrs`` has the trial's id and study, and in ``units`` the unit of each column that has one. Raises
         RequestError if pandas is missing, and UnknownName for another name.
@@ -196,8 +195,7 @@ class Trial:
         return markdown_report(self.document)
 
     def json(self) -> dict[str, object]:
-        """Return the report as plain objects: what ``iotrial report --json`` prints
-        (schemas/report.schema.json)."""
+        """Return the report as plain objects: what ``iotrial report --json`` prints (schemas/report.schema.json)."""
         return report_json(self.document)
 
     @property
@@ -249,8 +247,7 @@ class Trial:
 
     @property
     def _on_controls(self) -> str:
-        """The result of the controls, in the report's words; empty for facts, which have no controls that
-        could fail."""
+        """The result of the controls, in the report's words; empty for facts, which have no controls that could fail."""
         if not self.document.with_controls:
             return "There were no controls."
         if failed := sum(not one.passed for one in self.controls):

@@ -106,8 +106,7 @@ class Guard:
 
 
 def refusal(method: str, headers: Headers, *, token: bool) -> Response | None:
-    """Return the response to a request that is rejected, or None. ``token``: whether the request has the
-    right one."""
+    """Return the response to a request that is rejected, or None. ``token``: whether the request has the right one."""
     if method not in ("GET", "HEAD"):
         text = "Read-only: only GET and HEAD are supported. Trials are made on the command line.\n"
         return PlainTextResponse(text, 405, {"allow": "GET, HEAD"})

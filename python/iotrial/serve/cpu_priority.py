@@ -35,8 +35,7 @@ def give_way(*, idle: bool = False) -> None:
 
 
 def lowest_session() -> None:
-    """Lower the priority of this session: with autogroups (sched(7)) a nice value only counts within a
-    session."""
+    """Lower the priority of this session: with autogroups (sched(7)) a nice value only counts within a session."""
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(f"{_LOWEST}\n", "ascii")
 

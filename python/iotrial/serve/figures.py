@@ -1,5 +1,4 @@
-"""Draw intervals as inline SVG, as plain text: matplotlib would use tenths of a second of CPU during a
-running trial.
+"""Draw intervals as inline SVG, as plain text: matplotlib would use tenths of a second of CPU during a running trial.
 
 A figure is drawn twice, for wide and for narrow windows; the style sheet shows one. Colours and strokes are
 CSS classes, so the page needs no inline style. An end that is unbounded, or lies beyond the axis, is drawn as
@@ -55,8 +54,7 @@ class Axis:
 
     @classmethod
     def of(cls, marks: Iterable[Mark], *, log: bool, unit: str, margin: float) -> Axis:
-        """Fit an axis to all estimates, the null value and the margin, and to the interval ends up to a
-        limit."""
+        """Fit an axis to all estimates, the null value and the margin, and to the interval ends up to a limit."""
         marks = list(marks)
         estimates = _usable((mark.value for mark in marks), log=log)
         ends = _usable((end for mark in marks for end in (mark.low, mark.high)), log=log)
@@ -68,7 +66,7 @@ class Axis:
         return cls(low - pad, high + pad, log, unit, margin if log else 0.0)
 
     def place(self, value: float | None) -> float | None:
-        """Return the position: 0 at the low end, 1 at the high one, outside that range off the axis; None if
+        """Return the position: 0 at the low end, 1 at the high one; values off the axis lie outside. None if
         not plottable."""
         scaled = _scaled(value, log=self.log)
         return None if scaled is None else (scaled - self.low) / (self.high - self.low)
@@ -88,8 +86,7 @@ def both_widths(draw: Callable[[int], Markup]) -> tuple[Markup, Markup]:
 
 
 def timeline(marks: Sequence[Mark], axis: Axis, *, changes: Sequence[int], width: int, label: str) -> Markup:
-    """Draw trials from left to right in time order, equally spaced. ``changes``: marks before which the level
-    changes."""
+    """Draw trials from left to right in time order, equally spaced. ``changes``: marks before which the level changes."""
     left, top, height = 52, 10, 220
     inner = width - left - 10
 
@@ -142,8 +139,7 @@ def forest(groups: Sequence[tuple[str, Sequence[Mark]]], axis: Axis, *, width: i
 def _frame(
     axis: Axis, scale: Scale, start: float, length: float, *, upright: bool, every: int = 1
 ) -> list[str]:
-    """Draw the margin as a band, labelled lines at the ticks, and the null line. ``upright``: the axis is
-    vertical."""
+    """Draw the margin as a band, labelled lines at the ticks, and the null line. ``upright``: the axis is vertical."""
     null = 1.0 if axis.log else 0.0
 
     def rule(place: float, kind: str) -> str:
@@ -171,8 +167,7 @@ def _frame(
 
 
 def _interval(mark: Mark, axis: Axis, scale: Scale, at: float, *, upright: bool) -> str:
-    """Draw an interval with its ends or arrows, and its estimate as a dot. ``at``: position across the axis,
-    in pixels."""
+    """Draw an interval with its ends or arrows, and its estimate as a dot. ``at``: position across the axis, in pixels."""
 
     def point(along: float, across: float = 0.0) -> str:
         x, y = (at + across, along) if upright else (along, at + across)

@@ -1,5 +1,4 @@
-"""One effect over all trials of its study in time order, by machine: each trial's interval, and where the
-level changes.
+"""One effect over all trials of its study in time order, by machine: each trial's interval, and where the level changes.
 
 Each interval is its own trial's, at that trial's level. Nothing was randomised across trials: the difference
 between two of them may be due to the kernel, the disk, how full it is, or anything else that changes over
@@ -61,8 +60,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials of one machine and lab, oldest first, with their figure. ``changes``: changes of level, in
-    words."""
+    """The trials of one machine and lab, oldest first, with their figure. ``changes``: changes of level, in words."""
 
     machine: str
     points: tuple[Point, ...]

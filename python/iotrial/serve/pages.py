@@ -50,8 +50,7 @@ def message(
 
 
 def report(request: Request, html: str, links: Mapping[str, str], downloads: Mapping[str, str]) -> Response:
-    """Return a report's own page below a bar with these links (paths by name), keeping its content security
-    policy."""
+    """Return a report's own page below a bar with these links (paths by name), keeping its content security policy."""
     navbar = _rendered(request, "navbar.html.j2", links=links, downloads=downloads)
     policy = _POLICY.search(html)
     text = _BODY.sub(lambda body: body[0] + navbar, html, count=1)
@@ -80,8 +79,7 @@ def not_ready(request: Request, what: str, error: NotReady, *, download: bool = 
 
 
 def download(body: bytes, media_type: str, name: str) -> Response:
-    """Return a file download with this name, which must be plain ASCII without quotes: it becomes part of a
-    header."""
+    """Return a file download with this name, which must be plain ASCII without quotes: it becomes part of a header."""
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", name)
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(body, headers=headers, media_type=media_type)

@@ -1,5 +1,4 @@
-"""Parse query strings with limits: on the digits of numbers, the length of text, and the number of
-parameters.
+"""Parse query strings with limits: on the digits of numbers, the length of text, and the number of parameters.
 
 Everything else is a RequestError, which becomes an error page.
 """
@@ -28,8 +27,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_of(request: Request) -> Pairs:
-    """Return names and values of the query string. Raises RequestError if it is too long or has too many
-    parameters."""
+    """Return names and values of the query string. Raises RequestError if it is too long or has too many parameters."""
     query: bytes = request.scope["query_string"]
     if len(query) > LONGEST_QUERY:
         raise RequestError(
@@ -57,8 +55,7 @@ def value_of(pairs: Pairs, name: str) -> str:
 
 
 def trials_of(pairs: Pairs) -> tuple[int, ...]:
-    """Return the trials to compare, from ``trials=1,2`` or ``trials=1&trials=2``, without duplicates, in the
-    given order."""
+    """Return the trials to compare, from ``trials=1,2`` or ``trials=1&trials=2``, without duplicates, in the given order."""
     texts = [
         part.strip()
         for name, value in pairs

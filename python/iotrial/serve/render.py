@@ -48,8 +48,9 @@ def trial_reports(path: Path, which: Which) -> Reports:
 
 
 def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int, str]:
-    """Analyse at least one of these trials, and more within the time budget; store the analyses. Return
-    failures by number."""
+    """Analyse at least one of these trials, and more within the time budget.
+
+    The analyses are stored. Returns the failures by trial number."""
     failed, until_s = {}, time.monotonic() + budget_s
     for which in trials:
         try:
@@ -63,8 +64,7 @@ def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int,
 
 
 def comparison_reports(path: Path, trials: Sequence[Which]) -> Reports:
-    """Compare these trials in this order, dividing the level among them. Raises RequestError if they share
-    nothing."""
+    """Compare these trials in this order, dividing the level among them. Raises RequestError if they share nothing."""
     summaries = []
     for which in trials:
         with _opened(path, which) as store:
@@ -76,8 +76,7 @@ def comparison_reports(path: Path, trials: Sequence[Which]) -> Reports:
 
 
 def packed_trial(path: Path, which: Which) -> bytes:
-    """Return a packed trial, verified by reading it back. Raises StoreError if it could not be imported or is
-    too large."""
+    """Return a packed trial, verified by reading it back. Raises StoreError if it could not be imported or is too large."""
     number, _ = which
     with _opened(path, which) as store, tempfile.TemporaryFile() as file:
         store.pack(number, file)

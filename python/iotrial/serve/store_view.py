@@ -1,5 +1,4 @@
-"""The store as the pages see it: a snapshot of its trials, their stored summaries, and jobs for missing
-analyses.
+"""The store as the pages see it: a snapshot of its trials, their stored summaries, and jobs for missing analyses.
 
 The file is opened for reading for each request. The snapshot is kept until the file changes. While a trial is
 running, the file changes all the time: it is then read at most once a second, without checking every page of
@@ -91,8 +90,7 @@ class StoreView:
         self._jobs.close()
 
     def trial(self, number: int | None) -> Outline:
-        """Return the trial with this number. Raises UnknownName if there is none, StoreError if it is
-        damaged."""
+        """Return the trial with this number. Raises UnknownName if there is none, StoreError if it is damaged."""
         snapshot = self.snapshot()
         if number is not None and number in snapshot.by_number:
             return snapshot.by_number[number]
@@ -224,8 +222,9 @@ class StoreView:
         return replace(before, trials=tuple(now.get(one.number, one) for one in before.trials))
 
     def _stamp_now(self) -> _Stamp:
-        """Return the file's identity, then the last changes of it and its WAL. An empty WAL counts as none:
-        readers create it."""
+        """Return the file's identity, then the last changes of it and its WAL.
+
+        An empty WAL counts as none: readers create it."""
         log = _stamp(self.path.with_name(self.path.name + "-wal"))
         return (*_stamp(self.path), *(log[2:] if log[2] else ()))
 

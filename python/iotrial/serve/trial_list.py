@@ -1,5 +1,4 @@
-"""The list of trials: newest first, filtered by a form, paginated; only the current page's trials are
-analysed."""
+"""The list of trials: newest first, filtered by a form, paginated; only the current page's trials are analysed."""
 
 from __future__ import annotations
 

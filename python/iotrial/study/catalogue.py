@@ -1,5 +1,4 @@
-"""The studies shipped with iotrial, by names such as ``files/permissions``, and lookup of any study by name
-or path.
+"""The studies shipped with iotrial, by names such as ``files/permissions``, and lookup of any study by name or path.
 
 Listing reads only the head of each file and does not import the reader, so that the command line answers
 fast.
@@ -71,8 +70,7 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
 
 
 def is_shipped(study: Study) -> bool:
-    """Return whether this is a shipped study as ``find`` returns it, not a file of the same name or a packed
-    trial of it."""
+    """Return whether this is a shipped study as ``find`` returns it, not a file of the same name or a packed trial of it."""
     return study.trusted and study.origin in _shipped()
 
 

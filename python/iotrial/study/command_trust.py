@@ -136,8 +136,7 @@ def demands(
     stdin: str = "",
     environment: Sequence[tuple[str, str]] = (),
 ) -> Iterator[str]:
-    """Yield what in these commands requires trust, as written and with each placeholder replaced by each
-    setting."""
+    """Yield what in these commands requires trust, as written and with each placeholder replaced by each setting."""
     for step in steps:
         if "{" in step.argv[0]:
             yield f'takes the program of step "{step.name}" from a level or a file'
@@ -184,8 +183,7 @@ def _variants(texts: tuple[str, ...], settings: Sequence[Setting]) -> Iterator[t
 
 
 def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:
-    """Reject placeholders inside placeholder values: together they could form text that no single level
-    shows."""
+    """Yield a reason if placeholder values contain placeholders: combined, they could form text that no level shows."""
     placeholders = {value for s in settings for key, value in s.options if key == "placeholder"}
     used = [p for p in placeholders if any(p in word for word in step.argv)]
     values = (

@@ -16,8 +16,7 @@ MAX_BYTES = 1 << 16
 
 
 def text_file(folder: Path, name: str) -> tuple[str, str | None]:
-    """Read a text file below ``folder``; also return who else could have written it (None: only the user and
-    root).
+    """Read a text file below ``folder``; also return who else could have written it (None: only the user and root).
 
     Raises ValueError, with a message for the user, if the path leaves the folder or is not a short text file.
     """

@@ -304,8 +304,7 @@ class Study(Struct, frozen=True):
 
     @property
     def condition_factors(self) -> tuple[Factor, ...]:
-        """The factors that are crossed with the treatments; each of their combinations is reported
-        separately."""
+        """The factors that are crossed with the treatments; each of their combinations is reported separately."""
         return tuple(f for f in self.factors if f.role is Role.CONDITION)
 
     @property
@@ -336,8 +335,9 @@ class Study(Struct, frozen=True):
         return tuple(place for place in self.places if place.holds is Holds.FILES)
 
     def settings_under(self, levels: Mapping[str, str]) -> dict[str, str]:
-        """Return the pinned and condition settings by knob. Raises KeyError for a label its factor does not
-        have."""
+        """Return the settings fixed under a condition, by knob: pinned ones and those of its levels.
+
+        Raises KeyError for a label that its factor does not have."""
         found = {setting.knob: setting.value for setting in self.fixed}
         for name, label in levels.items():
             found |= {setting.knob: setting.value for setting in self.factor(name).level(label).settings}

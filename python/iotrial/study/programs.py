@@ -1,5 +1,4 @@
-"""Programs by path, given on the command line: several become a factor, one is pinned. A study file cannot
-set them."""
+"""Programs by path, given on the command line: several become a factor, one is pinned. A study file cannot set them."""
 
 from __future__ import annotations
 

@@ -115,8 +115,7 @@ class StudyTable(Struct, frozen=True):
 
 
 class KnobTable(Struct, frozen=True, kw_only=True):
-    """Keys that address a knob in addition to its name; each key that is given becomes an option of the
-    setting."""
+    """Keys that address a knob in addition to its name; each key that is given becomes an option of the setting."""
 
     key: Line | None = None
     variable: Line | None = None
@@ -427,8 +426,7 @@ def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
 
 
 def known_label(source: Source, factor: str, labels: Iterable[str], text: str, *path: str | int) -> str:
-    """Return the label of this factor that ``text`` means; otherwise raise an error that suggests the
-    nearest."""
+    """Return the label of this factor that ``text`` means; otherwise raise an error that suggests the nearest."""
     labels = tuple(labels)
     label = match(text, labels)
     if label is None:

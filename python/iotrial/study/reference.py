@@ -110,8 +110,7 @@ def with_tables(text: str) -> str:
 
 
 def markdown(work: type[Work]) -> str:
-    """Return the keys specific to a kind, without those shared by all file sets, as a table for
-    ``docs/study-files.md``."""
+    """Return the keys specific to a kind, without those shared by all file sets, as a table for ``docs/study-files.md``."""
     shared = keys_of(FileSet)
     return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 

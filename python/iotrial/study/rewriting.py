@@ -101,7 +101,7 @@ def _essence(study: Study) -> Study:
 
 
 def _plain(text: str) -> str:
-    """Escape control characters that could affect a terminal.
+    """Replace control characters that could affect a terminal.
 
     Only comments can contain them; the reader rejects them elsewhere."""
     return "".join(

@@ -13,8 +13,7 @@ class Scale(StrEnum):
 
 
 class Says(StrEnum):
-    """Direction that a claim without a number states for the response at its level, relative to its
-    reference."""
+    """Direction that a claim without a number states for the response at its level, relative to its reference."""
 
     FASTER = "faster"
     SLOWER = "slower"

@@ -1,5 +1,4 @@
-"""Struct fields as the schema of study files: one declaration gives type, limits, description and the key in
-the file.
+"""Struct fields as the schema of study files: one declaration gives type, limits, description and the key in the file.
 
 A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] =
 4096``. Its key in a file is the field name without the unit (``size``), and the file writes the value with
@@ -318,8 +317,7 @@ def from_table(struct: type[S], table: object, read_from: ReadFrom = ReadFrom.FI
 
 
 def values_of(struct: type[Struct], table: object, read_from: ReadFrom = ReadFrom.FILE) -> dict[str, Any]:
-    """Return the values that a table gives to fields of a Struct, by field, without those it omits. Raises
-    Problem."""
+    """Return the values that a table gives to fields of a Struct, by field, without those it omits. Raises Problem."""
     return _fields(struct, table, (), read_from)
 
 

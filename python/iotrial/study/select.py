@@ -1,5 +1,4 @@
-"""Select which part of a study runs: the levels, conditions and workloads the user chose, otherwise the
-defaults.
+"""Select which part of a study runs: the levels, conditions and workloads the user chose, otherwise the defaults.
 
 The result is again a study, without everything that does not run, so that plan, analysis and report never
 encounter a level, response or claim without runs.

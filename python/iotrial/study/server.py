@@ -1,5 +1,4 @@
-"""A server that a workload needs: started in the lab before the timed part and stopped after it, in every
-arm.
+"""A server that a workload needs: started in the lab before the timed part and stopped after it, in every arm.
 
 The probe starts it, accounts for it and stops it (``docs/probe-protocol.md``, *Servers*); nothing of it
 outlives the probe.
@@ -41,8 +40,7 @@ class Server:
 
 
 def start(target: Target, server: Server, user: Mapping[str, int] | None) -> None:
-    """Start the server and wait until it is ready. Raises LabError with its output if it does not become
-    ready."""
+    """Start the server and wait until it is ready. Raises LabError with its output if it does not become ready."""
     socket = server.ready.get("socket")
     if isinstance(socket, str) and len(socket.encode()) > LONGEST_SOCKET:
         raise LabError(
@@ -66,8 +64,7 @@ def start(target: Target, server: Server, user: Mapping[str, int] | None) -> Non
 
 
 def stop(target: Target, server: Server) -> str | None:
-    """Stop the server and everything it started. Return how it had already ended, or None if it was still
-    running."""
+    """Stop the server and everything it started. Return how it had already ended, or None if it was still running."""
     done: dict[str, Any] = target.call(
         "server_stop", name=server.name, signal=server.stop_signal, timeout_s=server.stop_timeout_s
     )

@@ -12,8 +12,7 @@ from iotrial.study.work import HasPrograms
 
 
 def demands(study: Study) -> tuple[str, ...]:
-    """Return what in this study requires trust, in words, whether or not the study is trusted; empty if
-    nothing does."""
+    """Return what in this study requires trust, in words, whether or not the study is trusted; empty if nothing does."""
     found = []
     settings = study.settings
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)

@@ -1,5 +1,4 @@
-"""The interface of a workload kind: its keys, its responses, the job for the probe, and how to read the
-probe's answer.
+"""The interface of a workload kind: its keys, its responses, the job for the probe, and how to read the probe's answer.
 
 A kind is one module of ``iotrial.workloads``: a Struct whose fields are the keys of its ``[[workload]]``
 table. What it does beyond the common core it declares by the mixin classes at the end of this module
@@ -53,8 +52,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """One number that a run of a workload gives, and its meaning. ``stretchable``: a known slowdown can be
-    injected into it."""
+    """One number that a run of a workload gives. ``stretchable``: a known slowdown can be injected into it."""
 
     name: str
     unit: str
@@ -261,7 +259,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     #: the probe's job
     verb: ClassVar[str]
-    #: starts whole processes, with one untimed rehearsal so that what is loaded from disk is cached
+    #: starts whole processes; they are rehearsed once, so that what they load from disk is cached
     starts_programs: ClassVar[bool] = False
     #: counting the system calls of a repetition makes sense
     accountable: ClassVar[bool] = False
@@ -336,8 +334,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return ""
 
     def expected_load(self) -> tuple[str, float] | None:
-        """Return a response that shows whether the machine keeps up with the requested load, and its expected
-        value."""
+        """Return a response that shows whether the machine keeps up with the requested load, and its expected value."""
         return None
 
     def described(self) -> str:
@@ -359,8 +356,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return 0
 
     def may_read_warm(self) -> bool:
-        """Return whether even a warm run may read from the device, because its caches need not hold all that
-        it reads."""
+        """Return whether even a warm run may read from the device, because its caches need not hold all that it reads."""
         return False
 
     def leaves_dirty(self) -> bool:
@@ -388,8 +384,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return False
 
     def leaves_other_files(self) -> bool:
-        """Return whether it leaves files with other data or another length, so that it needs a set of its
-        own."""
+        """Return whether it leaves files with other data or another length, so that it needs a set of its own."""
         return False
 
     def on_files(self) -> bool:
@@ -405,13 +400,11 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return {}
 
     def optional_programs(self) -> Mapping[str, str]:
-        """Return those programs, with their packages, without which a study with other workloads skips this
-        one."""
+        """Return those programs, with their packages, without which a study with other workloads skips this one."""
         return {}
 
     def takes_program(self) -> bool:
-        """Return whether the user may give the path of its programs on the command line (``--set
-        program=PATH``)."""
+        """Return whether the user may give the path of its programs on the command line (``--set program=PATH``)."""
         return False
 
     def check_program(self, path: str) -> None:
@@ -422,8 +415,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return True
 
     def never_root(self) -> bool:
-        """Return whether root runs its programs as the invoking user, or as nobody if root itself typed the
-        command."""
+        """Return whether root runs its programs as the invoking user, or as nobody if root itself typed the command."""
         return False
 
 
@@ -503,8 +495,7 @@ class HasPrograms:
         raise NotImplementedError
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        """Yield what in them requires trust under any of the study's settings, in words that follow the
-        workload's name."""
+        """Yield what in them requires trust under any of the study's settings, in words that follow the workload's name."""
         raise NotImplementedError
 
     def named_programs(self) -> tuple[str, ...]:
@@ -532,8 +523,7 @@ class HasOwnData:
         Raises LabError."""
 
     def warm(self, state: str) -> int:
-        """Return how many warm-up jobs to run, untimed, before each timed one in this cache state; the server
-        runs."""
+        """Return how many warm-up jobs to run, untimed, before each timed one in this cache state; the server runs."""
         return 0
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
@@ -622,8 +612,7 @@ def work_of(kind: type[W], table: Mapping[str, object]) -> W:
 
 
 def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
-    """Return the work of a stored workload of the named kind; the object names its Struct in ``is``. Raises
-    Problem."""
+    """Return the work of a stored workload of the named kind; the object names its Struct in ``is``. Raises Problem."""
     try:
         struct = kind(name)
     except UnknownName as error:
@@ -698,8 +687,7 @@ def printed_by(answer: Mapping[str, Any]) -> str:
 
 
 def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:
-    """Return the seconds of wall and CPU time by which injected slowdown increased responses other than its
-    target.
+    """Return the seconds of wall and CPU time by which injected slowdown increased responses other than its target.
 
     Half of the treatments of a screening design are slowed down and would otherwise differ in every response
     that contains the spin."""

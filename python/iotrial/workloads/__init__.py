@@ -1,2 +1,1 @@
-"""Workload kinds: one module each, discovered automatically. ``WORK`` of a module is its Struct
-(``study.work``)."""
+"""Workload kinds: one module each, discovered automatically. ``WORK`` of a module is its Struct (``study.work``)."""

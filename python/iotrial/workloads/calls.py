@@ -34,8 +34,7 @@ _ALL = (_count("calls", "system calls"), _count("errors", "system calls with an 
 
 
 class CallsWork(CommandWork, frozen=True, kw_only=True):
-    """Whole processes whose system calls are counted instead of their time. ``calls`` names those that are
-    separate responses."""
+    """Whole processes whose system calls are counted instead of their time. ``calls`` names those that are responses."""
 
     kind = "calls"
     about = "Whole processes whose system calls are counted, exactly, and not timed."

@@ -1,5 +1,4 @@
-"""Workload kind ``database``: one test on one table, in SQLite, MariaDB or PostgreSQL, by the engine's own
-client.
+"""Workload kind ``database``: one test on one table, in SQLite, MariaDB or PostgreSQL, by the engine's own client.
 
 The table is created and filled before the first run on a place, from closed forms, so that query results can
 be checked against known values. A server is started for each run and stopped after it.
@@ -323,8 +322,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
 
 def _folder(work: DatabaseWork, lab: LabContext) -> str:
-    """Return the database folder: one per program and number of rows. Other keys do not change what is on
-    disk."""
+    """Return the database folder: one per program and number of rows. Other keys do not change what is on disk."""
     chosen = lab.program
     mark = f"-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else ""
     return f"{lab.own}/{work.engine}-{work.rows}{mark}"

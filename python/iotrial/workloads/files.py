@@ -62,9 +62,11 @@ _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 
 class FilesWork(FileSet, frozen=True, kw_only=True):
-    """Operations on files. ``order`` is ``by-file`` (all operations on one file, then the next),
-    ``by-operation`` (one operation on all files, then the next; files stay open in between) or
-    ``by-phase``."""
+    """Operations on files.
+
+    ``order`` is ``by-file`` (all operations on one file, then the next), ``by-operation`` (one operation on
+    all files, then the next; files stay open in between) or ``by-phase`` (everything between opening and
+    closing a file, then the next file)."""
 
     kind = "files"
     about = "Operations by file, done and timed inside the probe, without a process of its own."
@@ -150,8 +152,7 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
 
 
 def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> None:
-    """Raise Problem at the first operation that must fail on every file (``repeated``: or in the second
-    repetition)."""
+    """Raise Problem at the first operation that must fail on every file (``repeated``: or in the second repetition)."""
     for index, operation in enumerate(operations):
         if operation not in OPERATIONS:
             near = difflib.get_close_matches(operation, OPERATIONS, n=1, cutoff=0.4)

@@ -63,8 +63,7 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.>=-]*")
 
 
 class Pick(Struct, frozen=True, kw_only=True):
-    """One number of fio's JSON: the response's name, its path, and the ``factor`` from fio's unit to
-    ``unit``."""
+    """One number of fio's JSON: the response's name, its path, and the ``factor`` from fio's unit to ``unit``."""
 
     path: Line
     name: Line = ""
@@ -334,8 +333,7 @@ def _socket(lab: LabContext, number: int) -> str:
 
 
 def _called(host: str, index: int) -> str:
-    """Return a host as in fio's --client: ``10.0.0.11``, ``10.0.0.11:8765``, ``[fe80::1]:8765``. Raises
-    Problem."""
+    """Return a host as in fio's --client: ``10.0.0.11``, ``10.0.0.11:8765``, ``[fe80::1]:8765``. Raises Problem."""
     found = _HOST.fullmatch(host)
     try:
         address = ipaddress.ip_address(found["v6"] or found["v4"] if found else host)

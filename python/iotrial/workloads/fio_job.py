@@ -126,8 +126,7 @@ def jobs_of(text: str) -> tuple[str, ...]:
 
 
 def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
-    """Yield what the job file makes fio do beyond the lab, as written and with each setting of each
-    placeholder."""
+    """Yield what the job file makes fio do beyond the lab, as written and with each setting of each placeholder."""
     try:
         yield from (f"gives fio {reason}" for reason in beyond_the_lab(job))
         looked_at = 0

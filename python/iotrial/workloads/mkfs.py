@@ -1,5 +1,4 @@
-"""Workload kind ``mkfs``: time making a file system on the lab's own device, and measure the space it leaves
-free."""
+"""Workload kind ``mkfs``: time making a file system on the lab's own device, and measure the space it leaves free."""
 
 from __future__ import annotations
 
@@ -41,8 +40,9 @@ _RESPONSES = (
 
 
 class MkfsWork(Work, frozen=True, kw_only=True):
-    """mkfs on the lab's own device, with the type and options of the study's knobs. ``content`` is that of
-    the lab's file, which is lost with each mkfs."""
+    """mkfs on the lab's own device, with the type and options of the study's knobs.
+
+    ``content`` is that of the lab's file, which is lost with each mkfs."""
 
     kind = "mkfs"
     about = (

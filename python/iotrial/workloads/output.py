@@ -38,8 +38,7 @@ _UNITS = {
 
 
 def _percentile(share: float) -> Callable[[Sequence[float]], float]:
-    """Return a nearest-rank percentile: the smallest value that at least this share of all values does not
-    exceed."""
+    """Return a nearest-rank percentile: the smallest value that at least this share of all values does not exceed."""
     return lambda values: sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
@@ -168,8 +167,7 @@ def fields_of(outputs: Sequence[Output]) -> dict[str, object]:
 def numbers_and_facts(
     outputs: Sequence[Output], answer: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the responses and facts in the answer to a ``command`` job, by name. Raises RequestError if one
-    is missing."""
+    """Return the responses and facts in the answer to a ``command`` job, by name. Raises RequestError if one is missing."""
     numbers: dict[str, float] = {}
     facts: dict[str, str] = {}
     for output in outputs:
@@ -277,8 +275,7 @@ def documents_in(text: str) -> Iterator[Any]:
 
 
 def values_at(node: Any, path: str) -> Iterator[Any]:
-    """Yield the values at a path. Names may contain dots, so a path can match in several ways: longest first
-    names first.
+    """Yield the values at a path. Names may contain dots, so a path can match in several ways: longest first names first.
 
     List entries are addressed by their "jobname" or "name", or by their index from 0."""
     if not path:

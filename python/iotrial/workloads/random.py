@@ -242,8 +242,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
 
 def by_second(seconds: Sequence[Mapping[str, int]], lasted_s: float) -> dict[str, list[float | None]]:
-    """Return operations per second and their latencies in seconds, at the middle of each whole second of a
-    run.
+    """Return operations per second and their latencies in seconds, at the middle of each whole second of a run.
 
     Empty for a run of fewer than two seconds. A long run is thinned by repeatedly dropping every second
     value."""

@@ -19,8 +19,9 @@ MAKE_S, START_S = 120.0, 30.0
 
 
 class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
-    """A workload with an optional server of the study: ``serve`` runs it for each run, ``make`` fills its
-    site in the lab, once. Neither uses a shell."""
+    """A workload with an optional server of the study.
+
+    ``serve`` starts it for each run, ``make`` fills its site in the lab, once. Neither uses a shell."""
 
     serve: Annotated[
         Arguments,
@@ -116,8 +117,7 @@ MAKE_FILE = {
 
 
 def make_site(work: ServedWork, lab: LabContext) -> None:
-    """Make the site, once per lab, and empty the server's scratch folder. Raises LabError if its program
-    fails."""
+    """Make the site, once per lab, and empty the server's scratch folder. Raises LabError if its program fails."""
     own_folder(lab, f"{lab.own}/scratch")
     site = site_folder(work, lab)
     if lab.target.exists(f"{site}.made"):

@@ -1,5 +1,4 @@
-"""Workload kind ``stream``: sequential reads and writes with the exact meaning of dd and hdparm, inside the
-probe."""
+"""Workload kind ``stream``: sequential reads and writes with the exact meaning of dd and hdparm, inside the probe."""
 
 from __future__ import annotations
 
@@ -358,8 +357,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
 
 def among(rates: Sequence[float]) -> dict[str, float]:
-    """Compare streams that ran at once: Jain's fairness index of their rates in percent, the extremes, and
-    the sum.
+    """Compare streams that ran at once: Jain's fairness index of their rates in percent, the extremes, and the sum.
 
     Fairness is 100 if all rates are equal and 100/N if one stream had everything. The sum is what published
     totals report; it is not a rate at which data was ever moved."""

@@ -69,8 +69,7 @@ _MOST_GROUPS = 20
 def print_fleet(
     report: FleetReport, console: Console, *, full: bool = False, html_path: str | None = None
 ) -> None:
-    """Print the report, on one screen unless ``full``; ``html_path`` is named at the end if a page was
-    written."""
+    """Print the report, on one screen unless ``full``; ``html_path`` is named at the end if a page was written."""
     print_blocks(fleet_blocks(report, html_path=html_path), console, full=full)
 
 
@@ -147,8 +146,7 @@ def _blocks(
 def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
     """Return the comparisons whose hosts are listed.
 
-    All if they are few, else those with an outlying host or a verdict, in order; the first if there are
-    none."""
+    All if they are few, else those with an outlying host or a verdict, in order; the first if there are none."""
     if len(main) <= _MOST_SHORT:
         return tuple(main)
     looked = [
@@ -204,8 +202,7 @@ def _hosts(one: FleetComparison) -> Iterator[Block]:
 
 
 def _host(row: HostRow, place: int, others: int) -> Row:
-    """Build one row. ``place`` counts unremarkable hosts from 0; the lowest and the highest of them are kept
-    longest."""
+    """Build one row. ``place`` counts unremarkable hosts from 0; the lowest and the highest of them are kept longest."""
     effect = "–" if row.effect is None else interval(row.effect)
     word, _, rest = host_verdict(row).partition(", ")
     tone = "invalid" if word == "no verdict" else "probable" if word.startswith("probably") else word

@@ -1,5 +1,4 @@
-"""Figure of one comparison over hosts: one line per host, sorted by effect; mean and prediction interval as
-bands.
+"""Figure of one comparison over hosts: one line per host, sorted by effect; mean and prediction interval as bands.
 
 Up to forty hosts are labelled; with more, lines are thin and only outlying hosts are labelled. Intervals are
 the hosts' own. Hosts that are not averaged are not drawn: the table gives the reason.

@@ -72,8 +72,7 @@ def _found(report: FleetReport) -> str:
 
 
 def details(report: FleetReport) -> Iterator[str]:
-    """Yield the sentences after the headline: those of the only comparison, or of what several have in
-    common."""
+    """Yield the sentences after the headline: those of the only comparison, or of what several have in common."""
     main = primary(report)
     if report.running:
         yield (
@@ -158,7 +157,7 @@ def claims(report: FleetReport) -> Iterator[str]:
 
 
 def primary(report: FleetReport) -> tuple[FleetComparison, ...]:
-    """Return the comparisons used in sentences: main effects, or interactions if there are no others."""
+    """Return the comparisons used in sentences: the main effects, or all comparisons if there are none."""
     main = tuple(one for one in report.comparisons if one.like.kind == "main")
     return main or report.comparisons
 
@@ -179,8 +178,7 @@ def short_title(one: FleetComparison) -> str:
 
 
 def place_words(one: FleetComparison) -> str:
-    """Return a comparison's condition without what all share: "workload probe, cache cold"; empty if there is
-    none."""
+    """Return a comparison's condition without what all share: "workload probe, cache cold"; empty if there is none."""
     return _levels(one.place)
 
 

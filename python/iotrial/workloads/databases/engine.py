@@ -49,8 +49,7 @@ class Engine(ABC):
 
     @abstractmethod
     def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:
-        """Return the client's argv. It reads SQL from standard input, prints only rows, and exits at the
-        first error."""
+        """Return the client's argv. It reads SQL from standard input, prints only rows, and exits at the first error."""
 
     def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server | None:
         """Return the server of a database in a folder, or None for an engine without one."""
@@ -81,8 +80,9 @@ class Engine(ABC):
     # common to all engines
 
     def log_folder(self, lab: LabContext, folder: str) -> str | None:
-        """Return the folder of the write-ahead log on the log place; None if the study has no such place or
-        the engine no such log."""
+        """Return the folder of the write-ahead log on the log place.
+
+        None if the study has no such place, or the engine no separate log folder."""
         return None if lab.log is None else f"{lab.log}/{PurePath(folder).name}"
 
     def program(self, name: str, chosen: str | None = None) -> str:
@@ -142,8 +142,7 @@ class Engine(ABC):
         return self.run(lab, argv, cwd=folder, stdin=self.before(work) + sql, timeout_s=timeout_s)
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        """Create the table, then do and undo once what runs do, so that the first run finds the same state as
-        the others."""
+        """Create the table, then do and undo once what runs do, so that the first run finds the same state as the others."""
         serving = self.server(work, lab, folder)
         if serving is not None:
             server.start(lab.target, serving, lab.user)

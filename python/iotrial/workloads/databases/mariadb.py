@@ -25,8 +25,7 @@ DATABASE = "iotrial"
 
 
 class MariaDb(Engine):
-    """A server that refuses to run as root. Deleted rows are purged before it shuts down, not by the next
-    run's server."""
+    """A server that refuses to run as root. Deleted rows are purged before it shuts down, not by the next run's server."""
 
     name = "mariadb"
     needed: ClassVar[tuple[str, ...]] = ("mariadbd", "mariadb-install-db", "mariadb")

@@ -18,15 +18,15 @@ PORT = 5432
 
 
 class PostgreSql(Engine):
-    """A server that refuses to run as root. ANALYZE and VACUUM run once up front, not in the background."""
+    """A server that refuses to run as root. ANALYZE and VACUUM are run explicitly, not left to the background."""
 
     name = "postgresql"
     needed: ClassVar[tuple[str, ...]] = ("postgres", "initdb", "psql")
     package = "postgresql"
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
-    # The first connection after a start writes a cache of its catalogue look-ups; the second reads what later
-    # ones use.
+    # The first connection after a start caches what it has looked up on disk; the second reads what later
+    # ones look up.
     passes = 2
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
