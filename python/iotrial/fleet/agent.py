@@ -216,7 +216,8 @@ def answered(agent: Agent, ask: str, text: str) -> str:
 def refused(host: str, answer: object) -> str:
     """Check the answer of a host and return it.
 
-    Raises IotrialError with the host's message if it is an error, and Distrusted if it is not valid."""
+    Raises IotrialError with the host's message if it is an error, and Distrusted if it is not valid.
+    """
     if not isinstance(answer, str) or len(answer) > MAX_BATCH:
         raise Distrusted(f"host {host}: an answer that is no text, or too long")
     if answer.startswith('{"error"'):

@@ -49,7 +49,8 @@ class Collector:
         """Load what the store has of this fleet; all its trials are of the named study.
 
         ``seed_chosen``: the user chose the fleet's seed (hosts are always given theirs). Raises StoreError if
-        the stored trials cannot match the plan."""
+        the stored trials cannot match the plan.
+        """
         self._seed_chosen = seed_chosen
         self._gathering = store.gathering()
         self.fleet = fleet
@@ -73,7 +74,8 @@ class Collector:
     def add(self, order: Order, batch: Batch) -> Added:
         """Add what is new in a batch, all of it or nothing.
 
-        Raises Distrusted for a batch that is invalid; a StoreError is a failure of the store itself."""
+        Raises Distrusted for a batch that is invalid; a StoreError is a failure of the store itself.
+        """
         host = order.host
         had = self.position(host)
         line = self._lines.get(host)
@@ -131,7 +133,8 @@ class Collector:
         """Group additions into one transaction, durable when the block ends, so that many small batches cost one disk write.
 
         A rejected batch leaves the others; a StoreError, or any other error that leaves the block, rolls back
-        all of them."""
+        all of them.
+        """
         try:
             with self._gathering.together():
                 yield

@@ -42,7 +42,8 @@ class HostLink(Protocol):
     """One host, over any transport.
 
     Every call may take long. It raises Lost on a timeout and Distrusted for an invalid answer, and is made by
-    one thread at a time."""
+    one thread at a time.
+    """
 
     @property
     def name(self) -> str:
@@ -145,7 +146,8 @@ class Pace:
     In order: for new records, for hosts that join, for a host that does not answer, for leaving it out, for
     the first host, and for hosts to end when the fleet is stopped. With more than ``often`` hosts each is
     polled less often, so that the total rate stays that of ``often`` hosts: every answer has a cost, and the
-    hosts keep what is waiting. The interval is at most ``share`` of the grace period."""
+    hosts keep what is waiting. The interval is at most ``share`` of the grace period.
+    """
 
     ask_s: float = 1.0
     often: int = 20
@@ -210,7 +212,8 @@ class FleetConductor:
     def run(self) -> Standing:
         """Run until every host is done, failed or left out, or until ``stopped`` returns true.
 
-        Raises IotrialError if no host ever appears, and StoreError if the coordinator's own store fails."""
+        Raises IotrialError if no host ever appears, and StoreError if the coordinator's own store fails.
+        """
         pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="host")
         try:
             while not self._over():
@@ -272,7 +275,8 @@ class FleetConductor:
     def _woken(self) -> list[_Host]:
         """Return the hosts that have answered.
 
-        Waits briefly to handle them in batches, so that 1,000 hosts need few turns."""
+        Waits briefly to handle them in batches, so that 1,000 hosts need few turns.
+        """
         found: list[_Host] = []
         with suppress(Empty):
             found.append(self._answers.get(timeout=_TICK_S))

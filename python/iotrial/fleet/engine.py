@@ -38,8 +38,7 @@ CONNECT_S = 20.0
 AGAIN_AFTER_S = 2.0
 #: a worker over SSH exits after this long without a request: a connection can die silently
 QUIET_S = 900.0
-#: printed by a worker with ``--keys -``: first, followed by its version; and after joining, followed by its
-#: name
+#: printed by a worker with ``--keys -``: first, followed by its version; and after joining, followed by its name
 GREETING = "iotrial-worker"
 READY = "iotrial-joined"
 
@@ -134,7 +133,8 @@ def host_name(given: str | None) -> str:
 def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None:
     """Test the connection with one TLS handshake: Dask would retry for long and report little.
 
-    Waits up to ``within_s`` for a scheduler that is just starting. Raises Lost."""
+    Waits up to ``within_s`` for a scheduler that is just starting. Raises Lost.
+    """
     host, _, port = address.removeprefix("tls://").rpartition(":")
     context = secured.get_connection_args(part.value)["ssl_context"]
     deadline = time.monotonic() + within_s
@@ -175,7 +175,8 @@ def conduct(order: str) -> str:
 def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, from_stdin: bool) -> None:
     """Run a scheduler until a signal arrives, or until the end of standard input with ``from_stdin``.
 
-    Raises IotrialError if it cannot listen at the address."""
+    Raises IotrialError if it cannot listen at the address.
+    """
     secured = security(keys)
 
     class WithoutPage(configured().Scheduler):  # type: ignore[misc]
@@ -206,7 +207,8 @@ class Place:
     """How a worker finds its scheduler, listens, and is reached.
 
     ``bind`` is HOST or HOST:PORT, by default the address from which this machine reaches the scheduler;
-    ``contact`` is an address that leads to it, by default the same."""
+    ``contact`` is an address that leads to it, by default the same.
+    """
 
     scheduler: str
     bind: str | None = None

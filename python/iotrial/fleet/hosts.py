@@ -63,7 +63,8 @@ class DaskHosts:
         """Return the hosts that have joined, including those that have left.
 
         If the scheduler does not answer, nothing changes. Dask's client gives up after a while and is then
-        recreated."""
+        recreated.
+        """
         with suppress(Exception):
             if self.client.status in ("closed", "closing"):
                 self.client = self._connected(0.0)

@@ -27,8 +27,7 @@ from iotrial.study.model import Response, Scale
 
 #: number of comparisons that are followed, from the first of the plan
 MOST = 3
-#: maximum blocks when resuming a fleet; with more there are no interim results, since reading them would
-#: delay it
+#: maximum blocks when resuming a fleet; with more there are no interim results, since reading them would delay it
 MOST_TAKEN_UP = 20_000
 
 

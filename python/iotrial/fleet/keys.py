@@ -110,7 +110,8 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
 def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
     """Return the paths of the authority's certificate, the part's own and its key.
 
-    Raises RequestError if one is missing, or the key is accessible to others."""
+    Raises RequestError if one is missing, or the key is accessible to others.
+    """
     found = (folder / "ca.pem", folder / f"{part}.pem", folder / f"{part}-key.pem")
     for path in found:
         try:

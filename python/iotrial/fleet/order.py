@@ -59,7 +59,8 @@ class Distrusted(IotrialError):
 def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
     """Decode JSON text from another machine.
 
-    Raises Distrusted if it is not of this type, or is longer than ``longest`` characters."""
+    Raises Distrusted if it is not of this type, or is longer than ``longest`` characters.
+    """
     if not isinstance(text, str):
         raise Distrusted(f"{what}: wanted text, found {type(text).__name__}")
     if len(text) > longest:
@@ -120,7 +121,8 @@ def seed_of(fleet_seed: str, host: str) -> str:
     """Return the seed of one host.
 
     The first 32 hexadecimal digits of the SHA-256 of ``iotrial fleet``, the fleet's seed and the host's name,
-    each on a line of its own. It is reproducible, and independent of other hosts' seeds."""
+    each on a line of its own. It is reproducible, and independent of other hosts' seeds.
+    """
     return hashlib.sha256(f"iotrial fleet\n{fleet_seed}\n{host}\n".encode()).hexdigest()[:32]
 
 
@@ -138,7 +140,8 @@ class Record:
     """A fleet's study and how to run it.
 
     ``order`` is that of a host without a name, with the fleet's seed; ``name`` is the study's; ``reached``
-    says how to reach the hosts (``fleet.hosts``)."""
+    says how to reach the hosts (``fleet.hosts``).
+    """
 
     order: Order
     name: str
@@ -189,7 +192,8 @@ def records_folder() -> Path:
 def find_record(ref: str) -> Record:
     """Return the fleet with this id or unique prefix, or the ``last`` one.
 
-    Raises UnknownName if there is none, and RequestError if the prefix is ambiguous."""
+    Raises UnknownName if there is none, and RequestError if the prefix is ambiguous.
+    """
     folder = records_folder()
     found = sorted(
         (path for path in (folder.iterdir() if folder.is_dir() else ()) if FLEET_ID.fullmatch(path.stem)

@@ -185,7 +185,8 @@ class SshHosts(DaskHosts):
         """Do as ``wait``, for a fleet that has not begun.
 
         Raises RequestError or a related error if a host can never take part as it is, and Lost if no host can
-        be reached."""
+        be reached.
+        """
         found = self.wait()
         refused = [error for error in found.values() if not isinstance(error, Lost)]
         if refused:
@@ -308,7 +309,8 @@ class _Connection:
     def _join(self, process: subprocess.Popen[bytes]) -> bool:
         """Return whether the worker joins; if not, ssh has ended or will.
 
-        Raises RequestError for another version of iotrial."""
+        Raises RequestError for another version of iotrial.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         host = str(self._way.destination)
@@ -361,7 +363,8 @@ class _Tail:
 def _after(word: str, pipe: IO[bytes], host: str) -> str | None:
     """Return the rest of the line that begins with ``word``, skipping what a login shell prints; None if the pipe ends.
 
-    Raises Distrusted if too much comes before it."""
+    Raises Distrusted if too much comes before it.
+    """
     left = MOST_BEFORE
     while left > 0:
         line = pipe.readline(left)
@@ -391,7 +394,8 @@ def _free_port() -> int:
 def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
     """Start a scheduler that only this machine can connect to; return the process and its address.
 
-    It ends with its standard input."""
+    It ends with its standard input.
+    """
     words = ("fleet", "scheduler", "--bind", "127.0.0.1:0", "--keys", "-")
     process = start_worker("iotrial", *words, quiet=True, apart=True)
     assert process.stdin is not None

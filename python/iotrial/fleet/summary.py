@@ -58,7 +58,8 @@ class HostTrial:
 
     ``effects``: the primary ones. ``blocks``: complete ones, including void ones. ``problem``: why the trial
     cannot be read (only names are known then). ``invalid``: why its controls fail. ``controlled``: whether it
-    had any."""
+    had any.
+    """
 
     number: int
     id: str
@@ -159,7 +160,8 @@ def summed_up(
 ) -> Iterator[HostTrial]:
     """Yield the summary of each trial, in order; a trial that cannot be read has a ``problem``.
 
-    ``told`` is called with the number of trials done."""
+    ``told`` is called with the number of trials done.
+    """
     stored = opened(store.path, (_TABLE,))
     known = {one.number: _stored(stored, one) for one in trials}
     missing = [(one.number, one.member or "") for one in trials if known[one.number] is None]

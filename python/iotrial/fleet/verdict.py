@@ -43,7 +43,8 @@ def report_of(
     """Return the verdict over a fleet (None: the newest), and warnings about the file.
 
     ``told`` is called with the number of hosts done and the total. Raises RequestError or UnknownName if
-    there is no such fleet."""
+    there is no such fleet.
+    """
     found, warnings = fleets_of(path)
     fleet = chosen(found, ref)
     count = len(fleet.trials)
@@ -127,7 +128,8 @@ class FleetComparison:
 
     ``mean`` is an effect like a host's: the mean's interval and the verdict from it (None: fewer than two
     hosts are averaged). ``rows`` are in the order of hosts. ``place``: the conditions that distinguish this
-    comparison from the others, by name."""
+    comparison from the others, by name.
+    """
 
     like: Effect
     rows: tuple[HostRow, ...]
@@ -151,7 +153,8 @@ class FleetReport:
     """The results of one fleet.
 
     ``replaced``: numbers of trials whose host has a newer one in this fleet. ``shared``: levels of conditions
-    common to all comparisons."""
+    common to all comparisons.
+    """
 
     id: str
     study: str
@@ -175,7 +178,8 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
     """Return the verdict over these hosts' trials.
 
     Level, margin and question are those of most readable trials; a trial that differs is not averaged, so a
-    single host cannot change the criteria for the rest."""
+    single host cannot change the criteria for the rest.
+    """
     readable = [one for one in hosts if one.problem is None]
     asked = Counter(_asked(one) for one in readable)
     common = asked.most_common(1)[0][0] if asked else None
@@ -225,7 +229,8 @@ def on_scale(value: float | None, like: Effect) -> float | None:
 def plain_mean(effect: Effect) -> float | None:
     """Return the mean of the contrasts, on their own scale: the midpoint of the anytime-valid t interval.
 
-    With too few blocks for a bounded interval, return the estimate."""
+    With too few blocks for a bounded interval, return the estimate.
+    """
     if effect.cross_check is not None:
         low, high = (_contrast(end, effect) for end in effect.cross_check)
         if low is not None and high is not None and math.isfinite(low + high):

@@ -18,8 +18,7 @@ TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
     "stride_read", "fwrite", "frewrite", "fread", "freread",
 )  # fmt: skip
-#: where each test's value ends, counted from the end of the record size: nine characters each, ten for stride
-#: read
+#: where each test's value ends, counted from the end of the record size: nine characters each, ten for stride read
 _ENDS = (9, 18, 27, 36, 45, 54, 63, 72, 82, 91, 100, 109, 118)
 _REPORTS = {
     "writer": "write",

@@ -79,7 +79,8 @@ class BlockComparison:
         """Return how many blocks with this scatter settle a margin with 80 % probability if there is no effect.
 
         Assumes that ``compare_blocks`` is given the margin. None: more than 100,000, or fewer than two blocks
-        so far. Ratios only."""
+        so far. Ratios only.
+        """
         if self.scale != "ratio" or not margin > 0.0:
             raise RequestError("blocks_for: wanted ratios and a margin above 0", hint="e.g. blocks_for(0.03)")
         if self.block_sd is None:

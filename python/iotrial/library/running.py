@@ -86,7 +86,8 @@ def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
 def _program(words: Sequence[str], store: str | os.PathLike[str] | None) -> tuple[int, str, str]:
     """Run iotrial; return exit status, standard output and standard error.
 
-    -P keeps modules in the current folder from replacing ours."""
+    -P keeps modules in the current folder from replacing ours.
+    """
     environment = {
         **os.environ,
         "IOTRIAL_STORE": str(store_path() if store is None else Path(store).expanduser()),

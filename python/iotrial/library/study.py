@@ -33,7 +33,8 @@ class Factor:
 class Study:
     """A study: its question, factors and workloads. Immutable.
 
-    Made by ``studies``, ``find_study``, ``read_study`` and ``Trial.study``."""
+    Made by ``studies``, ``find_study``, ``read_study`` and ``Trial.study``.
+    """
 
     def __init__(
         self,
@@ -178,7 +179,8 @@ def read_study(toml: str, *, trusted: bool = False) -> Study:
     """Return the study in this text.
 
     It is treated as the caller's own: its commands run without confirmation, as the caller. ``trusted``:
-    including a shell, or as root. Raises StudyError, with the line, if it is not a valid study."""
+    including a shell, or as root. Raises StudyError, with the line, if it is not a valid study.
+    """
     from iotrial.study.reader import (
         read_study as read,
     )  # imported here because a list of studies does not need it

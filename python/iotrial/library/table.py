@@ -28,7 +28,8 @@ class Column(Generic[Row]):
     """One column of a data frame.
 
     ``kind`` determines its dtype (``frames.py``); ``order`` lists the categories of a label, of which only
-    those that occur are used."""
+    those that occur are used.
+    """
 
     name: str
     kind: Kind

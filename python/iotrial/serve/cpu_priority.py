@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _LOW, _LOWEST = 10, 19
-# ioprio_set(2): class idle of one thread. The numbers are the kernel's (include/uapi/linux/ioprio.h,
-# unistd.h).
+# ioprio_set(2): class idle of one thread. The numbers are the kernel's (include/uapi/linux/ioprio.h, unistd.h).
 _SYSCALL = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _WHO_PROCESS, _CLASS_IDLE, _CLASS_SHIFT = 1, 3, 13
 

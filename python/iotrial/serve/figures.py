@@ -66,8 +66,7 @@ class Axis:
         return cls(low - pad, high + pad, log, unit, margin if log else 0.0)
 
     def place(self, value: float | None) -> float | None:
-        """Return the position: 0 at the low end, 1 at the high one; values off the axis lie outside. None if
-        not plottable."""
+        """Return the position: 0 at the low end, 1 at the high one, outside if off the axis; None if not plottable."""
         scaled = _scaled(value, log=self.log)
         return None if scaled is None else (scaled - self.low) / (self.high - self.low)
 

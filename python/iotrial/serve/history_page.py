@@ -196,7 +196,8 @@ def _mark(point: Point) -> Mark:
 def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
     """Find where the level of the estimates changes (as indices into ``points``); also return a description.
 
-    Invalid trials and those without an estimate are left out of the series."""
+    Invalid trials and those without an estimate are left out of the series.
+    """
     usable = [(i, value) for i, point in enumerate(points) if (value := _level(point)) is not None]
     if len(usable) < FEWEST:
         return (), f"too few trials, {len(usable)} of the {FEWEST} that a search for them takes at least."

@@ -43,7 +43,8 @@ class Jobs:
     """A job queue with one worker process.
 
     ``measuring`` returns whether a trial is running. ``background``: the worker runs only when the processor
-    is otherwise idle."""
+    is otherwise idle.
+    """
 
     def __init__(self, measuring: Callable[[], bool], *, background: bool) -> None:
         self._measuring = measuring

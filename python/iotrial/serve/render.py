@@ -50,7 +50,8 @@ def trial_reports(path: Path, which: Which) -> Reports:
 def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int, str]:
     """Analyse at least one of these trials, and more within the time budget.
 
-    The analyses are stored. Returns the failures by trial number."""
+    The analyses are stored. Returns the failures by trial number.
+    """
     failed, until_s = {}, time.monotonic() + budget_s
     for which in trials:
         try:

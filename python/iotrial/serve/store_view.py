@@ -37,7 +37,8 @@ class Snapshot:
     """The content of the store.
 
     ``trials``: newest first. ``warnings``: about the file as a whole. ``failures``: why trials could not be
-    analysed, by number, since the last change of the file."""
+    analysed, by number, since the last change of the file.
+    """
 
     trials: tuple[Outline, ...] = ()
     damaged: tuple[Outline, ...] = ()
@@ -61,7 +62,8 @@ class Summaries:
     """Analysed trials, by number.
 
     ``open``: how many are not analysed yet; ``measuring``: because a trial is running; ``failed``: errors, by
-    number."""
+    number.
+    """
 
     found: dict[int, Analysed]
     open: int
@@ -224,7 +226,8 @@ class StoreView:
     def _stamp_now(self) -> _Stamp:
         """Return the file's identity, then the last changes of it and its WAL.
 
-        An empty WAL counts as none: readers create it."""
+        An empty WAL counts as none: readers create it.
+        """
         log = _stamp(self.path.with_name(self.path.name + "-wal"))
         return (*_stamp(self.path), *(log[2:] if log[2] else ()))
 

@@ -35,7 +35,8 @@ MAX_ORIGIN = 4096
 def check_study(study: Study) -> None:
     """Raise Problem if no study file could have produced this study.
 
-    Leftovers of narrowing a study (a placeholder without its workload) are accepted."""
+    Leftovers of narrowing a study (a placeholder without its workload) are accepted.
+    """
     _check_text(study)
     _check_distinct("places", [place.name for place in study.places])
     _check_distinct("factors", [factor.name for factor in study.factors])
@@ -58,7 +59,8 @@ def check_study(study: Study) -> None:
 def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
     """Check that each knob (with its options) is set by one factor only, or pinned once.
 
-    Raises Problem, with the path in the file."""
+    Raises Problem, with the path in the file.
+    """
     owners: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
     for index, factor in enumerate(factors):
         for knob in {

@@ -31,7 +31,8 @@ def study_from_json(data: object, *, origin: str = "stored study", foreign: bool
     """Return the study that ``study_to_json`` wrote.
 
     Raises StudyError if it has a newer schema or is damaged, or if ``foreign`` (of untrusted origin) and it
-    contains something that a study file cannot."""
+    contains something that a study file cannot.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("schema"), int):
         raise StudyError("holds no study", file=origin)
     if data["schema"] > SCHEMA:

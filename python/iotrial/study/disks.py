@@ -22,7 +22,8 @@ class DiskSpec(Struct, frozen=True):
     """A simulated disk.
 
     ``figures`` holds all parameters of its kind by key, in SI units; ``changed`` are the keys that the study
-    sets."""
+    sets.
+    """
 
     model: str
     turning: bool

@@ -1,6 +1,7 @@
 """Text files that a study names (fio job files): read from the study's folder and embedded in its text.
 
-The stored study is then self-contained."""
+The stored study is then self-contained.
+"""
 
 from __future__ import annotations
 

@@ -216,7 +216,8 @@ class LinkSpec(Struct, frozen=True):
     """A network between two guests, one of which has the disks and serves them to the other.
 
     ``rate_bits_per_s`` and ``latency_s`` apply to each direction; ``card`` is the model of both network
-    cards."""
+    cards.
+    """
 
     rate_bits_per_s: Annotated[BitRate, Meta(ge=1e6, le=100e9)] = 1e9
     latency_s: Annotated[Duration, Meta(ge=0, le=1)] = 100e-6
@@ -228,7 +229,8 @@ class LabSpec(Struct, frozen=True):
 
     ``disk``: the simulated disk of an image lab or a guest. ``disks``: number of disks in the array that
     holds a guest's file system; 1: no array. ``link``: the work is done on another guest, which reaches the
-    file system over this network."""
+    file system over this network.
+    """
 
     kind: Literal["directory", "image", "device", "guest"] | None = None
     filesystem: Name = "ext4"
@@ -273,7 +275,8 @@ class Study(Struct, frozen=True):
     """A complete study. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name.
 
     ``account``: count the system calls of its commands and the requests to the lab's device, in repetitions
-    that are not timed."""
+    that are not timed.
+    """
 
     name: StudyName
     title: Line
@@ -337,7 +340,8 @@ class Study(Struct, frozen=True):
     def settings_under(self, levels: Mapping[str, str]) -> dict[str, str]:
         """Return the settings fixed under a condition, by knob: pinned ones and those of its levels.
 
-        Raises KeyError for a label that its factor does not have."""
+        Raises KeyError for a label that its factor does not have.
+        """
         found = {setting.knob: setting.value for setting in self.fixed}
         for name, label in levels.items():
             found |= {setting.knob: setting.value for setting in self.factor(name).level(label).settings}

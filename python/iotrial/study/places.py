@@ -33,7 +33,8 @@ class PlaceSpec(Struct, frozen=True):
     """One place.
 
     ``text`` describes it ("the solid-state disk"). Kind, size, file system and simulated disk default to the
-    lab's if None."""
+    lab's if None.
+    """
 
     name: PlaceName
     text: Line = ""

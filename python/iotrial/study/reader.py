@@ -280,7 +280,8 @@ def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str],
     """Read the study in this text.
 
     ``origin`` (file or catalogue name) identifies it in errors and reports. ``beside`` returns the text of a
-    file that the study names, or raises ValueError."""
+    file that the study names, or raises ValueError.
+    """
     source = Source(text, origin, beside)
     study = _read(source, trusted=trusted)
     # The stored text must be self-contained.
@@ -499,7 +500,8 @@ def read_places(
 ) -> tuple[PlaceSpec, ...]:
     """Read all places and check that every level of ``lab.device`` is one of them.
 
-    A place that no level names is not created."""
+    A place that no level names is not created.
+    """
     places: list[PlaceSpec] = []
     for index, data in enumerate(tables):
         table = source.table(PlaceSpec, data, "place", index)

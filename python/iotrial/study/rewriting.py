@@ -63,7 +63,8 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
 def _comments_inside(text: str) -> str:
     """Move comments that stand directly above a table header below it, so that they stay with the table.
 
-    ``tomlkit`` treats them as the end of the previous table."""
+    ``tomlkit`` treats them as the end of the previous table.
+    """
     lines: list[str] = []
     above: list[str] = []
     quoted = False  # inside a multi-line string, which may contain what looks like a comment above a header
@@ -103,7 +104,8 @@ def _essence(study: Study) -> Study:
 def _plain(text: str) -> str:
     """Replace control characters that could affect a terminal.
 
-    Only comments can contain them; the reader rejects them elsewhere."""
+    Only comments can contain them; the reader rejects them elsewhere.
+    """
     return "".join(
         shown(c) if c not in "\t\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
         for c in text.replace("\r\n", "\n")

@@ -274,7 +274,8 @@ class Key:
     """One key of a table.
 
     ``field`` is the name of the Struct's field, ``wanted`` its annotated type; ``default`` is NODEFAULT if
-    the key is required."""
+    the key is required.
+    """
 
     name: str
     field: str
@@ -312,7 +313,8 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
 def from_table(struct: type[S], table: object, read_from: ReadFrom = ReadFrom.FILE) -> S:
     """Read a table of a study file, or the ``msgspec.to_builtins`` form of a Struct, into the Struct.
 
-    Raises Problem, with the path from ``table`` on."""
+    Raises Problem, with the path from ``table`` on.
+    """
     return struct(**values_of(struct, table, read_from))
 
 

@@ -18,7 +18,8 @@ class Source:
     """One study file.
 
     ``origin`` is its name in errors. ``beside`` reads a text file in the study's folder and raises ValueError
-    if it cannot."""
+    if it cannot.
+    """
 
     def __init__(self, text: str, origin: str, beside: Callable[[str], str] | None = None) -> None:
         self.text = text

@@ -218,7 +218,8 @@ class Launched:
     """What a workload has started at the study's choice, as shown to the user for consent.
 
     Labels are not sanitised yet and nothing is truncated. ``details``, and the first non-empty ``input``,
-    apply to all ``commands``."""
+    apply to all ``commands``.
+    """
 
     commands: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
@@ -251,8 +252,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     text_files: ClassVar[Mapping[str, str]] = {}
     #: what to use instead, if the kind can only be read from stored trials
     gone: ClassVar[str] = ""
-    #: the known slowdown is injected into each of its own times, so that each primary one has a positive
-    #: control
+    #: the known slowdown is injected into each of its own times, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
     #: what the responses are into which the slowdown cannot be injected
     unstretchable: ClassVar[str] = "what the program reports of itself"
@@ -400,7 +400,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return {}
 
     def optional_programs(self) -> Mapping[str, str]:
-        """Return those programs, with their packages, without which a study with other workloads skips this one."""
+        """Return the programs, with their packages, without which a study skips this workload if it has others."""
         return {}
 
     def takes_program(self) -> bool:
@@ -520,7 +520,8 @@ class HasOwnData:
         """Create what the work needs in the lab in addition to the files of its set.
 
         Untimed and called before every run, so it checks first whether the data exists. No server runs yet.
-        Raises LabError."""
+        Raises LabError.
+        """
 
     def warm(self, state: str) -> int:
         """Return how many warm-up jobs to run, untimed, before each timed one in this cache state; the server runs."""
@@ -530,7 +531,8 @@ class HasOwnData:
         """Check and undo the effects of each job, timed or not, so that all runs start from the same state.
 
         The server runs. Returns a description of what was wrong with the outcome, which fails the run, or
-        None."""
+        None.
+        """
         return None
 
 
@@ -538,7 +540,8 @@ class HasServer(HasOwnData):
     """A kind with servers.
 
     They are started for each run, in every arm, after the lab is mounted and made cold and before the
-    warm-up; and stopped after the run, before the lab is unmounted."""
+    warm-up; and stopped after the run, before the lab is unmounted.
+    """
 
     __slots__ = ()
 
@@ -573,7 +576,8 @@ def _found(module: str) -> type[Work] | None:
 def kinds() -> dict[str, type[Work]]:
     """Return the Struct of every kind by name: ``WORK`` of each module of ``iotrial.workloads`` that has one.
 
-    The name of a kind is the name of its module."""
+    The name of a kind is the name of its module.
+    """
     return {name: work for name in sorted(_modules()) if (work := _found(name)) is not None}
 
 
@@ -690,7 +694,8 @@ def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float
     """Return the seconds of wall and CPU time by which injected slowdown increased responses other than its target.
 
     Half of the treatments of a screening design are slowed down and would otherwise differ in every response
-    that contains the spin."""
+    that contains the spin.
+    """
     spun = answer.get("spun", {"wall_ns": 0, "cpu_ns": 0})
     in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
     return in_wall, 0.0 if is_cpu(stretched) else spun["cpu_ns"] / 1e9
@@ -699,7 +704,8 @@ def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float
 def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the system calls of an accounted job, by name.
 
-    Raises ProbeError if events were lost, since the counts would be too low."""
+    Raises ProbeError if events were lost, since the counts would be too low.
+    """
     account = answer.get("account")
     if not isinstance(account, dict):
         raise ProbeError("counting system calls: wanted an account of the job, found none")

@@ -289,8 +289,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
         kind, folder = engine(self.engine), _folder(self, lab)
         if answer["failures"]:
-            # The failure is already reported, and the database may be half changed: recreate it for the next
-            # run.
+            # The failure is already reported, and the database may be half changed: recreate it for the next run.
             lab.target.call("remove", path=f"{folder}/{FILLED}")
             return None
         used = answer.get("servers", {}).get(kind.name, {})

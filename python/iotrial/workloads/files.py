@@ -66,7 +66,8 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
 
     ``order`` is ``by-file`` (all operations on one file, then the next), ``by-operation`` (one operation on
     all files, then the next; files stay open in between) or ``by-phase`` (everything between opening and
-    closing a file, then the next file)."""
+    closing a file, then the next file).
+    """
 
     kind = "files"
     about = "Operations by file, done and timed inside the probe, without a process of its own."

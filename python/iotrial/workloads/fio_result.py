@@ -92,7 +92,8 @@ def fairness(rates: Sequence[float]) -> float:
     """Return Jain's fairness index (R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984): (sum x)^2 / (n sum x^2).
 
     1 if all rates are equal, 1 / n if one has everything. Raises ValueError if there are no rates or none is
-    above 0."""
+    above 0.
+    """
     squares = sum(rate * rate for rate in rates)
     if not squares > 0:
         raise ValueError("fairness: wanted rates of which one at least is above 0")

@@ -60,7 +60,8 @@ class MatrixWork(Work, frozen=True, kw_only=True):
     """iozone's tests on a file of the job's own, in iozone's order.
 
     The slowdown is injected into every test, so each has its own control. The sizes apply if no condition
-    varies them."""
+    varies them.
+    """
 
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."

@@ -42,7 +42,8 @@ _RESPONSES = (
 class MkfsWork(Work, frozen=True, kw_only=True):
     """mkfs on the lab's own device, with the type and options of the study's knobs.
 
-    ``content`` is that of the lab's file, which is lost with each mkfs."""
+    ``content`` is that of the lab's file, which is lost with each mkfs.
+    """
 
     kind = "mkfs"
     about = (

@@ -277,7 +277,8 @@ def documents_in(text: str) -> Iterator[Any]:
 def values_at(node: Any, path: str) -> Iterator[Any]:
     """Yield the values at a path. Names may contain dots, so a path can match in several ways: longest first names first.
 
-    List entries are addressed by their "jobname" or "name", or by their index from 0."""
+    List entries are addressed by their "jobname" or "name", or by their index from 0.
+    """
     if not path:
         yield node
         return

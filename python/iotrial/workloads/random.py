@@ -245,7 +245,8 @@ def by_second(seconds: Sequence[Mapping[str, int]], lasted_s: float) -> dict[str
     """Return operations per second and their latencies in seconds, at the middle of each whole second of a run.
 
     Empty for a run of fewer than two seconds. A long run is thinned by repeatedly dropping every second
-    value."""
+    value.
+    """
     whole = seconds[: min(int(lasted_s), MOST_SECONDS - 1)]
     if len(whole) < 2:
         return {}

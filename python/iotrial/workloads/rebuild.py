@@ -150,7 +150,8 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         """Wait until no bit of a write-intent bitmap is set, as in an array that has been idle for a while.
 
         md clears a bit some seconds after the last write to its chunk, and the chunks dirtied by making the
-        file system would be copied too."""
+        file system would be copied too.
+        """
         if lab.target.read_or_none(f"{folder}/bitmap/location") in (None, "none", ""):
             return
         lab.target.call("syncfs", path=lab.root)

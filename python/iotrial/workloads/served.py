@@ -21,7 +21,8 @@ MAKE_S, START_S = 120.0, 30.0
 class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     """A workload with an optional server of the study.
 
-    ``serve`` starts it for each run, ``make`` fills its site in the lab, once. Neither uses a shell."""
+    ``serve`` starts it for each run, ``make`` fills its site in the lab, once. Neither uses a shell.
+    """
 
     serve: Annotated[
         Arguments,

@@ -360,7 +360,8 @@ def among(rates: Sequence[float]) -> dict[str, float]:
     """Compare streams that ran at once: Jain's fairness index of their rates in percent, the extremes, and the sum.
 
     Fairness is 100 if all rates are equal and 100/N if one stream had everything. The sum is what published
-    totals report; it is not a rate at which data was ever moved."""
+    totals report; it is not a rate at which data was ever moved.
+    """
     squares = sum(rate * rate for rate in rates)
     return {
         "stream_fairness": 100.0 * sum(rates) ** 2 / (len(rates) * squares) if squares else 100.0,

@@ -146,7 +146,8 @@ def _blocks(
 def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
     """Return the comparisons whose hosts are listed.
 
-    All if they are few, else those with an outlying host or a verdict, in order; the first if there are none."""
+    All if they are few, else those with an outlying host or a verdict, in order; the first if there are none.
+    """
     if len(main) <= _MOST_SHORT:
         return tuple(main)
     looked = [

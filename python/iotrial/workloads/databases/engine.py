@@ -82,7 +82,8 @@ class Engine(ABC):
     def log_folder(self, lab: LabContext, folder: str) -> str | None:
         """Return the folder of the write-ahead log on the log place.
 
-        None if the study has no such place, or the engine no separate log folder."""
+        None if the study has no such place, or the engine no separate log folder.
+        """
         return None if lab.log is None else f"{lab.log}/{PurePath(folder).name}"
 
     def program(self, name: str, chosen: str | None = None) -> str:

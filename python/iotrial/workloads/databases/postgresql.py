@@ -25,8 +25,7 @@ class PostgreSql(Engine):
     package = "postgresql"
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
-    # The first connection after a start caches what it has looked up on disk; the second reads what later
-    # ones look up.
+    # The first connection after a start caches what it has looked up on disk; the second reads what later ones look up.
     passes = 2
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
