@@ -1,9 +1,10 @@
 """Struct fields as the schema of study files: one declaration gives type, limits, description and the key in the file.
 
-A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] =
-4096``. Its key in a file is the field name without the unit (``size``), and the file writes the value with
-the unit (``"4 KiB"``). The same declaration serves to read a file (``from_table``), to read a stored object
-(``from_stored``) and to generate the reference of a workload kind (``reference``).
+A field is an annotated type:
+``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``.
+Its key in a file is the field name without the unit (``size``), and the file writes the value with the unit
+(``"4 KiB"``). The same declaration serves to read a file or a stored object (``from_table``) and to generate
+the reference of a workload kind (``reference``).
 
 A study may be untrusted, so every text has a maximum length, every list a maximum count, and names and labels
 cannot contain characters that could disguise them on a terminal.
