@@ -1,1 +1,1 @@
-"""The same trial on many hosts, and what all of them say together."""
+"""One trial on many hosts, and the combined result."""

@@ -1,9 +1,10 @@
-"""The agent of a host: begins the trial that was ordered, tells what its store has, ends it.
+"""The agent of a host: starts the ordered trial, reports what its store has, stops it.
 
-The trial is an ordinary one, conducted by the ordinary program in a process of its own, with the host's own lock, journal and
-controls, and a store of its own for each fleet. A keeper (``fleet.keeper``) stands between the two: it outlives the agent,
-and ends the trial when nobody has asked for so long as the order says. So a worker that is killed, or a connection that
-is cut and mended within that time, costs nothing; after it the host puts everything back by itself.
+The trial is an ordinary one, run by the ordinary program in a process of its own, with the host's own lock,
+journal and controls, and a separate store for each fleet. A keeper (``fleet.keeper``) stands between the two:
+it outlives the agent, and stops the trial when no request has arrived for the time given in the order. So a
+killed worker, or a connection that is restored within that time, costs nothing; after it the host restores
+everything by itself.
 """
 
 from __future__ import annotations
@@ -39,24 +40,25 @@ _LOOKED_EVERY_S = 0.05
 
 
 class Agent:
-    """What one host does for fleets. Its methods may be called from several threads; each call stands alone."""
+    """What one host does for fleets. Thread-safe: each method call is independent."""
 
     def __init__(self, name: str, state: Path | None = None) -> None:
-        """``state``: the state folder, the ordinary one where None."""
+        """Create the agent; ``state`` is the state folder, by default the ordinary one."""
         self.name = name
         self._state = state_folder() if state is None else state
 
     def facts(self) -> HostFacts:
-        """What this host is."""
+        """Return the facts about this host."""
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return HostFacts(
             self.name, __version__, platform.release()[:200], os.cpu_count() or 1, pages, os.geteuid() == 0
         )
 
     def begin(self, order: Order) -> None:
-        """Begin what is ordered, or go on with it. RequestError where this fleet ordered something else here before.
+        """Start or continue the ordered trial.
 
-        Nothing is done where it goes on already or is over. What a trial that was cut off has left is put back before.
+        Does nothing if it is running or done. First restores what an interrupted trial has left. Raises
+        RequestError if this fleet ordered a different trial here before.
         """
         folder = self._folder(order.fleet)
         with folder.alone():
@@ -71,26 +73,26 @@ class Agent:
             self._start(folder, order)
 
     def after(self, fleet: str, position: Position) -> Batch:
-        """What the store has behind a position. To ask keeps the trial going."""
+        """Return what the store has after a position. The request also keeps the trial running."""
         folder = self._folder(fleet)
         if not folder.ordered:
             return Batch(position, Stage.NONE)
         folder.asked()
-        stage = Stage.GOING if self._going(folder) else Stage.ENDED  # before its store is read
+        stage = Stage.GOING if self._going(folder) else Stage.ENDED  # determine before reading the store
         batch = tail(folder.store, position, stage)
         if stage is Stage.GOING:
             return batch
         return replace(batch, problem=folder.problem()[:MAX_PROBLEM], left=self._left())
 
     def stop(self, fleet: str) -> None:
-        """Have the trial end, and everything put back, without waiting for it."""
+        """Make the trial end and restore everything; does not wait for it."""
         keeper = self._folder(fleet).keeper()
         if keeper is not None and is_alive(keeper):
             with suppress(ProcessLookupError):
                 os.kill(keeper.pid, signal.SIGTERM)
 
     def wait(self, fleet: str, within_s: float = STOPPED_WITHIN_S) -> bool:
-        """Waits until the trial has ended, for so long at most; whether it has."""
+        """Wait at most ``within_s`` for the trial to end; return whether it has."""
         deadline = time.monotonic() + within_s
         folder = self._folder(fleet)
         while self._going(folder):
@@ -100,14 +102,14 @@ class Agent:
         return True
 
     def going(self) -> tuple[str, ...]:
-        """The fleets whose trial goes on here."""
+        """Return the fleets with a trial running here."""
         found = (self._state / "fleet").iterdir() if (self._state / "fleet").is_dir() else ()
         return tuple(
             one.name for one in found if FLEET_ID.fullmatch(one.name) and self._going(self._folder(one.name))
         )
 
     def mend(self) -> str:
-        """Put back what a trial that was cut off has left, unless one goes on; what could not be done, in words, or empty."""
+        """Restore what an interrupted trial has left, unless one is running. Return what failed, or ""."""
         if self.going() or not self._left(alone=False):
             return ""
         done = subprocess.run(
@@ -138,14 +140,14 @@ class Agent:
         keeper = folder.keeper()
         if keeper is None:
             return False
-        # A keeper that was killed leaves a program that is just putting things back.
+        # If the keeper was killed, the program may still be running and restoring things.
         return is_alive(keeper) or _state(folder) is TrialState.RUNNING
 
     def _over(self, folder: Folder) -> bool:
         return _state(folder) in (TrialState.DONE, TrialState.INVALID)
 
     def _left(self, *, alone: bool = True) -> int:
-        """How many entries the undo journal has; ``alone``: with those that are left alone, which keep no trial waiting."""
+        """Return the number of entries in the undo journal. ``alone``: include those left alone, which block no trial."""
         journal = self._state / "journal"
         if not journal.is_dir():
             return 0
@@ -168,7 +170,7 @@ class Agent:
 
 
 def _state(folder: Folder) -> TrialState | None:
-    """Where the trial stands by its store; None where it has none."""
+    """Return the state of the trial in its store, or None if it has none."""
     if not folder.store.exists():
         return None
     with Store.open(folder.store, read_only=True, checked=False) as store:
@@ -182,18 +184,18 @@ class _Question(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def asking_after(fleet: str, position: Position) -> str:
-    """The text of the question ``after``."""
+    """Return the text of an ``after`` request."""
     asked = _Question(fleet, (position.states, position.blocks, position.events))
     return msgspec.json.encode(asked).decode()
 
 
 def asking_to_stop(fleet: str) -> str:
-    """The text of the question ``stop``."""
+    """Return the text of a ``stop`` request."""
     return msgspec.json.encode(_Question(fleet)).decode()
 
 
 def answered(agent: Agent, ask: str, text: str) -> str:
-    """One question to an agent: ``facts``, ``begin``, ``after`` or ``stop``, and its answer, both as JSON text."""
+    """Answer one request to an agent: ``facts``, ``begin``, ``after`` or ``stop``. Request and answer are JSON text."""
     try:
         if ask == "facts":
             return agent.facts().to_json()
@@ -212,7 +214,10 @@ def answered(agent: Agent, ask: str, text: str) -> str:
 
 
 def refused(host: str, answer: object) -> str:
-    """The answer of a host, as text; IotrialError with what the host says where that is an error, Distrusted for no text."""
+    """Check the answer of a host and return it.
+
+    Raises IotrialError with the host's message if it is an error, and Distrusted if it is not valid.
+    """
     if not isinstance(answer, str) or len(answer) > MAX_BATCH:
         raise Distrusted(f"host {host}: an answer that is no text, or too long")
     if answer.startswith('{"error"'):

@@ -1,7 +1,8 @@
-"""What a host sends of its trial: records of states, runs, blocks and events, and how both ends read and write them.
+"""Records that a host sends about its trial: states, runs, blocks and events, and their serialisation.
 
-A host is asked for what its store has behind a position in the coordinator's store, so that asking again loses nothing and
-doubles nothing. Records travel as text in the form of a packed trial, and are read as those are: by type, by limit, by name.
+The coordinator requests what the host's store has after a position in its own store, so a repeated request
+loses and duplicates nothing. Records are sent as text in the format of a packed trial, with the same checks
+of types, limits and names.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ Count = Annotated[int, Meta(ge=0, le=10_000_000)]
 
 
 class Lost(IotrialError):
-    """A host that cannot be reached now, or does not answer. It may come back."""
+    """A host that cannot be reached or does not answer. It may come back."""
 
     code = "host_lost"
 
 
 class Stage(StrEnum):
-    """Where the work on a host stands, as its agent sees it."""
+    """State of the work on a host, as its agent sees it."""
 
-    NONE = "none"  # nothing was ordered here by this fleet
-    GOING = "going"  # the program runs
-    ENDED = "ended"  # it has ended, and what its store has is all there will be
+    NONE = "none"  # this fleet ordered nothing here
+    GOING = "going"  # the program is running
+    ENDED = "ended"  # it has ended, and its store is final
 
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the coordinator must know of a host before it orders anything."""
+    """What the coordinator needs to know about a host before it sends an order."""
 
     name: HostName
     version: Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+-]{1,40}\Z")]
@@ -70,12 +71,12 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_json(cls, text: object) -> Self:
-        """Raises Distrusted."""
+        """Parse the facts of a host. Raises Distrusted."""
         return read(cls, text, longest=MAX_FACTS, what="facts of a host")
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch as it travels; ``records`` are pairs of a kind and its fields."""
+    """A batch as sent; ``records`` are pairs of a kind and its fields."""
 
     since: tuple[Count, Count, Count]
     stage: Stage
@@ -89,9 +90,10 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 class Batch:
     """What a host has after the position ``since``: states, finished blocks with their runs, events.
 
-    ``header`` comes with the first state. ``more``: ask again at once. ``stage`` holds of the moment before the records were
-    read, so that an ended host without ``more`` has nothing left. ``problem``: why it ended, where its store cannot say.
-    ``left``: what it changed and could not put back yet, in number of entries of its journal.
+    ``header`` comes with the first state. ``more``: request the next batch at once. ``stage`` was determined
+    before the records were read, so an ended host without ``more`` has nothing left. ``problem``: why it
+    ended, if its store does not say. ``left``: number of journal entries with changes that could not be
+    restored yet.
     """
 
     since: Position
@@ -107,7 +109,7 @@ class Batch:
 
     @property
     def after(self) -> Position:
-        """The position behind all of it."""
+        """The position after all of its records."""
         since = self.since
         return Position(
             since.states + len(self.states), since.blocks + len(self.ends), since.events + len(self.events)
@@ -128,7 +130,7 @@ class Batch:
 
     @classmethod
     def from_json(cls, text: object) -> Self:
-        """Raises Distrusted for anything that no agent sends."""
+        """Parse a batch. Raises Distrusted for anything that no agent sends."""
         message = read(_Message, text, longest=MAX_BATCH, what="a batch")
         found = [_record(kind, fields) for kind, fields in message.records]
         headers = [one for one in found if isinstance(one, TrialHeader)]
@@ -158,12 +160,12 @@ def _record(kind: str, fields: dict[str, Any]) -> PackedRecord:
 
 
 def tail(store: Path, position: Position, stage: Stage) -> Batch:
-    """The next part of the only trial of a store. Raises StoreError where the store cannot be read."""
+    """Return the next part of the only trial in a store. Raises StoreError if the store cannot be read."""
     if not store.exists():
         return Batch(position, stage)
     connection, _ = connect(store, read_only=True, checked=False)
     with closing(connection), explained(store):
-        connection.execute("BEGIN")  # one moment of the file
+        connection.execute("BEGIN")  # a consistent snapshot of the file
         row = connection.execute("SELECT min(number) FROM trial").fetchone()
         if row[0] is None:
             return Batch(position, stage)

@@ -1,8 +1,8 @@
-"""What hosts send becomes trials of the coordinator's store: each batch one transaction, each row once.
+"""Add what hosts send to trials in the coordinator's store: each batch in one transaction, each row once.
 
-How far a host's trial has come is counted from the store itself when the coordinator starts. A batch that was added
-already, or in part, adds nothing twice; one that leaves something out is refused, as is a row that the study, the seed and
-the order of blocks do not plan.
+A host's position is counted from the store itself when the coordinator starts. A batch that was already
+added, in full or in part, adds nothing twice. A batch that skips something is rejected, as is a row that the
+study, the seed and the order of blocks do not plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iotrial.store.packed.consistency import Consistency
 
 @dataclass(slots=True)
 class _Line:
-    """One host's trial. ``taken_up``: how many of its beginnings the coordinator marked itself."""
+    """The trial of one host. ``taken_up``: how many of its beginnings the coordinator marked itself."""
 
     id: str
     number: int
@@ -34,7 +34,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What one batch came to. ``blocks`` are new ones; ``state`` is where the trial stands on its host."""
+    """The result of adding one batch. ``blocks`` counts new ones; ``state`` is the trial's state on its host."""
 
     number: int
     blocks: int = 0
@@ -43,11 +43,14 @@ class Added:
 
 
 class Collector:
-    """The trials of one fleet in one store. Not for several threads at once."""
+    """The trials of one fleet in one store. Not thread-safe."""
 
     def __init__(self, store: Store, fleet: str, study: str, *, seed_chosen: bool = False) -> None:
-        """Takes up what the store has of this fleet, all of whose trials are of the study of this name. StoreError where
-        that cannot be what was planned. ``seed_chosen``: the user chose the fleet's seed; to a host it is always given."""
+        """Load what the store has of this fleet; all its trials are of the named study.
+
+        ``seed_chosen``: the user chose the fleet's seed (hosts are always given theirs). Raises StoreError if
+        the stored trials cannot match the plan.
+        """
         self._seed_chosen = seed_chosen
         self._gathering = store.gathering()
         self.fleet = fleet
@@ -55,22 +58,24 @@ class Collector:
         self._lines = self._stored()
 
     def position(self, host: str) -> Position:
-        """What the store has of this host."""
+        """Return the position up to which the store has this host's trial."""
         line = self._lines.get(host)
         return Position() if line is None else line.position
 
     def state(self, host: str) -> TrialState | None:
-        """Where the host's trial stands on its host, as far as is known here; None before its first state."""
+        """Return the last known state of the host's trial; None before its first state."""
         line = self._lines.get(host)
         return None if line is None else line.state
 
     def trials(self) -> Mapping[str, tuple[int, str]]:
-        """Number and id of each host's trial."""
+        """Return number and id of each host's trial."""
         return {host: (line.number, line.id) for host, line in self._lines.items()}
 
     def add(self, order: Order, batch: Batch) -> Added:
-        """Adds what is new in a batch, all of it or nothing. Raises Distrusted for one that cannot be; a StoreError is the
-        store's own trouble."""
+        """Add what is new in a batch, all of it or nothing.
+
+        Raises Distrusted for a batch that is invalid; a StoreError is a failure of the store itself.
+        """
         host = order.host
         had = self.position(host)
         line = self._lines.get(host)
@@ -106,7 +111,7 @@ class Collector:
         return Added(line.number, len(part.ends), line.position, line.state)
 
     def _begun(self, order: Order, batch: Batch, part: Part) -> _Line:
-        """The first part of a trial, stored."""
+        """Store the first part of a trial."""
         header = batch.header
         assert header is not None
         if header.seed != order.seed:
@@ -125,9 +130,11 @@ class Collector:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is added inside is one transaction, durable when the block ends, so that many hosts with little each cost one
-        write to the disk. A batch that is refused leaves the others; a StoreError, or any other error that leaves the block,
-        leaves none."""
+        """Group additions into one transaction, durable when the block ends, so that many small batches cost one disk write.
+
+        A rejected batch leaves the others; a StoreError, or any other error that leaves the block, rolls back
+        all of them.
+        """
         try:
             with self._gathering.together():
                 yield
@@ -137,26 +144,26 @@ class Collector:
             raise
 
     def take_up(self, host: str) -> None:
-        """Marks that a host's trial, which a coordinator before this one left running, is followed by this one."""
+        """Mark that this coordinator follows a trial that an earlier coordinator left running."""
         line = self._lines.get(host)
         if line is not None and line.state is TrialState.RUNNING:
             self._gathering.mark(line.number, TrialState.RUNNING, "followed again by its coordinator")
             line.taken_up += 1
 
     def leave(self, host: str, said: str) -> None:
-        """Marks that a host's trial is not followed any more though it may go on there."""
+        """Mark that a host's trial is no longer followed, though it may continue there."""
         line = self._lines.get(host)
         if line is not None and line.state is TrialState.RUNNING:
             self._gathering.mark(line.number, TrialState.INTERRUPTED, said)
 
     def note(self, host: str, text: str) -> None:
-        """An event of the coordinator in a host's trial; nothing where there is no trial yet."""
+        """Add an event of the coordinator to a host's trial; ignored if there is no trial yet."""
         line = self._lines.get(host)
         if line is not None:
             self._gathering.note(line.number, text)
 
     def _stored(self) -> dict[str, _Line]:
-        """What is known of all trials from the store alone."""
+        """Load the state of all trials from the store."""
         lines: dict[str, _Line] = {}
         for one in self._gathering.trials(self.fleet):
             if one.host in lines:
@@ -167,7 +174,7 @@ class Collector:
         return lines
 
     def _line(self, one: Gathered) -> _Line:
-        """What is known of a trial from the store alone."""
+        """Load the state of one trial from the store."""
         consistency = Consistency(self._gathering.header(one.number))
         states = self._gathering.states(one.number)
         for state in states:
@@ -177,7 +184,7 @@ class Collector:
         return _Line(one.id, one.number, consistency, one.position, newest, taken_up)
 
     def _mend(self, host: str) -> None:
-        """After a batch that was refused half-way: what was followed in memory is that of the store again."""
+        """Reload a host's state from the store after a batch was rejected half-way."""
         self._lines.pop(host, None)
         for one in self._gathering.trials(self.fleet):
             if one.host == host:
@@ -185,7 +192,7 @@ class Collector:
 
 
 def _new(batch: Batch, had: Position, host: str) -> Part:
-    """Of a batch, what is not there yet. Raises Distrusted where something before it is missing."""
+    """Return the new part of a batch. Raises Distrusted if something before it is missing."""
     since = batch.since
     if since.states > had.states or since.blocks > had.blocks or since.events > had.events:
         raise Distrusted(f"host {host}: sends what is behind {since} where {had} has come")
@@ -208,7 +215,7 @@ def _new(batch: Batch, had: Position, host: str) -> Part:
 
 
 def _follow(consistency: Consistency, part: Part) -> None:
-    """ValueError and its kin where the part cannot follow what came before."""
+    """Check that the part follows what came before. Raises ValueError and its subclasses."""
     for state in part.states:
         consistency.add_state(state)
     for packed in part.runs:

@@ -1,8 +1,8 @@
-"""The coordinator: one loop that has every host begin, asks each for what is new, and stores it.
+"""The coordinator: one loop that starts the trial on every host, polls each for new records, and stores them.
 
-Hosts conduct; the coordinator only collects. So a host that dies, hangs or cannot be reached holds up no other, and a
-coordinator that is killed leaves nothing half-done: what it has is in its store, what is new is on the hosts.
-Each host is asked by one thread at a time; the store belongs to the loop alone.
+The hosts run the trials; the coordinator only collects. So a host that dies, hangs or cannot be reached does
+not delay the others, and a coordinator that is killed leaves nothing half-done: its store has what was
+collected, the hosts have the rest. Each host is polled by one thread at a time; only the loop uses the store.
 """
 
 from __future__ import annotations
@@ -27,68 +27,69 @@ from iotrial.store.exchange import Position
 from iotrial.store.states import TrialState
 
 MOST_THREADS = 64
-BEGINNINGS = 3  # of a trial that is interrupted again and again without one new block
+BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block
 _TICK_S = 0.25
-_GATHERED = 0.05  # of the time between two questions to a host: answers of so long a while are taken at once
+_GATHERED = 0.05  # share of the polling interval: answers that arrive within it are handled together
 _MOST_GATHERED_S = 0.25
 _MOST_TOGETHER = 64  # answers in one transaction
 _SHOWN_EVERY_S = 0.2
 _MEANS_EVERY_S = 2.0
-_SHOWN_EVERY_HOST_S = 0.005  # times the hosts: to look at all of them costs each time
+_SHOWN_EVERY_HOST_S = 0.005  # times the number of hosts, since each update looks at all of them
 _SHOWN_AT_LEAST_S = 2.0
 
 
 class HostLink(Protocol):
-    """One host, over whatever transport. Every call may take long and raises Lost where there is no answer in time,
-    Distrusted where there is one that cannot be; each is called by one thread at a time."""
+    """One host, over any transport.
+
+    Every call may take long. It raises Lost on a timeout and Distrusted for an invalid answer, and is made by
+    one thread at a time.
+    """
 
     @property
     def name(self) -> str:
-        """Under which the host is known in the fleet: of the form HOST_NAME, and its alone."""
+        """The host's name in the fleet: matches HOST_NAME and is unique."""
 
     def facts(self) -> HostFacts:
-        """What the host is."""
+        """Return the facts about the host."""
 
     def begin(self, order: Order) -> None:
-        """Begin the trial, or go on with it where it was: whatever of this order is there already is kept."""
+        """Start the trial, or continue it; whatever already exists of this order is kept."""
 
     def after(self, fleet: str, position: Position) -> Batch:
-        """What the host's store has after a position; to ask is also what keeps the trial there going."""
+        """Return what the host's store has after a position; polling also keeps the trial there running."""
 
     def stop(self, fleet: str) -> None:
-        """Have the trial end now, and everything put back; what was measured stays there."""
+        """Make the trial end now and restore everything; its measurements stay there."""
 
     def close(self) -> None:
-        """Let go of the host. Nothing there is ended by that, but the time of grace begins."""
+        """Disconnect from the host. Nothing there ends, but the grace period starts."""
 
 
 class Hosts(Protocol):
-    """Where hosts come from: those that are named, or those that have reported at a scheduler."""
+    """A source of hosts: those that are named, or those that have registered with a scheduler."""
 
     def present(self) -> Sequence[HostLink]:
-        """The hosts that are known now; the same object for the same host each time. Ones that come late are added."""
+        """Return the hosts known now, always the same object for a host. Late arrivals are added."""
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Disconnect from all of them."""
 
 
 class Phase(StrEnum):
-    """Where a host stands as its coordinator sees it."""
+    """State of a host as its coordinator sees it."""
 
-    JOINING = "joining"  # it is there, and has not begun
+    JOINING = "joining"  # present, not started
     MEASURING = "measuring"
-    LOST = "lost"  # it does not answer, and is waited for
-    LEFT_OUT = (
-        "left out"  # it has not answered for too long; taken up again if it comes back while others measure
-    )
+    LOST = "lost"  # does not answer; waiting for it
+    LEFT_OUT = "left out"  # no answer for too long; taken up again if it returns while others measure
     STOPPED = "stopped"  # its trial was interrupted
     DONE = "done"
-    INVALID = "invalid"  # its controls failed: it is reported, not averaged
+    INVALID = "invalid"  # its controls failed: reported, not averaged
     FAILED = "failed"
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is waited for."""
+        """Whether the coordinator no longer waits for this host."""
         return self not in (Phase.JOINING, Phase.MEASURING, Phase.LOST)
 
 
@@ -97,7 +98,7 @@ _ENDINGS = {TrialState.DONE: Phase.DONE, TrialState.INVALID: Phase.INVALID, Tria
 
 @dataclass(frozen=True, slots=True)
 class HostStanding:
-    """One host: ``trial`` is its number in the coordinator's store, ``trial_id`` what names it everywhere."""
+    """State of one host: ``trial`` is its number in the coordinator's store, ``trial_id`` its global id."""
 
     name: str
     phase: Phase
@@ -110,7 +111,7 @@ class HostStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The whole fleet at one moment. ``so_far``: means over hosts, of comparisons with ``further`` beside them."""
+    """State of the whole fleet. ``so_far``: means over hosts; ``further``: number of comparisons not in it."""
 
     fleet: str
     study: str
@@ -124,27 +125,29 @@ class Standing:
         return sum(host.blocks for host in self.hosts)
 
     def counted(self, phase: Phase) -> int:
-        """How many hosts stand so."""
+        """Return how many hosts are in this phase."""
         return sum(host.phase is phase for host in self.hosts)
 
 
 class FleetWatcher(Protocol):
-    """Who is told how a fleet stands. Every method is cheap, and is called by one thread."""
+    """Receives progress of a fleet. Every method must be cheap; all are called by one thread."""
 
     def update(self, standing: Standing) -> None:
-        """The fleet stands so."""
+        """Report the current state of the fleet."""
 
     def say(self, text: str) -> None:
-        """Something that happens once."""
+        """Report a single event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When a coordinator asks and how long it waits, in seconds: for what is new, for hosts that join, for one that does not
-    answer, for the first host at all, and for hosts to end when it is stopped.
+    """Polling intervals and timeouts of a coordinator, in seconds.
 
-    Of more than ``often`` hosts each is asked more rarely, so that all together are asked as often as ``often`` are: an
-    answer has a price of its own, and what is waited for is kept on the host. ``share`` of the time of grace is the most."""
+    In order: for new records, for hosts that join, for a host that does not answer, for leaving it out, for
+    the first host, and for hosts to end when the fleet is stopped. With more than ``often`` hosts each is
+    polled less often, so that the total rate stays that of ``often`` hosts: every answer has a cost, and the
+    hosts keep what is waiting. The interval is at most ``share`` of the grace period.
+    """
 
     ask_s: float = 1.0
     often: int = 20
@@ -158,7 +161,7 @@ class Pace:
 
 @dataclass(slots=True)
 class _Host:
-    """One host as the loop knows it."""
+    """State of one host in the loop."""
 
     link: HostLink
     order: Order
@@ -174,7 +177,7 @@ class _Host:
 
 
 class FleetConductor:
-    """Conducts one fleet. ``hosts`` may be of any transport."""
+    """Runs one fleet. ``hosts`` may use any transport."""
 
     def __init__(
         self,
@@ -207,8 +210,10 @@ class FleetConductor:
         self._means_due = 0.0
 
     def run(self) -> Standing:
-        """Until every host is done, failed or left out, or ``stopped`` says so. Raises IotrialError where no host comes at
-        all, StoreError where the coordinator's own store cannot take what comes."""
+        """Run until every host is done, failed or left out, or until ``stopped`` returns true.
+
+        Raises IotrialError if no host ever appears, and StoreError if the coordinator's own store fails.
+        """
         pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="host")
         try:
             while not self._over():
@@ -225,7 +230,7 @@ class FleetConductor:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def standing(self) -> Standing:
-        """How the fleet stands now."""
+        """Return the current state of the fleet."""
         trials = self._collector.trials()
         found = []
         for name, host in sorted(self._hosts.items()):
@@ -268,7 +273,10 @@ class FleetConductor:
                         self._answered(host, done)
 
     def _woken(self) -> list[_Host]:
-        """The hosts that have answered: those of a short while at once, so that a thousand of them cost few turns."""
+        """Return the hosts that have answered.
+
+        Waits briefly to handle them in batches, so that 1,000 hosts need few turns.
+        """
         found: list[_Host] = []
         with suppress(Empty):
             found.append(self._answers.get(timeout=_TICK_S))
@@ -278,7 +286,7 @@ class FleetConductor:
         return found
 
     def _wanted(self, host: _Host) -> bool:
-        """Whether there is anything to ask. One that was left out may come back."""
+        """Return whether to poll the host. One that was left out may come back."""
         if host.phase is Phase.LEFT_OUT:
             return self._stopping_since is None
         return not host.phase.over
@@ -300,7 +308,7 @@ class FleetConductor:
         return all(host.phase.over for host in hosts)
 
     def _take_in(self) -> None:
-        """Hosts that are there now and were not known."""
+        """Add hosts that have newly appeared."""
         if self._looking is None or not self._looking.done():
             return
         looking, self._looking = self._looking, None
@@ -316,7 +324,7 @@ class FleetConductor:
     # one host
 
     def _ask(self, host: _Host, position: Position) -> Batch | None:
-        """In a thread of the pool: the next step with one host."""
+        """Take the next step with one host. Runs in a thread of the pool."""
         if self._stopping_since is not None and not host.told_to_stop:
             host.link.stop(self._record.id)
             host.told_to_stop = True
@@ -340,9 +348,7 @@ class FleetConductor:
         except IotrialError as error:
             self._end(host, Phase.FAILED, error.message)
             return
-        except (
-            Exception
-        ) as error:  # of whatever carries the questions: one host's trouble, and not the fleet's
+        except Exception as error:  # any error of the transport fails this host, not the fleet
             self._end(host, Phase.FAILED, f"{type(error).__name__}: {error}")
             return
         if batch is None:
@@ -354,7 +360,7 @@ class FleetConductor:
         try:
             added = self._collector.add(
                 host.order, batch
-            )  # a StoreError is the coordinator's own, and ends it
+            )  # a StoreError is the coordinator's own and ends the fleet
         except Distrusted as error:
             self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
             return
@@ -368,7 +374,7 @@ class FleetConductor:
             self._ended(host, batch, self._collector.state(name))
 
     def _pause_s(self) -> float:
-        """Until a host is asked again."""
+        """Return the polling interval of a host."""
         pace = self._pace
         if self._stopping_since is not None:
             return pace.ask_s
@@ -376,7 +382,7 @@ class FleetConductor:
         return max(pace.ask_s, min(rarely, pace.share * self._record.order.grace_s))
 
     def _ended(self, host: _Host, batch: Batch, state: TrialState | None) -> None:
-        """Nothing goes on there: for good, or because something cut it off."""
+        """Handle a trial that no longer runs: finished, or interrupted."""
         if state in _ENDINGS:
             self._end(host, _ENDINGS[state], batch.problem)
         elif self._stopping_since is not None:
@@ -386,7 +392,7 @@ class FleetConductor:
         elif host.beginnings >= BEGINNINGS:
             self._end(host, Phase.STOPPED, batch.problem or "interrupted again and again")
         else:
-            host.begun = False  # its agent puts back what is left, and goes on
+            host.begun = False  # its agent restores what is left, then continues
             host.beginnings += 1
 
     def _end(self, host: _Host, phase: Phase, said: str) -> None:
@@ -410,7 +416,7 @@ class FleetConductor:
         self._watcher.say(text)
 
     def _let_go(self) -> None:
-        """Trials that are not followed any more are not running here."""
+        """Mark trials that are no longer followed as not running."""
         for name, host in self._hosts.items():
             if not host.phase.over:
                 host.phase = Phase.STOPPED if self._stopping_since is not None else host.phase

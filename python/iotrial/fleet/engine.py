@@ -1,8 +1,9 @@
-"""Dask's scheduler and worker, with TLS and without anything that a fleet does not need.
+"""Dask's scheduler and worker, with TLS and without everything that a fleet does not need.
 
-One worker per host, with one thread and one resource ``lab``. A task that conducts a trial needs it, so that two trials never
-share a machine. Everything else that a host is asked goes to a handler of the worker, as messages of text. Dask's statistics,
-its web page and its ready-made ways of running functions are switched off: a host that measures should do nothing else.
+Each host has one worker with one thread and one resource ``lab``. The task that runs a trial requires it, so
+two trials never share a machine. All other requests to a host go to a handler of the worker, as text
+messages. Dask's statistics, its web page and its built-in ways of running functions are disabled: a measuring
+host should do nothing else.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ AGENT = "iotrial_agent"
 DEFAULT_PORT = 8786
 CONNECT_S = 20.0
 AGAIN_AFTER_S = 2.0
-#: a worker over SSH ends when it has not been asked for so long: a connection can die without a word
+#: a worker over SSH exits after this long without a request: a connection can die silently
 QUIET_S = 900.0
-#: what a worker with ``--keys -`` prints first, followed by its version, and when it has joined, by its name
+#: printed by a worker with ``--keys -``: first, followed by its version; and after joining, followed by its name
 GREETING = "iotrial-worker"
 READY = "iotrial-joined"
 
@@ -71,7 +72,7 @@ _QUIET: dict[str, object] = {
 
 
 def configured() -> Any:
-    """The module ``distributed``, configured for this process. MissingTool where it is not installed."""
+    """Return the module ``distributed``, configured for this process. Raises MissingTool if it is not installed."""
     try:
         import dask
         import distributed
@@ -84,10 +85,10 @@ def configured() -> Any:
 
 
 def security(keys: Keys) -> Any:
-    """Dask's description of who may speak to whom: TLS 1.3, both sides with a certificate of this authority."""
+    """Return Dask's security settings: TLS 1.3, both sides with a certificate of this authority."""
     if not all(
         "\n" in text for text in (keys.authority, keys.certificate, keys.key)
-    ):  # else Dask takes it for a file's name
+    ):  # otherwise Dask treats it as a file name
         raise RequestError("these are no keys of a fleet", hint="`iotrial fleet keys FOLDER` makes them")
     distributed = configured()
     named = {
@@ -108,7 +109,7 @@ def security(keys: Keys) -> Any:
 
 
 def address_of(text: str, option: str) -> str:
-    """``tls://HOST:PORT`` of what a user wrote. RequestError where it names no host, or another protocol."""
+    """Return the user's text as ``tls://HOST:PORT``. Raises RequestError if it has no host or another protocol."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[2] or DEFAULT_PORT) > 65_535:
         raise RequestError(
@@ -119,7 +120,7 @@ def address_of(text: str, option: str) -> str:
 
 
 def host_name(given: str | None) -> str:
-    """The name of this host in a fleet: as given, else the machine's. RequestError for one that is none."""
+    """Return the name of this host in the fleet: as given, else the machine's. Raises RequestError if invalid."""
     name = platform.node()[:MAX_NAME] if given is None else given
     if not HOST_NAME.fullmatch(name):
         raise RequestError(
@@ -130,8 +131,10 @@ def host_name(given: str | None) -> str:
 
 
 def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None:
-    """Shakes hands once and hangs up: Dask would try for long, and say little of why. A scheduler that is just being
-    started is waited for ``within_s``. Raises Lost."""
+    """Test the connection with one TLS handshake: Dask would retry for long and report little.
+
+    Waits up to ``within_s`` for a scheduler that is just starting. Raises Lost.
+    """
     host, _, port = address.removeprefix("tls://").rpartition(":")
     context = secured.get_connection_args(part.value)["ssl_context"]
     deadline = time.monotonic() + within_s
@@ -157,7 +160,7 @@ def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None
 
 
 def conduct(order: str) -> str:
-    """The one task that a fleet gives to Dask: it holds the host's lab for as long as the trial goes on."""
+    """Run a trial: the only task that a fleet submits to Dask. It holds the host's lab until the trial ends."""
     distributed = configured()
     worker = distributed.get_worker()
     agent: Agent = getattr(worker, AGENT)
@@ -170,13 +173,15 @@ def conduct(order: str) -> str:
 
 
 def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, from_stdin: bool) -> None:
-    """Runs a scheduler at an address until a signal ends it, or its standard input with ``from_stdin``. Raises IotrialError
-    where it cannot listen there."""
+    """Run a scheduler until a signal arrives, or until the end of standard input with ``from_stdin``.
+
+    Raises IotrialError if it cannot listen at the address.
+    """
     secured = security(keys)
 
     class WithoutPage(configured().Scheduler):  # type: ignore[misc]
         def start_http_server(self, *_: object, **__: object) -> None:
-            """None: only what the user names is bound."""
+            """Start no HTTP server: bind only what the user names."""
 
     async def run(ended: _Ended) -> None:
         host, _, port = address.removeprefix("tls://").rpartition(":")
@@ -199,8 +204,11 @@ def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, f
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker finds its scheduler, listens, and is reached: ``bind`` is HOST or HOST:PORT, by default the address from
-    which this machine reaches the scheduler; ``contact`` is an address that leads there, by default the same."""
+    """How a worker finds its scheduler, listens, and is reached.
+
+    ``bind`` is HOST or HOST:PORT, by default the address from which this machine reaches the scheduler;
+    ``contact`` is an address that leads to it, by default the same.
+    """
 
     scheduler: str
     bind: str | None = None
@@ -210,11 +218,11 @@ class Place:
 def serve_worker(
     place: Place, keys: Keys, agent: Agent, said: Callable[[str], None], *, from_stdin: bool
 ) -> None:
-    """Runs a worker until a signal ends it; then a trial that goes on is ended and put back first. A scheduler that is not
-    there, or is lost, is tried again and again.
+    """Run a worker until a signal arrives; a running trial is then stopped and restored first.
 
-    With ``from_stdin`` it joins once, says so on standard output, and ends when the scheduler is lost, when standard input
-    ends, or when nobody asks for long: whoever started it does so again. A trial goes on meanwhile, for its time of grace.
+    Retries forever if the scheduler is absent or lost. With ``from_stdin`` it joins once, reports this on
+    standard output, and exits when the scheduler is lost, when standard input ends, or after a long time
+    without requests: its parent starts it again. A trial continues meanwhile, for its grace period.
     """
     secured = security(keys)
 
@@ -243,7 +251,7 @@ def serve_worker(
 
 
 class _Serving:
-    """One worker after another."""
+    """Runs one worker after another."""
 
     def __init__(
         self,
@@ -264,7 +272,7 @@ class _Serving:
         self._asked_s = 0.0
 
     async def once(self) -> str:
-        """One worker from its start to its end; why it ended."""
+        """Run one worker from its start to its end; return why it ended."""
         address = self._place.scheduler
         try:
             await asyncio.to_thread(greet, address, self._secured, Part.WORKER)
@@ -299,7 +307,7 @@ class _Serving:
     async def _made(self) -> Any:
         class WithoutPage(configured().Worker):  # type: ignore[misc]
             def start_http_server(self, *_: object, **__: object) -> None:
-                """None: only what the user names is bound."""
+                """Start no HTTP server: bind only what the user names."""
 
         place = self._place
         bind = place.bind
@@ -317,7 +325,7 @@ class _Serving:
         return worker
 
     async def _handler(self, ask: str = "", text: str = "") -> str:
-        """Answers a coordinator, in text; an error is an answer too."""
+        """Answer a request of a coordinator, as text. Errors are answers too."""
         self._asked_s = time.monotonic()
         return await asyncio.to_thread(answered, self._agent, ask, text)
 
@@ -329,13 +337,13 @@ class _Serving:
             self._said(f"{self._agent.name} is at {self._place.scheduler}")
 
     async def _until_quiet(self) -> None:
-        """Until nobody has asked for long; never, unless ``from_stdin``."""
+        """Wait until no request has arrived for QUIET_S; forever unless ``from_stdin``."""
         while not self._from_stdin or time.monotonic() - self._asked_s < QUIET_S:
             await asyncio.sleep(10)
 
 
 def greet_standard_output() -> None:
-    """What a worker with ``--keys -`` prints before it reads its keys, so that they are sent to no other version."""
+    """Print the greeting of a worker with ``--keys -`` before it reads its keys, so that no other version receives them."""
     print(GREETING, __version__, flush=True)
 
 
@@ -344,7 +352,7 @@ async def _started(worker: Any) -> None:
 
 
 def _reached_from(address: str) -> str:
-    """The address of this machine from which that host is reached: a socket that sends nothing tells."""
+    """Return this machine's source address for reaching that host, from a UDP socket that sends nothing."""
     host, _, port = address.removeprefix("tls://").rpartition(":")
     found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
     family, kind, protocol, _, where = found[0]
@@ -355,7 +363,7 @@ def _reached_from(address: str) -> str:
 
 
 def _root(error: BaseException) -> str:
-    """The cause of an error of Dask, which wraps them."""
+    """Return the root cause of an error that Dask has wrapped."""
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(str(error).split())[:300] or type(error).__name__
@@ -363,7 +371,7 @@ def _root(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class _Ended:
-    """When a program is to end, and whether a signal said so."""
+    """Tells a program to end, and whether a signal was the reason."""
 
     event: asyncio.Event
     by_signal: bool = False

@@ -1,7 +1,7 @@
 """The hosts of a fleet as the coordinator reaches them: workers that have joined a Dask scheduler.
 
-A trial is a Dask task, which gets the host's only lab. All else is asked by messages that the scheduler passes on to the
-worker, and answered as text.
+A trial is a Dask task that takes the host's only lab. All other requests are messages that the scheduler
+passes on to the worker, with text answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iotrial.fleet.engine import CONNECT_S, HANDLER, LAB, address_of, conduct, c
 from iotrial.fleet.keys import Keys, Part
 from iotrial.fleet.order import HOST_NAME, Order
 
-#: the words that say in a fleet's record how its hosts are reached
+#: keys in a fleet's record that say how its hosts are reached
 SCHEDULER, KEYS = "scheduler", "keys"
 HOSTS, SSH_CONFIG = "hosts", "ssh_config"
 
@@ -29,7 +29,7 @@ MOST_HOSTS = 10_000
 
 
 def reached_by_scheduler(address: str, keys: str | None) -> dict[str, str]:
-    """The words for hosts that join a scheduler. RequestError where one is wrong."""
+    """Return the record entries for hosts that join a scheduler. Raises RequestError if one is invalid."""
     if not keys:
         raise RequestError(
             "--fleet needs --keys", hint="the folder with ca.pem, client.pem and client-key.pem"
@@ -41,7 +41,7 @@ class DaskHosts:
     """The workers of a scheduler, each a host."""
 
     def __init__(self, address: str, keys: Keys) -> None:
-        """Raises Lost where no scheduler answers there, or it does not take these keys."""
+        """Connect to a scheduler. Raises Lost if none answers there, or it rejects these keys."""
         self._address = address
         self._secured = security(keys)
         self._links: dict[str, DaskLink] = {}
@@ -60,8 +60,11 @@ class DaskHosts:
             ) from error
 
     def present(self) -> tuple[DaskLink, ...]:
-        """The hosts that have joined, also those that are gone now. A scheduler that does not answer changes nothing; Dask's
-        client gives up after a while, and is made again."""
+        """Return the hosts that have joined, including those that have left.
+
+        If the scheduler does not answer, nothing changes. Dask's client gives up after a while and is then
+        recreated.
+        """
         with suppress(Exception):
             if self.client.status in ("closed", "closing"):
                 self.client = self._connected(0.0)
@@ -83,21 +86,21 @@ class DaskHosts:
         return tuple(self._links.values())
 
     def is_of(self, name: str, address: str) -> bool:
-        """Whether the worker of this name at this address is a host of the fleet."""
+        """Return whether the worker with this name and address is a host of the fleet."""
         return HOST_NAME.fullmatch(name) is not None
 
     def absent(self, name: str) -> IotrialError:
-        """Why a host has no worker now."""
+        """Return an error saying why a host has no worker."""
         return Lost(f"host {name} is not connected")
 
     def close(self) -> None:
-        """Ends the connection; Dask gives up tasks that conduct a trial, and the hosts' time of grace begins."""
+        """Disconnect. Dask drops the tasks that run trials, and the hosts' grace period starts."""
         with suppress(Exception):
             self.client.close(timeout=5)
 
 
 class DaskLink:
-    """One worker, by its name: it may come back at another address."""
+    """One worker, identified by its name: it may come back at another address."""
 
     def __init__(self, name: str, hosts: DaskHosts) -> None:
         self.name = name
@@ -111,7 +114,7 @@ class DaskLink:
         return HostFacts.from_json(self._ask("facts", "{}"))
 
     def begin(self, order: Order) -> None:
-        """Gives the trial to Dask, which begins it as soon as the host's lab is free."""
+        """Submit the trial to Dask, which starts it as soon as the host's lab is free."""
         if self.address is None:
             raise self._hosts.absent(self.name)
         self._give_up()
@@ -135,7 +138,7 @@ class DaskLink:
         batch = Batch.from_json(text)
         if batch.stage is Stage.GOING:
             return batch
-        if self._waits():  # for the host's lab, or for what is done before the program starts
+        if self._waits():  # for the host's lab, or for the preparations before the program starts
             return replace(batch, stage=Stage.GOING, problem="")
         refusal = self._refusal()
         return replace(batch, stage=Stage.ENDED, problem=refusal) if refusal else batch
@@ -148,11 +151,11 @@ class DaskLink:
         self._give_up()
 
     def _waits(self) -> bool:
-        """Whether Dask still has the task, at the worker that it was given for."""
+        """Return whether Dask still has the task, at the worker it was submitted for."""
         return self._task is not None and self._begun_at == self.address and not self._task.done()
 
     def _refusal(self) -> str:
-        """Why the host did not begin, where it said so."""
+        """Return why the host refused to start, if it said so."""
         task = self._task
         if task is None or not task.done():
             return self._told

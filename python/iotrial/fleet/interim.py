@@ -1,7 +1,7 @@
-"""What a fleet comes to so far, while it measures: for a few comparisons the mean over hosts, from running sums alone.
+"""Interim results of a fleet while it measures: the mean over hosts for a few comparisons, from running sums.
 
-Each block is looked at once, as it comes, and leaves three numbers a host and comparison; the mean over hosts is of the
-plain means that the fleet's report takes. Controls and verdicts are not looked at: those are the report's.
+Each block is processed once, as it arrives, and leaves three numbers per host and comparison. The mean over
+hosts is of the same plain means as in the fleet's report. Controls and verdicts are left to the report.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from iotrial.report.opening import spec_of
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale
 
-#: comparisons that are followed, the first of the plan
+#: number of comparisons that are followed, from the first of the plan
 MOST = 3
-#: blocks of a fleet that is resumed; of more nothing is said, since reading them again would hold it up
+#: maximum blocks when resuming a fleet; with more there are no interim results, since reading them would delay it
 MOST_TAKEN_UP = 20_000
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Welford's sums of one host's contrasts."""
+    """Welford's running sums of one host's contrasts."""
 
     count: int = 0
     mean: float = 0.0
@@ -47,7 +47,7 @@ class _Sum:
 
     @property
     def error(self) -> float:
-        """The mean's standard error."""
+        """Standard error of the mean."""
         return math.sqrt(self.squares / (self.count - 1) / self.count)
 
 
@@ -62,7 +62,7 @@ class _Comparison:
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """One comparison: what it is, the mean over hosts with its interval, both ready to show, and how many hosts are in it."""
+    """One comparison: its name and its mean over hosts with interval, as display text, and the number of hosts in it."""
 
     text: str
     mean: str
@@ -70,23 +70,23 @@ class SoFar:
 
 
 class Interim:
-    """The running sums of one fleet. Not for several threads at once."""
+    """The running sums of one fleet. Not thread-safe."""
 
     def __init__(self) -> None:
         self._comparisons: tuple[_Comparison, ...] | None = None
         self._sums: dict[str, list[_Sum]] = {}
-        #: how many comparisons there are beside those that are followed
+        #: number of comparisons that are not followed
         self.further = 0
 
     def take_up(self, host: str, stored: TrialData) -> None:
-        """What a coordinator before this one had of a host."""
+        """Add what an earlier coordinator had stored of a host."""
         self._begin(stored.trial.header)
         for block in stored.blocks:
             if block.void is None:
                 self._add(host, block.condition, block.observations)
 
     def add(self, host: str, batch: Batch, new: int) -> None:
-        """The last ``new`` blocks of a batch, which has been checked and stored."""
+        """Add the last ``new`` blocks of a batch that has been checked and stored."""
         if batch.header is not None:
             self._begin(batch.header)
         if not new or self._comparisons is None:
@@ -99,7 +99,7 @@ class Interim:
                 self._add(host, end.condition, runs.get((end.condition, end.block), ()))
 
     def means(self) -> tuple[SoFar, ...]:
-        """Of each comparison that two hosts or more have enough blocks of, as the report of the fleet asks it."""
+        """Return the mean of each comparison for which at least two hosts have the minimum number of blocks of the report."""
         found = []
         for place, one in enumerate(self._comparisons or ()):
             sums = [own[place] for own in self._sums.values() if own[place].count >= FEWEST_BLOCKS]
@@ -117,7 +117,7 @@ class Interim:
         return tuple(found)
 
     def _begin(self, header: TrialHeader) -> None:
-        """The comparisons are those of the first host's plan: all have the same study."""
+        """Take the comparisons from the first host's plan: all hosts have the same study."""
         if self._comparisons is None:
             every = _comparisons(header)
             self._comparisons, self.further = tuple(every[:MOST]), len(every[MOST:])
@@ -141,7 +141,7 @@ class Interim:
 
 
 def _contrast(one: _Comparison, by_arm: Mapping[str, Sequence[RunRecord | Observation]]) -> float | None:
-    """The contrast of a block, each arm's repeats averaged; None where an arm has no usable value."""
+    """Return the contrast of a block, averaging each arm's repeats; None if an arm has no usable value."""
     total = 0.0
     for arm, weight in one.term.weights.items():
         values = [_value(run, one.response) for run in by_arm.get(arm, ())]

@@ -1,9 +1,9 @@
-"""The keeper of one host's trial, and the folder that both it and the agent work in.
+"""The keeper, a watchdog process for one host's trial, and the folder that it shares with the agent.
 
-A process of its own, so that it outlives whoever had it started: ``python -m iotrial.fleet.keeper FOLDER GRACE WORD...`` runs
-``iotrial WORD...`` and waits. It ends the trial by SIGTERM, which has it put everything back, when it is itself told to end,
-and when nobody has asked for what was measured (the time of the file ``asked``) for GRACE seconds. It never kills: a trial
-that still puts things back is let finish.
+It is a separate process so that it outlives the one that started it: ``python -m iotrial.fleet.keeper FOLDER
+GRACE WORD...`` runs ``iotrial WORD...`` and waits. It stops the trial by SIGTERM, which makes it restore
+everything, when it receives a termination signal itself, or when no request has arrived (mtime of the file
+``asked``) for GRACE seconds. It never uses SIGKILL: a trial that is still restoring is left to finish.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from iotrial.fleet.order import Order
 from iotrial.store.states import ProcessIdentity, identity
 
 LOOKS_EVERY_S = 1.0
-_LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec nothing should be
+_LIBC = ctypes.CDLL(None)  # loaded here, since nothing should be loaded between fork and exec
 
 
 class Folder:
-    """What there is of one fleet on one host: the order, the store, the report, the keeper, how it ended."""
+    """The files of one fleet on one host: order, store, report, keeper, exit status."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,14 +48,14 @@ class Folder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One at a time: two that begin at once would begin twice."""
+        """Hold an exclusive flock: two concurrent starts would start the trial twice."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def keep_order(self, order: Order) -> bool:
-        """Writes the order down; False where there is another one."""
+        """Write the order. Return False if a different one exists."""
         text = order.to_json()
         if self.ordered:
             return self._order.read_text("utf-8") == text
@@ -67,19 +67,19 @@ class Folder:
         return True
 
     def asked(self) -> None:
-        """Notes that somebody asks, now."""
+        """Record that a request has arrived now."""
         self._asked.touch(mode=0o600)
         os.utime(self._asked)
 
     def asked_ns(self) -> int:
-        """When somebody asked last, as the file's time: only that it changes means anything, clocks may be set."""
+        """Return the time of the last request as the file's mtime. Only changes are meaningful: the clock may be set."""
         try:
             return self._asked.stat().st_mtime_ns
         except OSError:
             return 0
 
     def keeper(self) -> ProcessIdentity | None:
-        """The process that keeps the trial, or did."""
+        """Return the current or last keeper process."""
         try:
             found = json.loads(self._keeper.read_text("utf-8"))
             return ProcessIdentity(int(found["pid"]), str(found["pid_started"]))
@@ -87,7 +87,7 @@ class Folder:
             return None
 
     def start_keeper(self, words: Sequence[str], grace_s: float, environment: Mapping[str, str]) -> None:
-        """Starts a keeper in a session of its own, and waits until it is known."""
+        """Start a keeper in a new session and record its identity."""
         self._status.unlink(missing_ok=True)
         argv = [sys.executable, "-m", "iotrial.fleet.keeper", str(self.path), str(grace_s), *words]
         with self._said.open("wb") as said:
@@ -104,7 +104,7 @@ class Folder:
         _reaped(child)
 
     def problem(self) -> str:
-        """What the program said when it failed; empty where it did not, or is not known to have ended."""
+        """Return the program's error message if it failed; "" if it did not, or is not known to have ended."""
         try:
             status = int(json.loads(self._status.read_text("utf-8"))["status"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -118,12 +118,12 @@ class Folder:
         return f"it ended with status {status}"
 
     def end(self, status: int) -> None:
-        """Notes how the program ended."""
+        """Record the program's exit status."""
         _write(self._status, {"status": status})
 
 
 def told_by(stderr: str) -> str:
-    """What the program said when it failed with ``--json``: message and hint; else the end of what it wrote."""
+    """Return message and hint of a program that failed with ``--json``; else the end of its standard error."""
     for line in reversed(stderr.strip().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             error = json.loads(line)["error"]
@@ -144,12 +144,12 @@ def _write(path: Path, value: object) -> None:
 
 
 def _reaped(child: subprocess.Popen[bytes]) -> None:
-    """Waits for a child in a thread, so that it does not stay a zombie of whoever started it."""
+    """Wait for a child in a thread, so that it does not stay a zombie of this process."""
     threading.Thread(target=child.wait, daemon=True).start()
 
 
 def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
-    """Runs the program and waits for its end; its status. SIGTERM, SIGINT, SIGHUP and SIGQUIT are handed on as SIGTERM."""
+    """Run the program, wait for it and return its status. Forwards SIGTERM, SIGINT, SIGHUP and SIGQUIT as SIGTERM."""
     told = False
 
     def note(*_: object) -> None:
@@ -175,12 +175,12 @@ def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
 
 
 def _ends_with_its_parent() -> None:
-    """In the child, before its program: SIGTERM when the keeper is killed (PR_SET_PDEATHSIG of prctl(2))."""
+    """In the child, before exec: request SIGTERM when the keeper dies (PR_SET_PDEATHSIG of prctl(2))."""
     _LIBC.prctl(1, signal.SIGTERM)
 
 
 def main() -> None:
-    """The entry point of the process."""
+    """Entry point of the process."""
     path, grace, *words = sys.argv[1:]
     sys.exit(abs(keep(Folder(Path(path)), float(grace), words)) % 256)
 

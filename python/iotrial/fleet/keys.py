@@ -1,8 +1,9 @@
-"""The keys by which the parts of a fleet know each other: one authority, and one certificate for each part.
+"""TLS keys of a fleet: one authority, and one certificate for each part.
 
-The authority's own key signs three certificates and is then forgotten: nobody can make another one, and to shut somebody
-out is to make a new set. The certificates name parts, not machines: Dask checks who signed, and no names. The client's
-certificate cannot serve: who holds it alone cannot pass for the scheduler.
+The authority's own key signs three certificates and is then discarded, so nobody can issue another one; to
+revoke access, make a new set. The certificates name parts, not machines: Dask verifies the signature and no
+names. The client's certificate is not valid for a server, so whoever holds only that cannot impersonate the
+scheduler.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LONGEST_LINE = 65_536
 
 
 class Part(StrEnum):
-    """Who holds a key."""
+    """A part of a fleet that holds a key."""
 
     SCHEDULER = "scheduler"
     WORKER = "worker"
@@ -38,7 +39,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What one part needs, as PEM: the authority's certificate, its own, and its key."""
+    """The keys of one part, as PEM: the authority's certificate, its own certificate, and its private key."""
 
     authority: str
     certificate: str
@@ -46,17 +47,17 @@ class Keys:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], part: Part) -> Self:
-        """Those of one part, out of a set that ``new_keys`` made."""
+        """Select the keys of one part from a set made by ``new_keys``."""
         return cls(texts["ca.pem"], texts[f"{part}.pem"], texts[f"{part}-key.pem"])
 
     @classmethod
     def in_folder(cls, folder: Path, part: Part) -> Self:
-        """Raises RequestError if a file is missing, or others can read the key."""
+        """Read the keys of one part. Raises RequestError if a file is missing, or others can read the key."""
         return cls(*(path.read_text("utf-8", "replace") for path in key_files(folder, part)))
 
     @classmethod
     def from_line(cls, stream: IO[bytes]) -> Self:
-        """What ``line`` wrote. Raises RequestError for anything else."""
+        """Read what ``line`` wrote. Raises RequestError for anything else."""
         try:
             found = json.loads(stream.readline(_LONGEST_LINE))
             return cls(*(str(found[name]) for name in ("authority", "certificate", "key")))
@@ -67,15 +68,16 @@ class Keys:
             ) from error
 
     def line(self) -> bytes:
-        """For the standard input of a program that is told ``--keys -``."""
+        """Return the keys as one line for the standard input of a program started with ``--keys -``."""
         found = {"authority": self.authority, "certificate": self.certificate, "key": self.key}
         return json.dumps(found).encode() + b"\n"
 
 
 def make_keys(folder: Path) -> tuple[Path, ...]:
-    """Makes ``ca.pem`` and, for each part, ``PART.pem`` and ``PART-key.pem`` in a folder; all of them or none, mode 0600.
+    """Create ``ca.pem`` and, for each part, ``PART.pem`` and ``PART-key.pem`` in a folder; all or none, mode 0600.
 
-    RequestError where one of them is there already; MissingTool where the library that makes them is not installed.
+    Raises RequestError if one of them exists, and MissingTool if the library that makes them is not
+    installed.
     """
     names = ["ca.pem", *(f"{part}{end}" for part in Part for end in (".pem", "-key.pem"))]
     for name in names:
@@ -106,8 +108,10 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
 
 
 def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
-    """The authority's certificate, the part's own and its key. RequestError where one is missing, or the key is open to
-    others."""
+    """Return the paths of the authority's certificate, the part's own and its key.
+
+    Raises RequestError if one is missing, or the key is accessible to others.
+    """
     found = (folder / "ca.pem", folder / f"{part}.pem", folder / f"{part}-key.pem")
     for path in found:
         try:
@@ -124,7 +128,7 @@ def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
 
 
 def new_keys() -> dict[str, str]:
-    """A new set: PEM by the names of files that ``make_keys`` writes. MissingTool without the library that makes them."""
+    """Make a new set: PEM by file name, as ``make_keys`` writes it. Raises MissingTool without the library."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -133,7 +137,7 @@ def new_keys() -> dict[str, str]:
     except ImportError as error:
         raise MissingTool("making keys needs the library cryptography", hint=INSTALL) from error
 
-    began = datetime.now(UTC) - timedelta(days=1)  # clocks of hosts differ
+    began = datetime.now(UTC) - timedelta(days=1)  # tolerate clock differences between hosts
 
     def named(name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"iotrial fleet {name}")])
@@ -179,7 +183,7 @@ def new_keys() -> dict[str, str]:
     for part in Part:
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-        if part is not Part.CLIENT:  # both connect and are connected to
+        if part is not Part.CLIENT:  # the others both connect and accept connections
             uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
         own = certificate(
             part,

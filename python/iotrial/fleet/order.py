@@ -1,7 +1,8 @@
-"""What a host is ordered to do: a study, and how it was asked for, as the words of an ordinary ``iotrial run``. And the
-record of a fleet, written before its first host begins, so that a coordinator that was killed can go on.
+"""The order for a host, and the record of a fleet.
 
-An order holds no command line: each option is on a list here, so that nothing else can be passed to a host by one.
+An order holds a study and the options of an ordinary ``iotrial run``. The record is written before the first
+host starts, so that a killed coordinator can resume. An order holds no command line: its options are checked
+against a list, so nothing else can be passed to a host.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.legible import shown
 from iotrial.paths import state_folder
 
-#: options of ``iotrial run`` that take a value, and those that take none
+#: options of ``iotrial run`` with a value, and flags
 VALUES = (
     "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "margin", "alpha", "sample",
 )  # fmt: skip
 FLAGS = ("full", "no-controls", "no-account", "no-stop", "precise", "foreign", "trust")
-#: never a device: a disk of one machine is consented to on that machine
+#: never a device: use of a machine's disk is confirmed on that machine
 LABS = ("directory", "image", "guest")
 
 MAX_ORDER = 2 << 20
@@ -50,14 +51,16 @@ T = TypeVar("T")
 
 
 class Distrusted(IotrialError):
-    """Something that a host sent and that cannot be what it should be. Nothing of it was kept."""
+    """A host sent something invalid. Nothing of it was kept."""
 
     code = "bad_host"
 
 
 def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
-    """The value in a JSON text from another machine. Raises Distrusted where it is none of this kind, or longer than
-    ``longest`` characters."""
+    """Decode JSON text from another machine.
+
+    Raises Distrusted if it is not of this type, or is longer than ``longest`` characters.
+    """
     if not isinstance(text, str):
         raise Distrusted(f"{what}: wanted text, found {type(text).__name__}")
     if len(text) > longest:
@@ -71,8 +74,8 @@ def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A trial for one host. ``study`` names one of the catalogue, or is empty: then ``text`` is a whole study file.
 
-    ``fleet`` is the fleet's id, ``seed`` that of this host, both 32 hexadecimal digits. A host that nobody asks for
-    ``grace_s`` seconds ends its trial by itself.
+    ``fleet`` is the fleet's id, ``seed`` that of this host, both 32 hexadecimal digits. A host stops its
+    trial by itself after ``grace_s`` seconds without a request.
     """
 
     fleet: FleetId
@@ -85,7 +88,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_s: Annotated[float, Meta(ge=1, le=LONGEST_GRACE_S)] = GRACE_S
 
     def words(self, study_file: Path, report: Path) -> tuple[str, ...]:
-        """What follows ``iotrial``; ``study_file`` holds ``text`` where the study is not of the catalogue."""
+        """Return the arguments of ``iotrial``; ``study_file`` holds ``text`` if the study is not in the catalogue."""
         named = [f"--{name}={value}" for name, values in self.options.items() for value in values]
         return (
             "run", self.study or str(study_file), *named, *(f"--{flag}" for flag in self.flags),
@@ -93,18 +96,18 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )  # fmt: skip
 
     def to_json(self) -> str:
-        """As text for the wire and for a file; the same order gives the same text."""
+        """Serialise for the wire and for a file; the same order gives the same text."""
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: object) -> Self:
-        """The order in a text. Raises Distrusted for anything that is none."""
+        """Parse an order. Raises Distrusted if it is invalid."""
         order = read(cls, text, longest=MAX_ORDER, what="an order")
         order.check()
         return order
 
     def check(self) -> None:
-        """Raises Distrusted where it asks for something that no order may."""
+        """Raise Distrusted if it uses something that no order may."""
         if bool(self.study) == bool(self.text):
             raise Distrusted("an order: wanted either a study of the catalogue or the text of one")
         for name in (*self.options, *self.flags):
@@ -115,13 +118,16 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def seed_of(fleet_seed: str, host: str) -> str:
-    """The seed of one host: the first 32 hexadecimal digits of the SHA-256 of ``iotrial fleet``, the fleet's seed and the
-    host's name, each on a line of its own. Other hosts' draws tell nothing of it, and the same host has the same again."""
+    """Return the seed of one host.
+
+    The first 32 hexadecimal digits of the SHA-256 of ``iotrial fleet``, the fleet's seed and the host's name,
+    each on a line of its own. It is reproducible, and independent of other hosts' seeds.
+    """
     return hashlib.sha256(f"iotrial fleet\n{fleet_seed}\n{host}\n".encode()).hexdigest()[:32]
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """A record as it stands in its file."""
+    """A record as stored in its file."""
 
     order: str
     name: Annotated[str, Meta(max_length=200)]
@@ -131,8 +137,11 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A fleet's study and how it was asked for. ``order`` is that of a host that has no name yet and the fleet's seed;
-    ``name`` is the study's; ``reached`` says how its hosts are reached (``fleet.hosts``)."""
+    """A fleet's study and how to run it.
+
+    ``order`` is that of a host without a name, with the fleet's seed; ``name`` is the study's; ``reached``
+    says how to reach the hosts (``fleet.hosts``).
+    """
 
     order: Order
     name: str
@@ -144,11 +153,11 @@ class Record:
         return self.order.fleet
 
     def order_for(self, host: str) -> Order:
-        """The order of one host, with a seed of its own."""
+        """Return the order of one host, with its own seed."""
         return msgspec.structs.replace(self.order, host=host, seed=seed_of(self.order.seed, host))
 
     def write(self, folder: Path | None = None) -> Path:
-        """Written whole and durable before it is named. Raises StoreError."""
+        """Write the record to a temporary file, sync it, then rename it. Raises StoreError."""
         path = (folder or records_folder()) / f"{self.id}.json"
         value = _Written(self.order.to_json(), self.name, self.seed_chosen, dict(self.reached))
         part = path.with_suffix(".part")
@@ -167,7 +176,7 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises StoreError for a file that is none."""
+        """Read a record. Raises StoreError if it is not valid."""
         try:
             found = read(_Written, path.read_text("utf-8"), longest=3 * MAX_ORDER, what=str(path))
             return cls(Order.from_json(found.order), found.name, found.seed_chosen, found.reached)
@@ -176,12 +185,15 @@ class Record:
 
 
 def records_folder() -> Path:
-    """Where fleets are written down."""
+    """Return the folder of fleet records."""
     return state_folder() / "fleets"
 
 
 def find_record(ref: str) -> Record:
-    """The fleet of this id, of a unique beginning of one, or ``last``. UnknownName, RequestError where several begin so."""
+    """Return the fleet with this id or unique prefix, or the ``last`` one.
+
+    Raises UnknownName if there is none, and RequestError if the prefix is ambiguous.
+    """
     folder = records_folder()
     found = sorted(
         (path for path in (folder.iterdir() if folder.is_dir() else ()) if FLEET_ID.fullmatch(path.stem)

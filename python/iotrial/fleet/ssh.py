@@ -1,12 +1,14 @@
-"""Hosts reached by SSH: ``ssh HOST iotrial fleet worker`` starts a Dask worker there, and the scheduler runs here.
+"""Hosts reached by SSH: ``ssh HOST iotrial fleet worker`` starts a Dask worker there; the scheduler runs here.
 
-Dask's connections go through the ssh connection, by one forwarded port each way on the loopback interfaces. So a host needs
-nothing open but its SSH port, and SSH decides who is who. The ports are TLS with keys made for this one run, which travel on
-standard input: other users of a host can neither connect to them nor read the keys in a list of processes.
+Dask's connections go through the ssh connection, by one forwarded port each way on the loopback interfaces.
+So a host needs no open port but SSH's, and SSH does the authentication. The ports use TLS with keys made for
+this one run, which are sent on standard input: other users of a host can neither connect nor read the keys in
+the process list.
 
-Dask's own ``SSHCluster`` does not fit. It puts all options of a worker on the host's command line, where every user reads
-them; it needs open ports between all machines; its scheduler outlives a killed coordinator; a host that does not answer ends
-the start of all others, without a reason; and a worker whose connection breaks is not started again.
+Dask's own ``SSHCluster`` is not suitable. It puts all options of a worker on the host's command line, where
+every user can read them; it needs open ports between all machines; its scheduler outlives a killed
+coordinator; one host that does not answer aborts the start of all others, without a reason; and a worker
+whose connection breaks is not restarted.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from iotrial.workers import start_worker
 
 MOST_HOSTS = 1000
 CONNECT_S = 15
-BEGIN_S = 180.0  # from calling ssh to a worker that has joined
+BEGIN_S = 180.0  # timeout from starting ssh until the worker has joined
 AGAIN_AFTER_S = 3.0
 CLEAN_S = 300.0
-#: of standard error and of what a login shell prints before the worker's own words
+#: bytes kept of standard error, and limit on a login shell's output before the worker's greeting
 MOST_KEPT = 4096
 MOST_BEFORE = 65_536
-#: forwarded ports on a host: below those that Linux gives to outgoing connections
+#: forwarded ports on a host: below Linux's range for outgoing connections
 _PORTS = range(20_000, 32_000)
 _AT_ONCE = 16
 _beginning = threading.BoundedSemaphore(_AT_ONCE)
@@ -68,7 +70,7 @@ _PORT = r"(?::(?P<port>[0-9]{1,5}))?"
 _NAMED = re.compile(_USER + r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252})" + _PORT)
 _NUMBERED = re.compile(_USER + r"\[(?P<host>[0-9A-Fa-f][0-9A-Fa-f:.]{0,44}|::[0-9A-Fa-f:.]{0,43})\]" + _PORT)
 
-#: where installers put programs for one user, which a shell without a terminal often leaves out
+#: where installers put programs for one user; often not on the PATH of a non-interactive shell
 _PATH = "PATH=$PATH:$HOME/.local/bin:/usr/local/bin"
 _CLEAN = (
     "c=${XDG_CACHE_HOME:-$HOME/.cache}/iotrial; n=0; "
@@ -79,7 +81,7 @@ _CLEAN = (
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where ssh goes."""
+    """The destination of an ssh connection."""
 
     host: str
     user: str | None = None
@@ -93,7 +95,7 @@ class Destination:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The last words of ssh's command line before the command."""
+        """The last arguments of ssh before the command."""
         user = () if self.user is None else ("-l", self.user)
         port = () if self.port is None else ("-p", str(self.port))
         return (*user, *port, "--", self.host)
@@ -111,13 +113,13 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """How one host is reached. ``config`` replaces the user's own configuration (`ssh -F`)."""
+    """How to reach one host. ``config`` replaces the user's own configuration (`ssh -F`)."""
 
     destination: Destination
     config: Path | None = None
 
     def argv(self, command: str, *forwards: str) -> tuple[str, ...]:
-        """The whole command line; the host's shell reads ``command``."""
+        """Return the whole command line; the host's shell parses ``command``."""
         program = shutil.which("ssh")
         if program is None:
             raise MissingTool("--hosts needs the program ssh", hint="Debian: apt install openssh-client")
@@ -126,7 +128,7 @@ class Ssh:
         return (program, *config, "-T", *options, *forwards, *self.destination.argv, command)
 
     def start(self, command: str, *forwards: str) -> subprocess.Popen[bytes]:
-        """A process in a session of its own: Ctrl-C at the terminal does not cut the connection."""
+        """Start ssh in a new session, so that Ctrl-C at the terminal does not cut the connection."""
         return subprocess.Popen(
             self.argv(command, *forwards),
             stdin=subprocess.PIPE,
@@ -138,18 +140,18 @@ class Ssh:
 
 
 def _environment() -> dict[str, str]:
-    """Of ssh: its messages are recognised in English, and it must not ask in a window either."""
+    """Return the environment of ssh: English messages, which are parsed, and no graphical password prompt."""
     return {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
 
 
 def reached_by_ssh(hosts: str, config: str | None) -> dict[str, str]:
-    """The words that a fleet is recorded with. RequestError for a bad host name or a missing file."""
+    """Return the record entries of the fleet. Raises RequestError for a bad host name or a missing file."""
     found = {HOSTS: ",".join(map(str, destinations(hosts)))}
     return found if config is None else {**found, SSH_CONFIG: str(_config(config))}
 
 
 def ssh_ways(hosts: str, config: str | None) -> list[Ssh]:
-    """How each host is reached. Raises as ``reached_by_ssh``."""
+    """Return how to reach each host. Raises as ``reached_by_ssh``."""
     file = None if config is None else _config(config)
     return [Ssh(one, file) for one in destinations(hosts)]
 
@@ -158,7 +160,7 @@ class SshHosts(DaskHosts):
     """The named hosts: a scheduler here, and a worker that ssh keeps running on each of them."""
 
     def __init__(self, ways: Sequence[Ssh]) -> None:
-        """Starts everything; waits for the scheduler alone."""
+        """Start everything; wait only for the scheduler."""
         configured()
         made = new_keys()
         self._connections: dict[str, _Connection] = {}
@@ -174,14 +176,17 @@ class SshHosts(DaskHosts):
             raise
 
     def wait(self) -> dict[str, IotrialError]:
-        """Wait until each host has joined or failed once. Returns the failures by name; a ``Lost`` one is tried again."""
+        """Wait until each host has joined or failed once. Return the failures by name; a ``Lost`` one is retried."""
         for connection in self._connections.values():
             connection.tried.wait()
         return {name: one.problem for name, one in self._connections.items() if one.problem is not None}
 
     def check(self) -> dict[str, IotrialError]:
-        """As ``wait``, for a fleet that has not begun. Raises RequestError or its kin if a host can never take part as it is,
-        Lost if no host can be reached."""
+        """Do as ``wait``, for a fleet that has not begun.
+
+        Raises RequestError or a related error if a host can never take part as it is, and Lost if no host can
+        be reached.
+        """
         found = self.wait()
         refused = [error for error in found.values() if not isinstance(error, Lost)]
         if refused:
@@ -211,7 +216,7 @@ class SshHosts(DaskHosts):
         self._scheduler.stdout.close()
 
     def is_of(self, name: str, address: str) -> bool:
-        """A worker is believed to be a host only if it is reached through the ssh connection to that host."""
+        """Accept a worker as a host only if it is reached through the ssh connection to that host."""
         connection = self._connections.get(name)
         return connection is not None and connection.address == address
 
@@ -220,7 +225,7 @@ class SshHosts(DaskHosts):
 
 
 class _Connection:
-    """Keeps a worker running on one host: ssh is started again whenever it ends."""
+    """Keeps a worker running on one host: ssh is restarted whenever it ends."""
 
     def __init__(self, way: Ssh, scheduler: str, keys: Keys) -> None:
         self._way = way
@@ -229,7 +234,7 @@ class _Connection:
         self._closing = threading.Event()
         self._joined = False
         self._process: subprocess.Popen[bytes] | None = None
-        #: the first attempt has come to a worker that joined, or to a failure
+        #: set after the first attempt: a worker has joined, or the attempt has failed
         self.tried = threading.Event()
         #: why there is no worker now
         self.problem: IotrialError | None = None
@@ -239,7 +244,7 @@ class _Connection:
         self._thread.start()
 
     def close(self) -> None:
-        """End the worker, not its trial: the host's time of grace begins."""
+        """End the worker, not its trial: the host's grace period starts."""
         self._closing.set()
         process = self._process
         if process is not None:
@@ -251,15 +256,15 @@ class _Connection:
             try:
                 self._once()
             except IotrialError as error:
-                # a host that was there once may come back as it was
+                # a host that has joined once may come back
                 self.problem = Lost(error.message, hint=error.hint) if self._joined else error
-            except (OSError, ValueError) as error:  # no process to be had, a pipe that was closed
+            except (OSError, ValueError) as error:  # the process could not be started, or a pipe was closed
                 self.problem = Lost(f"host {self._way.destination}: {error}")
             self.tried.set()
             self._closing.wait(AGAIN_AFTER_S)
 
     def _once(self) -> None:
-        """One ssh from its start to its end. Always raises: why it ended."""
+        """Run one ssh from its start to its end. Always raises: the error says why it ended."""
         with _beginning:
             process = self._started()
             said = _Tail(process.stderr)
@@ -268,7 +273,7 @@ class _Connection:
             try:
                 joined = self._join(process)
             except BrokenPipeError:
-                joined = False  # ssh says why on standard error
+                joined = False  # ssh gives the reason on standard error
             except BaseException:
                 _end(process)
                 raise
@@ -302,7 +307,10 @@ class _Connection:
         return self._process
 
     def _join(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether the worker joins; if not, ssh has ended or will. RequestError for another version of iotrial."""
+        """Return whether the worker joins; if not, ssh has ended or will.
+
+        Raises RequestError for another version of iotrial.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         host = str(self._way.destination)
@@ -320,7 +328,7 @@ class _Connection:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends an ssh by the end of its input, which ends the worker; by force where that takes long."""
+    """Close ssh's standard input, which ends the worker; kill ssh after a timeout."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()
@@ -332,7 +340,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Tail:
-    """Reads a pipe to its end in a thread, and keeps the last bytes."""
+    """Reads a pipe to its end in a thread and keeps the last bytes."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
         assert pipe is not None
@@ -342,7 +350,7 @@ class _Tail:
         self._thread.start()
 
     def text(self) -> bytes:
-        """What was said, once the pipe has ended."""
+        """Return the last bytes, after the pipe has ended."""
         self._thread.join(5)
         return self._kept
 
@@ -353,8 +361,10 @@ class _Tail:
 
 
 def _after(word: str, pipe: IO[bytes], host: str) -> str | None:
-    """The rest of the line that begins with a word, whatever a login shell prints before it; None if the pipe ends first.
-    Distrusted for too much before it."""
+    """Return the rest of the line that begins with ``word``, skipping what a login shell prints; None if the pipe ends.
+
+    Raises Distrusted if too much comes before it.
+    """
     left = MOST_BEFORE
     while left > 0:
         line = pipe.readline(left)
@@ -371,7 +381,7 @@ def _after(word: str, pipe: IO[bytes], host: str) -> str | None:
 
 
 def _in_shell(script: str) -> str:
-    """A command that runs a script by POSIX sh, whatever the login shell is."""
+    """Return a command that runs a script by POSIX sh, whatever the login shell is."""
     assert not {"'", "!"} & set(script)
     return f"exec sh -c '{script}'"
 
@@ -382,7 +392,10 @@ def _free_port() -> int:
 
 
 def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
-    """A scheduler that only this machine can connect to, and its address. It ends with its standard input."""
+    """Start a scheduler that only this machine can connect to; return the process and its address.
+
+    It ends with its standard input.
+    """
     words = ("fleet", "scheduler", "--bind", "127.0.0.1:0", "--keys", "-")
     process = start_worker("iotrial", *words, quiet=True, apart=True)
     assert process.stdin is not None
@@ -401,7 +414,7 @@ def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
-    """Remove what earlier versions carried to hosts. How many folders each host had, or why it could not be, by name."""
+    """Remove what earlier versions copied to hosts. Return the number of folders removed, or the error, by host name."""
 
     def cleaned(way: Ssh) -> int | IotrialError:
         try:
@@ -428,20 +441,20 @@ def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
 
 
 def said_in_words(said: bytes) -> str:
-    """Standard error as one line that cannot control a terminal."""
+    """Return standard error as one line, without terminal control characters."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines()]
     return shown(" / ".join(line for line in lines if line and set(line) != {"@"})[-600:])
 
 
 def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
-    """Why ssh ended with this status (255: ssh itself failed) and these words.
+    """Return an error that explains why ssh ended with this status (255: ssh itself failed) and this output.
 
     RequestError, PrivilegeError: it will fail again. Lost: the host may come back.
     """
     words = said_in_words(said) or "it said nothing"
     host = str(destination)
     decoded = said.decode("utf-8", "replace")
-    # a program on the host could print ssh's words, but not end with ssh's status
+    # a program on the host could print ssh's messages, but not end with ssh's status
     text = decoded if status == 255 else ""
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
         return RequestError(
@@ -482,10 +495,10 @@ def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
 
 
 def destinations(text: str) -> tuple[Destination, ...]:
-    """The hosts of a list with commas. RequestError for none, for a bad name, and for two of one name.
+    """Parse a comma-separated list of hosts. Raises RequestError for none, for a bad name, and for duplicates.
 
-    Checked before any program sees them: a name cannot be an option of ssh, mean more than a name to the shell of a
-    ProxyCommand, or control a terminal.
+    Checked before any program sees them: a name cannot be an option of ssh, mean more than a name to the
+    shell of a ProxyCommand, or control a terminal.
     """
     found = [_destination(word.strip()) for word in text.split(",") if word.strip()]
     if not found:

@@ -1,10 +1,11 @@
-"""What each host's trial says, as the fleet's verdict needs it: primary effects, validity, properties.
+"""Summary of each host's trial for the fleet's verdict: primary effects, validity, properties.
 
-Leaner than the host's own report: nothing that a fleet's report does not name is computed, so that a thousand hosts of a
-thousand blocks each can be summed up. Effects and controls are those of the host's own report, by the same functions.
+Smaller than the host's own report: only what a fleet's report uses is computed, so that 1,000 hosts with
+1,000 blocks each can be summarised. Effects and controls are computed by the same functions as in the host's
+own report.
 
-Many hosts are summed up on all processors, by processes of this module that read the store. What ended trials said is stored
-in the file of analyses (``iotrial.report.analyses``), in a table of its own.
+Many hosts are summarised on all processors, by processes of this module that read the store. Summaries of
+ended trials are cached in the analyses file (``iotrial.report.analyses``), in a table of their own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
 from iotrial.workers import end_worker, start_worker
 
-#: trials; below, starting a process costs more than it gains
+#: trials; with fewer, starting a process costs more than it saves
 FEWEST = 16
 MOST_PROCESSES = 16
 _LONGEST_VALUE = 120
@@ -53,8 +54,12 @@ Asked = tuple[int, str]  # number and host
 
 @dataclass(frozen=True, slots=True)
 class HostTrial:
-    """One host's trial. ``effects``: the primary ones; ``blocks``: complete ones, void ones too; ``problem``: why the
-    trial cannot be read (only names are known then); ``invalid``: why its controls fail. ``controlled``: if it had any."""
+    """One host's trial.
+
+    ``effects``: the primary ones. ``blocks``: complete ones, including void ones. ``problem``: why the trial
+    cannot be read (only names are known then). ``invalid``: why its controls fail. ``controlled``: whether it
+    had any.
+    """
 
     number: int
     id: str
@@ -78,7 +83,7 @@ class HostTrial:
 
 
 def summary_of(store: Store, number: int, host: str) -> HostTrial:
-    """Reads and analyses one trial. Raises what ``Store.data`` raises."""
+    """Read and analyse one trial. Raises what ``Store.data`` raises."""
     data = store.data(number)
     check_stored(data)
     trial = data.trial
@@ -121,7 +126,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
 
 
 def properties_of(header: TrialHeader) -> dict[str, str]:
-    """What hosts are told apart by, as words: kernel, system, processor, lab, file system, disk model."""
+    """Return the properties that hosts are grouped by, as text: kernel, system, processor, lab, file system, disk model."""
     host, lab = header.host, header.lab
     places = lab.get("places")
     listed = [place for place in places if isinstance(place, dict)] if isinstance(places, list) else []
@@ -153,7 +158,10 @@ def _all(values: Iterator[object]) -> str | None:
 def summed_up(
     store: Store, trials: Sequence[Outline], told: Callable[[int], None] | None = None
 ) -> Iterator[HostTrial]:
-    """What each trial says, in their order; one that cannot be read says why. ``told`` hears how many are done."""
+    """Yield the summary of each trial, in order; a trial that cannot be read has a ``problem``.
+
+    ``told`` is called with the number of trials done.
+    """
     stored = opened(store.path, (_TABLE,))
     known = {one.number: _stored(stored, one) for one in trials}
     missing = [(one.number, one.member or "") for one in trials if known[one.number] is None]
@@ -192,7 +200,7 @@ def _unread(one: Outline, problem: str) -> HostTrial:
 
 
 def _place(one: Outline) -> tuple[str, str, str]:
-    """Under what a trial's summary is stored: its state and duration change when it goes on."""
+    """Return the cache key of a trial's summary; state and duration change when the trial is resumed."""
     return one.id, f"{'' if one.state is None else one.state.value} {one.duration_s}", VERSION
 
 
@@ -219,7 +227,7 @@ _DECODER = msgspec.msgpack.Decoder(HostTrial)
 
 
 def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | IotrialError]:
-    """What each trial says, in order, or why it cannot be read."""
+    """Yield the summary of each trial in order, or the error if it cannot be read."""
     count = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
     if len(asked) < FEWEST or count < 2 or not store.path.is_file():
         yield from (_one(store, number, host) for number, host in asked)
@@ -231,7 +239,7 @@ def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | Iot
             assert answers is not None
             try:
                 yield pickle.load(answers)
-            except (EOFError, pickle.UnpicklingError):  # a process that died leaves its share to this one
+            except (EOFError, pickle.UnpicklingError):  # if a worker died, compute its share here
                 yield _one(store, number, host)
     finally:
         for worker in workers:
@@ -249,7 +257,7 @@ def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
     worker = start_worker("iotrial.fleet.summary", quiet=True)
     assert worker.stdin is not None
     try:
-        # all of it is read before the first answer, so neither end waits for the other
+        # the worker reads all of it before its first answer, so there is no deadlock
         pickle.dump((path.absolute(), list(asked)), worker.stdin)
         worker.stdin.close()
     except BrokenPipeError:
@@ -258,7 +266,7 @@ def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Write a pickled answer for each trial of which standard input has the number: both ends are this program."""
+    """Write a pickled summary for each trial listed on standard input. Pickle is safe here: both ends are this program."""
     path, asked = pickle.load(sys.stdin.buffer)
     with Store.open(path, read_only=True, checked=False) as store:
         for number, host in asked:
@@ -267,7 +275,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # under its own name, so that what is pickled here is known there
+    # import under the module's own name, so that its classes can be unpickled
     from iotrial.fleet import summary
 
     summary.main()

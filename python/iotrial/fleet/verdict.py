@@ -1,9 +1,9 @@
-"""One verdict over hosts: which trials make a fleet, and each comparison with what every host says of it and all together.
+"""One verdict over hosts: which trials form a fleet, and each comparison per host and combined.
 
-A host's own verdict stays what it is in its own report. Which hosts count is decided here by state, controls and failures,
-with a reason in words for each that does not; the numbers are ``iotrial.analysis.fleet``'s. What a host adds to the mean is
-the plain mean of its blocks' contrasts, which its standard error belongs to: the estimate of its own report never leaves its
-interval, and so keeps the luck of its first blocks.
+A host's own verdict is the one in its own report. Which hosts count is decided here by state, controls and
+failures, with a reason in words for each that does not; the numbers come from ``iotrial.analysis.fleet``. A
+host contributes the plain mean of its blocks' contrasts, to which its standard error belongs. The estimate of
+its own report is not used: it never leaves its interval, and so keeps the luck of the first blocks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from iotrial.store.states import TrialState
 from iotrial.study.model import Response, Scale
 
 _ID = re.compile(r"[0-9a-f]{32}")
-LONGEST_NAME = 253  # of a host, as in DNS
+LONGEST_NAME = 253  # of a host name, as in DNS
 
 
 def fleets_of(path: Path) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
-    """The fleets of the store in this file, the newest last, and what must be known of the file as a whole."""
+    """Return the fleets of the store in this file, the newest last, and warnings about the file."""
     found, warnings = outlines(path)
     return fleets(found), warnings
 
@@ -40,8 +40,11 @@ def fleets_of(path: Path) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
 def report_of(
     path: Path, ref: str | None = None, *, told: Callable[[int, int], None] | None = None
 ) -> tuple[FleetReport, tuple[str, ...]]:
-    """The verdict over a fleet (None: the newest), and warnings on the file. ``told`` hears how many hosts are done, of how
-    many. RequestError or UnknownName where there is no such fleet."""
+    """Return the verdict over a fleet (None: the newest), and warnings about the file.
+
+    ``told`` is called with the number of hosts done and the total. Raises RequestError or UnknownName if
+    there is no such fleet.
+    """
     found, warnings = fleets_of(path)
     fleet = chosen(found, ref)
     count = len(fleet.trials)
@@ -54,7 +57,7 @@ def report_of(
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The trials of one fleet by number; ``hosts`` counts names. ``replaced``: trials of hosts that have a newer one here."""
+    """The trials of one fleet, by number, one per host. ``replaced``: trials whose host has a newer one here."""
 
     id: str
     trials: tuple[Outline, ...]
@@ -67,13 +70,13 @@ class Fleet:
 
     @property
     def states(self) -> dict[TrialState, int]:
-        """How many hosts are in each state, in the order of states."""
+        """The number of hosts in each state, in the order of states."""
         found = [one.state for one in self.trials]
         return {state: found.count(state) for state in TrialState if state in found}
 
 
 def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
-    """All fleets of a store, the one with the newest trial last. Of a host with several trials the newest counts."""
+    """Return all fleets of a store, the one with the newest trial last. If a host has several trials, the newest counts."""
     found: dict[str, list[Outline]] = {}
     for one in trials:
         if one.fleet is not None and one.member is not None and _is_sound(one.fleet, one.member):
@@ -83,7 +86,7 @@ def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
 
 
 def chosen(found: Sequence[Fleet], ref: str | None) -> Fleet:
-    """The fleet of this id, or the only one that begins so; None: the newest. UnknownName or RequestError otherwise."""
+    """Return the fleet with this id or unique prefix; None: the newest. Raises UnknownName or RequestError otherwise."""
     if not found:
         raise RequestError("the store holds no fleet yet", hint="`iotrial fleet --help` says how one is made")
     if ref is None or ref == "last":
@@ -110,7 +113,7 @@ def _fleet(name: str, members: Sequence[Outline]) -> Fleet:
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """What one host says of one comparison; ``effect`` is None where it has none. ``why``: why it is not averaged."""
+    """One host's result for one comparison; ``effect`` is None if it has none. ``why``: why it is not averaged."""
 
     trial: HostTrial
     effect: Effect | None
@@ -121,9 +124,12 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetComparison:
-    """One comparison over all hosts. ``mean`` is an effect like a host's: the mean's interval, and the verdict read from it
-    (None: fewer than two hosts are averaged). ``rows`` are in the order of hosts. ``place``: what tells its condition from
-    those of the others, by name."""
+    """One comparison over all hosts.
+
+    ``mean`` is an effect like a host's: the mean's interval and the verdict from it (None: fewer than two
+    hosts are averaged). ``rows`` are in the order of hosts. ``place``: the conditions that distinguish this
+    comparison from the others, by name.
+    """
 
     like: Effect
     rows: tuple[HostRow, ...]
@@ -133,7 +139,7 @@ class FleetComparison:
 
     @property
     def averaged(self) -> tuple[HostRow, ...]:
-        """The hosts that are in the mean."""
+        """The hosts included in the mean."""
         return tuple(row for row in self.rows if row.why is None)
 
     @property
@@ -144,8 +150,11 @@ class FleetComparison:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """All that is said of one fleet. ``replaced`` are the numbers of trials whose host has a newer one in this fleet;
-    ``shared`` are levels of conditions that all comparisons have in common."""
+    """The results of one fleet.
+
+    ``replaced``: numbers of trials whose host has a newer one in this fleet. ``shared``: levels of conditions
+    common to all comparisons.
+    """
 
     id: str
     study: str
@@ -161,13 +170,16 @@ class FleetReport:
 
     @property
     def running(self) -> int:
-        """How many hosts have not ended yet."""
+        """Number of hosts that have not ended yet."""
         return sum(one.state is TrialState.RUNNING for one in self.hosts)
 
 
 def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
-    """The verdict over these hosts' trials. Level, margin and question are those of most readable trials; one that has others
-    is not averaged: a host alone cannot move what the rest is judged by."""
+    """Return the verdict over these hosts' trials.
+
+    Level, margin and question are those of most readable trials; a trial that differs is not averaged, so a
+    single host cannot change the criteria for the rest.
+    """
     readable = [one for one in hosts if one.problem is None]
     asked = Counter(_asked(one) for one in readable)
     common = asked.most_common(1)[0][0] if asked else None
@@ -208,15 +220,17 @@ def _asked(one: HostTrial) -> tuple[str, str, float, float]:
 
 
 def on_scale(value: float | None, like: Effect) -> float | None:
-    """From the contrast's scale to what is reported: a ratio, or the difference itself."""
+    """Convert from the contrast's scale to what is reported: a ratio, or the difference itself."""
     if value is None or like.scale is Scale.DIFFERENCE:
         return value
     return math.exp(min(value, 690.0))
 
 
 def plain_mean(effect: Effect) -> float | None:
-    """The mean of the contrasts, on their own scale: half-way in the anytime-valid t interval. With so few blocks that this
-    is unbounded, the estimate."""
+    """Return the mean of the contrasts, on their own scale: the midpoint of the anytime-valid t interval.
+
+    With too few blocks for a bounded interval, return the estimate.
+    """
     if effect.cross_check is not None:
         low, high = (_contrast(end, effect) for end in effect.cross_check)
         if low is not None and high is not None and math.isfinite(low + high):
@@ -225,7 +239,7 @@ def plain_mean(effect: Effect) -> float | None:
 
 
 def why_invalid(one: HostTrial) -> str | None:
-    """Why nothing of a host counts, whatever the comparison; None for a sound one."""
+    """Return why a host does not count in any comparison; None if it does."""
     if one.problem is not None:
         return f"cannot be read: {one.problem}"
     if one.invalid:
@@ -238,7 +252,7 @@ def why_invalid(one: HostTrial) -> str | None:
 
 
 def _shared(effects: Iterable[Effect]) -> tuple[tuple[str, str], ...]:
-    """The levels of conditions that all of them have, pooled ones aside."""
+    """Return the levels of conditions that all of them have, ignoring pooled effects."""
     found = [effect.condition for effect in effects if effect.kind != "pooled"]
     first = found[0] if found else {}
     return tuple((n, v) for n, v in first.items() if all(other.get(n) == v for other in found))
@@ -343,7 +357,7 @@ def _mean(like: Effect, found: FleetEffect, parts: Sequence[Effect]) -> Effect |
 
 
 def _span(parts: Sequence[Effect]) -> Span | None:
-    """What the conditions of all hosts span, where their means hide that conditions differ."""
+    """Return the span of the conditions over all hosts, if their means hide that conditions differ."""
     known = [one.span for one in parts if one.span is not None]
     if not known:
         return None

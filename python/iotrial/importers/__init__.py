@@ -1,7 +1,7 @@
-"""Other programs' results as plain observations: one module a format, found by their ``FORMAT``; autodetected.
+"""Import other programs' results as plain observations: one module per format, autodetected by its ``FORMAT``.
 
-Text from outside is hostile until it is an ``Observation``: sizes are capped, numbers are finite, nothing is
-evaluated, and what cannot be read is refused with a word on where.
+External text is untrusted until it is an ``Observation``: sizes are capped, numbers are finite, nothing is
+evaluated, and errors say where the input cannot be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iotrial.units import converted
 
 
 def formats() -> Mapping[str, Format]:
-    """All formats by name, in the order in which they are tried (CSV, which takes nearly anything, last)."""
+    """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything, last)."""
     found = {}
     for module in pkgutil.iter_modules(__path__):
         form = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
@@ -29,7 +29,7 @@ def formats() -> Mapping[str, Format]:
 
 
 def detect(source: Source) -> Format:
-    """The first format that recognises the text; RequestError where none does."""
+    """Return the first format that recognises the text. Raises RequestError if none does."""
     for form in formats().values():
         if form.recognises(source.text):
             return form
@@ -40,7 +40,7 @@ def detect(source: Source) -> Format:
 
 
 def read(sources: Sequence[Source], asked: Asked, *, form: str | None = None) -> Dataset:
-    """One dataset of all the files."""
+    """Read all files into one dataset."""
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
@@ -77,7 +77,7 @@ def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported
 
 
 def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
-    """Every response in one unit: converted to the first where that can be done, else told apart by its name."""
+    """Give every response one unit: convert to the first if possible, else add the unit to the response's name."""
     units: dict[str, list[str]] = {}
     for one in observations:
         known = units.setdefault(one.response, [one.unit])

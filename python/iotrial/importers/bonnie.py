@@ -1,8 +1,8 @@
-"""bonnie++: its CSV lines (format 2, of bonnie++ 1.9x and 2.00; format 1, of 1.03) and its table of text.
+"""bonnie++: its CSV lines (format 2, of bonnie++ 1.9x and 2.00; format 1, of 1.03) and its text table.
 
-Each line is one run of a machine's name, or of the file's label. The order of the fields is bon_csv2html(1)'s. "+++" stands
-where a phase was too short to be measured; it is counted and left out. Where a file holds the CSV line below the
-table, the line is read.
+Each line is one run, grouped by machine name or the file's label. The order of the fields is
+bon_csv2html(1)'s. "+++" means that a phase was too short to be measured; it is counted and left out. If a
+file holds the CSV line below the table, only the line is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LINE_1 = re.compile(r"[^,]{1,200},[0-9]{1,9}[MGk]?,(?:[0-9.+]{0,12},){11,13}[^,
 _SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
 _CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
 _LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
-_FEWEST_FIELDS = 14  # down to the seeks
+_FEWEST_FIELDS = 14  # up to and including the seeks
 _SCALE = {"k": 1.0, "m": 1024.0, "g": 1024.0**2}
 _TOO_FAST = "+++ in {0} places: too fast to be measured, so not in this audit"
 
@@ -56,7 +56,7 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
 
 def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterator[Observation]:
     if newer:
-        first = 9 if len(fields) >= 50 else 7  # seeks and seekers came with 1.98
+        first = 9 if len(fields) >= 50 else 7  # seeks and seekers were added in 1.98
         group, size = source.label or label(fields[2]), fields[5]
         files, latencies = first + 17, first + 29
     else:
@@ -81,7 +81,7 @@ def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterato
 
 
 def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
-    """Rows of the tables of text: name, size or number of files, cells; and the header above."""
+    """Yield the rows of the text tables: name, size or number of files, cells; and the header above them."""
     header = ""
     for line in lines:
         if "--Sequential" in line or "/sec %CP" in line:
@@ -102,7 +102,7 @@ def _of_words(
     group = source.label or label(group or source.stem)
     values = words[0::2]
     names: Sequence[str] = _FILES if "Create" in header else _IO
-    if names is _IO and len(values) == 4:  # -f: no single characters
+    if names is _IO and len(values) == 4:  # -f: no per-character tests
         names = ("put_block", "rewrite", "get_block", "seeks")
     condition = () if names is _FILES else (("size", label(size)),)
     for name, word in zip(names, values, strict=False):

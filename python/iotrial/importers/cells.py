@@ -1,8 +1,9 @@
-"""One cell of a table: a number, the unit behind it, and how finely it was written.
+"""One cell of a table: a number, its unit, and the precision it was written with.
 
-``1.25``, ``1,25 s``, ``1200 ms``, ``1.234,5``, ``12 %``, ``0m1.25s`` (the shell's ``time``). Whether a comma or a point is
-the decimal mark is decided for each column, from cells that can be read in one way only: ``1,25`` has a decimal comma,
-``1,234.5`` a decimal point, ``1,234`` may be either. A column of which no cell tells follows the table's other columns.
+``1.25``, ``1,25 s``, ``1200 ms``, ``1.234,5``, ``12 %``, ``0m1.25s`` (the shell's ``time``). Whether a comma
+or a point is the decimal mark is decided for each column, from its unambiguous cells: ``1,25`` has a decimal
+comma, ``1,234.5`` a decimal point, ``1,234`` may be either. A column without unambiguous cells follows the
+table's other columns.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from iotrial.errors import RequestError
 from iotrial.importers.contract import LARGEST, SMALLEST
 from iotrial.units import scale_of
 
-#: what people and programs write where there is no number
+#: usual spellings of a missing number
 MISSING = frozenset(
     {"-", "–", "—", "na", "n/a", "n.a.", "nan", "null", "inf", "+inf", "-inf", "infinity", "-infinity"}
     | {"#n/a", "#na", "#div/0!", "#value!", "#num!", "#ref!", "#name?", "#null!"}
 )
 _LONGEST = 80
-_GROUPING = " \u00a0\u2009\u202f'’"  # thousands: blanks of several widths, the Swiss apostrophe
+_GROUPING = " \u00a0\u2009\u202f'’"  # thousands: spaces of several widths, the Swiss apostrophe
 _CELL = re.compile(rf"([+-]?[0-9.,{_GROUPING}]*[0-9][.,]?(?:[eE][+-]?[0-9]{{1,3}})?)(\s*)([^\d\s]{{0,20}})")
 _MINUTES = re.compile(r"([0-9]{1,9})m\s?([0-9]{1,2}(?:[.,][0-9]{1,9})?)s")
 _THREES = re.compile(r"[1-9][0-9]{0,2}(?:([.,])[0-9]{3})(?:\1[0-9]{3}){0,5}")
@@ -36,7 +37,7 @@ _NUMBERS = {
 
 
 class Mark(StrEnum):
-    """What stands before the decimals. UNCLEAR: the column's cells can be read either way, or contradict each other."""
+    """A decimal mark. UNCLEAR: the column's cells are ambiguous or contradict each other."""
 
     POINT = "."
     COMMA = ","
@@ -49,7 +50,7 @@ DECIMALS = {"point": Mark.POINT, "comma": Mark.COMMA}
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number as it was written: in ``unit`` ("" where none stands there), with ``decimals`` (None: an exponent)."""
+    """A number as it was written: in ``unit`` ("" if none is given), with ``decimals`` (None: an exponent)."""
 
     value: float
     unit: str
@@ -57,19 +58,19 @@ class Quantity:
 
     @property
     def measurable(self) -> bool:
-        """Whether it is of a size that can be measured, or 0."""
+        """Whether its magnitude is in the range of measurable values, or 0."""
         return self.value == 0.0 or SMALLEST <= abs(self.value) <= LARGEST
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell is empty or says in a usual word that there is no number."""
+    """Return whether a cell is empty or a usual word for a missing number."""
     return not text or text.casefold() in MISSING
 
 
 def parse_cell(text: str, mark: Mark = Mark.POINT) -> Quantity | None:
-    """The number of a cell; None for other text. What has leading zeros (a mode, 0444) is a label.
+    """Parse the number in a cell; None for other text. Text with leading zeros (a mode, 0444) is a label.
 
-    With an unclear mark, what is a number in either way of reading; its value then means nothing.
+    With an unclear mark, return a number if either reading gives one; its value is then meaningless.
     """
     if mark is Mark.UNCLEAR:
         return parse_cell(text, Mark.COMMA) or parse_cell(text, Mark.POINT)
@@ -90,7 +91,7 @@ def parse_cell(text: str, mark: Mark = Mark.POINT) -> Quantity | None:
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """Number and unit as they are written; the unit "m:s" stands for the minutes of a shell's ``time``."""
+    """Split number and unit as they are written; the unit "m:s" marks the minutes of a shell's ``time``."""
     text = text.strip()
     if len(text) > _LONGEST:
         return None
@@ -108,7 +109,7 @@ def _split(text: str) -> tuple[str, str] | None:
 
 
 def marks_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Mark]:
-    """The decimal mark of each column."""
+    """Return the decimal mark of each column."""
     if not any("," in cell or cell.count(".") > 1 for cells in columns.values() for cell in cells):
         return dict.fromkeys(columns, Mark.POINT)
     told = {name: _told(cells) for name, cells in columns.items()}
@@ -124,18 +125,18 @@ def _mark(told: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
     unclear = {mark for cell in cells if (mark := _in_threes(cell)) is not None}
     if not unclear:
         return Mark.POINT
-    if unclear == {Mark.POINT}:  # 1.234 is a number of three decimals, unless the table has decimal commas
+    if unclear == {Mark.POINT}:  # 1.234 is a number with three decimals, unless the table has decimal commas
         return Mark.UNCLEAR if Mark.COMMA in sure else Mark.POINT
     return next(iter(sure)) if len(sure) == 1 else Mark.UNCLEAR
 
 
 def _told(cells: Sequence[str]) -> set[Mark]:
-    """The decimal marks that cells of a column cannot be read without."""
+    """Return the decimal marks that the cells of a column require."""
     return {mark for cell in cells if (mark := telling(cell)) is not None}
 
 
 def telling(text: str) -> Mark | None:
-    """The decimal mark that a cell must have; None where it tells nothing."""
+    """Return the decimal mark that a cell must have; None if it is not determined."""
     parts = _split(text)
     if parts is None or not ("," in parts[0] or "." in parts[0]):
         return None
@@ -145,7 +146,7 @@ def telling(text: str) -> Mark | None:
 
 
 def _in_threes(text: str) -> Mark | None:
-    """The mark in a number such as 1,234 or 1.234, which is decimal or of thousands."""
+    """Return the mark in a number such as 1,234 or 1.234, which may be a decimal or thousands mark."""
     parts = _split(text)
     if parts is None or telling(text) is not None:
         return None
@@ -154,7 +155,7 @@ def _in_threes(text: str) -> Mark | None:
 
 
 def unclear(column: str, cells: Sequence[str], where: str) -> RequestError:
-    """Says which cells of a column leave its decimal mark open."""
+    """Return an error that names the cells which leave the decimal mark of a column ambiguous."""
     rows: dict[Mark | None, str] = {}
     for row, cell in enumerate(cells, start=1):
         if (mark := telling(cell)) is not None:

@@ -1,7 +1,7 @@
-"""What the columns of a table are: told by options and directives, else guessed from names and cells.
+"""Find the role of each column of a table: given by options and directives, else guessed from names and cells.
 
-Three layouts: *long* (a group column, one or more value columns), *repeats* (a group column and the repeats side by
-side: run1, run2, ...), *wide* (one value column for each treatment, as published tables are).
+Three layouts: *long* (a group column, one or more value columns), *repeats* (a group column and the repeats
+side by side: run1, run2, ...), *wide* (one value column for each treatment, as in published tables).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iotrial.importers.iozone import TESTS
 from iotrial.importers.table import Table
 from iotrial.units import converted
 
-#: ends of a column's name, longest first
+#: suffixes of column names, longest first
 _UNITS = (
     ("mib_per_s", "MiB/s"), ("mb_per_s", "MB/s"), ("kib_per_s", "KiB/s"), ("kb_per_s", "kB/s"), ("gb_per_s", "GB/s"),
     ("bytes_per_s", "B/s"), ("ops_per_s", "1/s"), ("per_s", "1/s"), ("mb_s", "MB/s"), ("mib_s", "MiB/s"),
@@ -91,9 +91,9 @@ _RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mea
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A column of values: where, of which response, and of which group where the column tells (wide).
+    """A column of values, its response, and its group if each column is one (wide).
 
-    ``unit`` is that of numbers which have none beside them; "" where nothing tells it.
+    ``unit`` applies to numbers written without one; "" if unknown.
     """
 
     column: str
@@ -105,7 +105,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What each column is. ``order`` may be "rows": the rows stand in order of time. ``marks`` are decimal marks."""
+    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal marks."""
 
     group: str | None
     values: tuple[Value, ...]
@@ -118,7 +118,7 @@ class Layout:
 
 
 def find_layout(table: Table, asked: Asked) -> Layout:
-    """The roles of the columns; RequestError where no column can be the values, or a decimal mark is unclear."""
+    """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
     said = {key: values[0] for key, values in table.directives.items()}
     ignored = set(table.directives.get("ignore", ()))
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
@@ -163,7 +163,7 @@ def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -
 
 
 def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
-    """Names the cell in the way of a column whose name sounds measured, or the columns."""
+    """Return an error that names the offending cell of a column whose name suggests measurements, or the columns."""
     for name in filter(_looks_measured, cells):
         for row, cell in enumerate(cells[name], start=1):
             if parse_cell(cell, marks[name]) is None:
@@ -194,14 +194,14 @@ def _values(
 
 
 def _are_repeats(parts: Sequence[tuple[str, str, str]]) -> bool:
-    """Whether the columns are called run1, run2, ... and their units are of one quantity."""
+    """Return whether the columns are called run1, run2, ... and their units are of one quantity."""
     return all(_REPEAT.fullmatch(stem) for _, stem, _ in parts) and all(
         converted(1.0, own, parts[0][2]) is not None for _, _, own in parts
     )
 
 
 def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
-    """The columns, with their units in the names of responses that would else be one: time (s) and time (ms)."""
+    """Add units to response names that would otherwise be the same: time (s) and time (ms)."""
     units = defaultdict(set)
     for value in values:
         if value.run is None:
@@ -215,7 +215,7 @@ def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str | None) -> tuple[Value, ...]:
-    """One column a treatment; columns of one unit are one response, what their names share is its name."""
+    """Read one column per treatment. Columns with one unit form one response, named by what their names share."""
     families: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for column, stem, own in parts:
         families[unit or own].append((column, stem))
@@ -234,7 +234,7 @@ def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str
 
 
 def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The words with which all rows begin, leaving each row at least one of its own."""
+    """Return the words with which all rows begin, leaving each row at least one of its own."""
     if len(rows) < 2:
         return []
     found = []
@@ -246,7 +246,7 @@ def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def split_unit(name: str) -> tuple[str, str]:
-    """A column's name without its unit, and the unit ("" where none is told)."""
+    """Return a column's name without its unit, and the unit ("" if there is none)."""
     if match := _IN_BRACKETS.fullmatch(name):
         return match[1], match[2].strip()
     folded = name.casefold().replace(" ", "_")
@@ -259,7 +259,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 
 def _value_columns(numeric: Sequence[str]) -> list[str]:
-    """The numeric columns that look measured; else the last of them."""
+    """Return the numeric columns whose names suggest measurements; else the last of them."""
     spread_free = [name for name in numeric if name.casefold() not in _SPREADS]
     repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
     if len(repeats) > 1:
@@ -289,7 +289,7 @@ def _is_condition(name: str) -> bool:
 
 
 def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
-    """Whether the columns are different things that were measured, and not one thing of different treatments."""
+    """Return whether the columns are different responses, rather than one response for different treatments."""
     stems = {stem.casefold() for _, stem, _ in parts}
     if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
         return True
@@ -311,7 +311,7 @@ def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> 
 
 
 def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
-    """Whether all cells with something in them are numbers; half of them, where the name says that it was measured."""
+    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements."""
     filled = [cell for cell in cells if not is_missing(cell)]
     numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
     return bool(filled) and (numbers == len(filled) or (2 * numbers >= len(filled) and _looks_measured(name)))

@@ -1,4 +1,4 @@
-"""What an importer is given and what it returns, and the limits that hold for every file."""
+"""The interface of an importer: its input, its result, and limits that apply to every file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_OBSERVATIONS = 500_000
 MAX_ROWS = 200_000
 MAX_COLUMNS = 512
 MAX_LABEL = 200
-#: what lies beyond was never measured, and its square or its ratio to another would leave floating point
+#: values outside are not plausible measurements, and their squares or ratios could overflow floating point
 LARGEST, SMALLEST = 1e100, 1e-100
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file as text. ``label`` is the group that its user gave it (``LABEL=FILE``); ``alone``: no other files."""
+    """A file as text. ``label`` is the group given by the user (``LABEL=FILE``); ``alone``: it is the only file."""
 
     name: str
     text: str
@@ -31,14 +31,14 @@ class Source:
 
     @property
     def stem(self) -> str:
-        """The file's name as a group's label: without folder, ending, and the number of a repeat."""
+        """The file's name as a group label: without folder, suffix and repeat number."""
         stem = Path(self.name).name.split(".")[0]
         return self.label or re.sub(r"[-_ ]?[0-9]{1,6}$", "", stem) or stem
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user said about the columns and the claims; None and empty: guess."""
+    """What the user specified about the columns and the claims; None and empty: guess."""
 
     group: str | None = None
     values: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What one file holds. ``unread`` tells in words what was left out, ``group_column`` is the name of its treatment."""
+    """The content of one file. ``unread`` describes what was left out, ``group_column`` names the treatment's column."""
 
     observations: tuple[Observation, ...]
     reference: str | None = None
@@ -71,7 +71,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: how it is recognised, how it is read. Lower ranks are tried first."""
+    """A format: how to recognise it and how to read it. Lower ranks are tried first."""
 
     name: str
     title: str
@@ -81,7 +81,7 @@ class Format:
 
 
 def number(text: str) -> float | None:
-    """A number of a size that can be measured, in plain decimal or exponent notation, else None."""
+    """Parse a number in plain decimal or exponent notation; None if it is not one or is outside the measurable range."""
     text = text.strip()
     if not _NUMBER.fullmatch(text):
         return None
@@ -89,7 +89,7 @@ def number(text: str) -> float | None:
 
 
 def finite(value: object) -> float | None:
-    """A number that JSON held, if it is one of a size that can be measured."""
+    """Return a number from JSON, or None if it is not one or is outside the measurable range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int) and abs(value) > 2**63:
@@ -102,12 +102,12 @@ def _measurable(value: float) -> float | None:
 
 
 def label(text: object) -> str:
-    """A label on one line and not too long."""
+    """Return a label on one line and of limited length."""
     return " ".join(str(text).split())[:MAX_LABEL] or "(empty)"
 
 
 def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Source:
-    """The file as text; RequestError where it is no file, too large or no text."""
+    """Read the file as text. Raises RequestError if it is not a file, too large or not text."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -119,7 +119,7 @@ def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Sou
 
 
 def source_of(data: bytes, *, name: str, given: str | None = None, alone: bool = True) -> Source:
-    """Bytes as a source; RequestError where there are too many, or they are no text."""
+    """Decode bytes into a source. Raises RequestError if there are too many, or they are not text."""
     if len(data) > MAX_BYTES:
         raise RequestError(f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="audit a part of it")
     try:

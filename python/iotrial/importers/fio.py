@@ -1,8 +1,9 @@
 """fio's ``--output-format=json`` or ``json+``: jobs, each with read, write and trim.
 
-A file is one run of its jobs; several files are repeats, in the order of their time stamps. The group is the job's name,
-or the file's own label (``LABEL=FILE``), the job then being a condition. bw is KiB/s; latencies are nanoseconds (fio 3)
-or microseconds (fio 2). Lines before the JSON (warnings, the normal output of ``normal,json``) are passed over.
+A file is one run of its jobs; several files are repeats, in the order of their timestamps. The group is the
+job's name, or the file's own label (``LABEL=FILE``), in which case the job is a condition. bw is in KiB/s;
+latencies are in nanoseconds (fio 3) or microseconds (fio 2). Lines before the JSON (warnings, the normal
+output of ``normal,json``) are skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
 
 
 def _one_run(clones: list[list[Observation]]) -> list[Observation]:
-    """The clones of a job (``numjobs``) ran at one time and are one run: rates in sum, the rest on the average."""
+    """Merge the clones of a job (``numjobs``), which ran at the same time: rates are summed, the rest averaged."""
     found: dict[str, list[Observation]] = {}
     for one in clones:
         for observation in one:
@@ -61,7 +62,7 @@ def _one_run(clones: list[list[Observation]]) -> list[Observation]:
 
 
 def _document(source: Source) -> dict[str, Any]:
-    """The JSON object, wherever in the text it begins: at a line that is a brace."""
+    """Parse the JSON object, which may begin at any line that starts with a brace."""
     start = 0 if source.text.startswith("{") else source.text.find("\n{") + 1
     try:
         document, _ = json.JSONDecoder().raw_decode(source.text, start)

@@ -1,7 +1,7 @@
 """hyperfine's ``--export-json``: all times of each command, in the order in which they were run.
 
-hyperfine runs all of the first command, then all of the second, so the place of every run is known. A command that
-stands there twice was measured in two series. Format: the tool's own documentation of its JSON export.
+hyperfine runs all of the first command, then all of the second, so the position of every run is known. A
+command that occurs twice was measured in two series. Format: the tool's own documentation of its JSON export.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """iozone: the table on its standard output, the reports of ``-R``, and the sums of its throughput mode (``-t``).
 
-A file is one run under its label. Tests that were not run leave blanks in the table, so a value belongs to the column at
-whose end it ends; the order of the columns is iozone's own. Rates are kB/s of 1024 bytes unless the file says
-otherwise (``-O``: operations a second, ``-N``: microseconds an operation).
+A file is one run under its label. Tests that were not run leave blanks in the table, so a value is assigned
+to the column that ends where it ends; the order of the columns is iozone's. Rates are kB/s of 1024 bytes
+unless the file says otherwise (``-O``: operations per second, ``-N``: microseconds per operation).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
     "stride_read", "fwrite", "frewrite", "fread", "freread",
 )  # fmt: skip
-#: where each test's value ends, counted from the end of the record size: nine characters each, but ten for stride read
+#: where each test's value ends, counted from the end of the record size: nine characters each, ten for stride read
 _ENDS = (9, 18, 27, 36, 45, 54, 63, 72, 82, 91, 100, 109, 118)
 _REPORTS = {
     "writer": "write",

@@ -1,7 +1,7 @@
 """A power meter's readings: CSV of time and watts.
 
-Times are Unix seconds, or ISO 8601 with their distance from UTC (``2026-03-01T10:00:00+01:00``, ``...Z``). A time of day
-without it could be any of two dozen moments, and is refused unless the user says the distance.
+Times are Unix seconds, or ISO 8601 with a UTC offset (``2026-03-01T10:00:00+01:00``, ``...Z``). A local time
+without an offset is ambiguous and is rejected unless the user gives the offset.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _TIMES = ("time", "timestamp", "date", "datetime", "unix", "at")
 _WATTS = ("watts", "watt", "w", "power", "power_w", "power [w]", "power (w)")
 _FEWEST = 2
 _LARGEST_WATTS = 1e6
-_FIRST_S, _LAST_S = 946_684_800.0, 32_503_680_000.0  # 2000 and 3000
+_FIRST_S, _LAST_S = 946_684_800.0, 32_503_680_000.0  # the years 2000 and 3000
 
 
 def read_meter(
     source: Source, *, time: str | None = None, watts: str | None = None, zone: timezone | None = None
 ) -> Readings:
-    """The readings, in order of time. ``time`` and ``watts`` name columns, ``zone`` is of times that do not say theirs.
+    """Return the readings in time order. ``time`` and ``watts`` name columns; ``zone`` applies to times without an offset.
 
-    RequestError for what is no such table, for a time that cannot be placed, and for power that nothing uses.
+    Raises RequestError if it is not such a table, for a time that cannot be resolved, and for implausible
+    power.
     """
     table = read_table(source.text, source.name)
     times = table.cells(_column(table, time, _TIMES, "time", "--time-column"))
@@ -66,7 +67,7 @@ def _column(table: Table, asked: str | None, known: Sequence[str], what: str, op
 
 
 def _moment(text: str, zone: timezone | None, where: str) -> float:
-    """Unix seconds."""
+    """Return Unix seconds."""
     seconds = number(text)
     if seconds is None:
         try:

@@ -1,7 +1,7 @@
 """``strace -c``: seconds, calls and errors by system call, default columns or those of ``-U``.
 
-A file is one run under its label (``LABEL=FILE``, or the file's name without its number). The row of dashes under the
-header tells where each column ends; the columns are strace(1)'s, options ``-c`` and ``-U``.
+A file is one run under its label (``LABEL=FILE``, or the file's name without its number). The row of dashes
+under the header shows where each column ends; the columns are strace(1)'s, options ``-c`` and ``-U``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[tuple[int, int]]]]:
-    """Names of the columns, the first line of data and the spans of the columns, of each table."""
+    """Yield the column names, the first line of data and the spans of the columns, of each table."""
     for at, line in enumerate(lines[1:], start=1):
         if len(line) > 300 or not _DASHES.fullmatch(line):
             continue
@@ -77,13 +77,13 @@ def _rows(
 
 
 def _fields(line: str, header: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
-    """By words where no column is empty (wide numbers shift the columns), else by the spans."""
+    """Split by words if no column is empty (wide numbers shift the columns), else by the spans."""
     words = line.split()
     return words if len(words) == len(header) else _cut(line, spans)
 
 
 def _cut(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """The line in columns: each goes from the end of the one before to its own end, the last to the end."""
+    """Cut the line into columns: each from the end of the previous one to its own end, the last to the end of the line."""
     ends = [end for _, end in spans]
     starts = [0, *ends[:-1]]
     return [line[a:b] for a, b in zip(starts, [*ends[:-1], len(line)], strict=True)]

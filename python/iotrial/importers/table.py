@@ -1,7 +1,7 @@
-"""A table of text: comments, directives, a header and rows, as CSV in any of its usual dialects.
+"""A text table: comments, directives, a header and rows, as CSV in any of its usual dialects.
 
-Lines that begin with ``#`` before or between the rows are comments. ``#: key = value`` is a directive: what a table
-says of itself (unit, reference, claims). The keys are in docs/auditing.md.
+Lines that begin with ``#`` before or between the rows are comments. ``#: key = value`` is a directive with
+metadata of the table (unit, reference, claims). The keys are in docs/auditing.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_DIRECTIVES = 400
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Names of the columns, rows of as many cells, and the directives by key."""
+    """Column names, rows with that many cells, and the directives by key."""
 
     name: str
     columns: tuple[str, ...]
@@ -33,7 +33,7 @@ class Table:
     directives: Mapping[str, tuple[str, ...]]
 
     def column(self, name: str) -> int:
-        """The index of a column; UnknownName where there is none of this name."""
+        """Return the index of a column. Raises UnknownName."""
         if name not in self.columns:
             raise UnknownName("column", name, self.columns, where=self.name)
         return self.columns.index(name)
@@ -44,7 +44,7 @@ class Table:
 
 
 def read_table(text: str, name: str) -> Table:
-    """RequestError where there is no header, a row has more cells than the header, or a limit is passed."""
+    """Parse a table. Raises RequestError for a missing header, a row longer than the header, or an exceeded limit."""
     directives: dict[str, list[str]] = {}
     body = []
     for at, line in enumerate(text.split("\n"), start=1):
@@ -58,7 +58,7 @@ def read_table(text: str, name: str) -> Table:
             raise RequestError(f"{name}: more than {MAX_ROWS} rows", hint="audit a part of it")
     if body and re.fullmatch(
         r"sep=[,;\t]", body[0].strip(" ")
-    ):  # spreadsheets write it; the header tells as well
+    ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
     if len(body) < 2:
         raise RequestError(f"{name}: no table: wanted a line of column names and rows under it")
@@ -109,7 +109,7 @@ def _split(body: Sequence[str], name: str) -> list[list[str]]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """A name that stands there twice gets a number."""
+    """Number repeated names."""
     seen: dict[str, int] = {}
     found = []
     for name in names:

@@ -1,4 +1,4 @@
-"""CSV: anybody's table of numbers, long or wide, with what it says of itself in ``#:`` lines. See docs/auditing.md."""
+"""CSV: any table of numbers, long or wide, with metadata in ``#:`` lines. See docs/auditing.md."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(source: Source, asked: Asked) -> Imported:
 def _observations(
     source: Source, table: Table, layout: Layout, asked: Asked, unread: list[str]
 ) -> Iterator[Observation]:
-    """The numbers of all value columns; what is left out of a column is named in ``unread``."""
+    """Yield the numbers of all value columns; list what is left out of a column in ``unread``."""
     at = {name: i for i, name in enumerate(table.columns)}
     wanted = set(asked.responses)
     known = {value.response for value in layout.values}
@@ -93,9 +93,9 @@ def _observations(
 
 
 def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) -> tuple[str, float]:
-    """A cell's number in the column's unit; in its own, if the column has none. ``units`` are all in its cells.
+    """Return a cell's number in the column's unit, or in its own if the column has none. ``units``: all units in the cells.
 
-    RequestError where they contradict each other.
+    Raises RequestError if they contradict each other.
     """
     declared = label(value.unit) if value.unit else ""
     if not found.unit:
@@ -118,7 +118,7 @@ def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) 
 
 
 def _named(cells: Iterable[tuple[int, str]], rows: int) -> str:
-    """Which cells of a column are left out, by their rows."""
+    """Describe which cells of a column are left out, by their rows."""
     found = [f'row {row} "{label(cell)[:40]}"' if cell else f"row {row} empty" for row, cell in cells]
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return (
@@ -127,7 +127,7 @@ def _named(cells: Iterable[tuple[int, str]], rows: int) -> str:
 
 
 def _steps(quantities: Iterable[Quantity]) -> dict[str, float | None]:
-    """The last digit in which the numbers of a column differ by writing, by unit; None where they have exponents."""
+    """Return the resolution of a column's numbers as written, by unit; None if some have exponents."""
     decimals: dict[str, list[int | None]] = defaultdict(list)
     for one in quantities:
         decimals[one.unit].append(one.decimals)

@@ -1,4 +1,4 @@
-"""iotrial from Python: what ``import iotrial`` gives, one module a kind of value.
+"""The Python API: what ``import iotrial`` provides, one module per kind of value.
 
-The names that stay are those that ``iotrial`` itself exports.
+The stable names are those exported by ``iotrial`` itself.
 """

@@ -1,4 +1,4 @@
-"""What somebody's numbers can show at all: ``iotrial audit`` on a file, on columns of numbers or on a data frame."""
+"""Audit existing numbers: ``iotrial audit`` on a file, on columns of numbers or on a data frame."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A group against the reference under one condition, from ``n`` and ``n_reference`` values.
+    """A group compared with the reference under one condition, from ``n`` and ``n_reference`` values.
 
-    ``ratio`` is one of geometric means, ``low`` and ``high`` its t interval on logarithms, with alpha shared by all
-    comparisons of the response. It believes that the values are independent of each other, and of time; ``standing``
-    says in words what is left of it, ``reasons`` what speaks against it.
+    ``ratio`` is a ratio of geometric means, ``low`` and ``high`` its t interval on logarithms, with alpha
+    shared by all comparisons of the response. The interval assumes that the values are independent of each
+    other and of time; ``standing`` says in words how far that can be relied on, ``reasons`` what speaks
+    against it.
     """
 
     group: str
@@ -53,7 +54,7 @@ class Comparison:
 
 
 class Comparisons(Table[Comparison]):
-    """All groups beside the reference."""
+    """All groups compared with the reference."""
 
     noun = "comparison"
     heads = ("response, condition", "group : reference", "n", "ratio [interval]", "shows")
@@ -85,7 +86,7 @@ class Comparisons(Table[Comparison]):
 
 
 class Audit:
-    """What some numbers can show and what they cannot; made by ``audit``."""
+    """What some numbers can and cannot show; made by ``audit``."""
 
     def __init__(self, found: model.Audit) -> None:
         self._found = found
@@ -98,36 +99,36 @@ class Audit:
 
     @property
     def reference(self) -> str | None:
-        """The group that the others are compared with; None where there is one group only."""
+        """The group that the others are compared with; None if there is only one group."""
         return self._found.reference
 
     @property
     def comparisons(self) -> Comparisons:
-        """All groups beside the reference."""
+        """All groups compared with the reference."""
         facts: dict[str, object] = {"alpha": self._found.alpha, "margin": self._found.margin}
         return Comparisons(map(_comparison, self._found.comparisons), facts)
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What the data say about themselves, what weighs most first: order, heaps, first runs, repeats, rounding."""
+        """Findings about the data, most important first: order, heaping, first runs, repeats, rounding."""
         return tuple(sentences.findings(self._found))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What a randomised trial would need to answer it."""
+        """What a randomised trial would need to answer the question."""
         return tuple(sentences.needs(self._found))
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """The published numbers that were given, recomputed."""
+        """The given published numbers, recomputed."""
         return tuple(sentences.claims(self._found))
 
     def json(self) -> dict[str, Any]:
-        """All of it as plain objects: what ``iotrial audit --json`` prints (schemas/audit.schema.json)."""
+        """Return the audit as plain objects: what ``iotrial audit --json`` prints (schemas/audit.schema.json)."""
         return audit_json(self._found, self._answer)
 
     def markdown(self) -> str:
-        """All of it as Markdown."""
+        """Return the audit as Markdown."""
         return audit_markdown(self._found, self._answer)
 
     def __repr__(self) -> str:
@@ -160,16 +161,19 @@ def audit(
     alpha: float = 0.05,
     margin: float = 0.03,
 ) -> Audit:
-    """What these numbers can show and what they cannot, whoever measured them and however.
+    """Report what these numbers can and cannot show, however they were measured.
 
-    ``data`` is a file that ``iotrial audit`` reads (CSV, hyperfine, fio, iozone, bonnie++, strace -c), a data frame
-    that is such a table, or a mapping from each treatment to its numbers in the order in which they were measured.
-    ``group``, ``values``, ``conditions`` and ``order`` name columns; ``order="rows"`` says that the rows are in the
-    order of time, without which nothing can be said of it. ``reference`` is the group that the others are compared
-    with, ``claims`` are published numbers such as "noatime 53.67 % of strictatime". ``unit`` is that of numbers with none
-    beside them, ``decimal`` ("comma" or "point") the decimal mark of a file, where its numbers leave it open.
+    ``data`` is a file that ``iotrial audit`` reads (CSV, hyperfine, fio, iozone, bonnie++, strace -c), a data
+    frame with such a table, or a mapping from each treatment to its numbers in the order in which they were
+    measured.
 
-    RequestError for what cannot be read, UnknownName for a reference that is no group.
+    ``group``, ``values``, ``conditions`` and ``order`` name columns; ``order="rows"`` says that the rows are
+    in time order, without which nothing can be said about time. ``reference`` is the group that the others
+    are compared with, ``claims`` are published numbers such as "noatime 53.67 % of strictatime". ``unit``
+    applies to numbers without one; ``decimal`` ("comma" or "point") is the decimal mark of a file, if its
+    numbers are ambiguous.
+
+    Raises RequestError for unreadable data, and UnknownName for a reference that is not a group.
     """
     if not 0.0 < alpha < 1.0 or not margin > 0.0:
         raise RequestError(
@@ -231,7 +235,7 @@ def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observ
 
 
 def _step(numbers: Iterable[float]) -> float | None:
-    """The last decimal that any of the numbers needs; None where one needs an exponent."""
+    """Return the last decimal place that any of the numbers needs; None if one needs an exponent."""
     texts = [_digits(number) for number in numbers]
     if any("e" in text for text in texts):
         return None
@@ -239,7 +243,7 @@ def _step(numbers: Iterable[float]) -> float | None:
 
 
 def _digits(number: float) -> str:
-    """The digits that a number needs: 1.0 was as likely measured in whole seconds as 1."""
+    """Return the digits that a number needs: 1.0 may as well have been measured in whole seconds as 1."""
     return repr(float(number)).removesuffix(".0")
 
 

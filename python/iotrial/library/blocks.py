@@ -1,4 +1,4 @@
-"""The anytime-valid test on somebody's own measurements: one number of either treatment in each block."""
+"""The anytime-valid test on your own measurements: one number per treatment in each block."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ Scale = Literal["ratio", "difference"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BlockComparison:
-    """What the blocks say of the level against the reference; made by ``compare_blocks``.
+    """The result of comparing a level with the reference, made by ``compare_blocks``.
 
-    ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level less reference); None: not
-    bounded yet, or nothing is left. ``p`` and the interval hold at level ``alpha`` at every look. ``moved``: no
-    single effect fits all blocks, so it changed on the way. ``leaning``: all blocks together speak for what the first
-    ones excluded, and the interval is the wider one that rests on all alike; measure again. ``bounds``: where a margin
-    was given and every larger effect is excluded, the bounds of the ratio by the bets of one side each. ``block_sd`` is
-    the scatter of the contrast from block to block (natural logarithms for ratios); ``t_low`` and ``t_high`` a
-    cross-check that assumes normal contrasts.
+    ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level minus reference);
+    None: not bounded yet, or no value is left in the interval. ``p`` and the interval hold at level ``alpha``
+    at every look.
+
+    ``moved``: no single effect fits all blocks, so it changed during the measurement. ``leaning``: all blocks
+    together support values that the first ones excluded, and the interval is the wider one that treats all
+    blocks alike; measure again. ``bounds``: if a margin was given and every larger effect is excluded, the
+    bounds of the ratio from one-sided bets. ``block_sd`` is the standard deviation of the contrast between
+    blocks (natural logarithms for ratios); ``t_low`` and ``t_high`` are a cross-check that assumes normal
+    contrasts.
     """
 
     scale: Scale
@@ -49,21 +52,20 @@ class BlockComparison:
 
     @property
     def ratio(self) -> float | None:
-        """The estimate, where it is a ratio."""
+        """The estimate if it is a ratio, else None."""
         return self.value if self.scale == "ratio" else None
 
     @property
     def detected(self) -> bool:
-        """Whether "no effect" is excluded: the interval leaves out 1 (or a difference of 0)."""
+        """Whether "no effect" is excluded: the interval does not contain 1 (or a difference of 0)."""
         null = 1.0 if self.scale == "ratio" else 0.0
         return (self.low is not None and self.low > null) or (self.high is not None and self.high < null)
 
     def within(self, margin: float) -> bool:
-        """Whether every effect beyond 1/(1 + margin) and 1 + margin is excluded (``margin`` .03 for 3 %); of ratios only.
+        """Return whether every effect outside 1/(1 + margin) to 1 + margin is excluded (``margin`` .03 for 3 %). Ratios only.
 
-        By the interval, or by ``bounds``. That excludes a larger effect as far as these blocks can be trusted. A trial of
-        iotrial says "equivalent" only where a slow-down put in on purpose was seen; here nothing shows that one would have
-        been.
+        Uses the interval, or ``bounds``. This is only as reliable as the blocks are. A trial of iotrial says
+        "equivalent" only if an injected slowdown was detected; here nothing shows that one would have been.
         """
         if self.scale != "ratio" or not margin > 0.0:
             raise RequestError("within: wanted ratios and a margin above 0", hint="e.g. within(0.03)")
@@ -74,8 +76,11 @@ class BlockComparison:
         )
 
     def blocks_for(self, margin: float) -> int | None:
-        """How many blocks of this scatter settle a margin in four cases of five, if there is no effect, where
-        ``compare_blocks`` is given it; None: more than 100,000, or fewer than two blocks so far. Of ratios only."""
+        """Return how many blocks with this scatter settle a margin with 80 % probability if there is no effect.
+
+        Assumes that ``compare_blocks`` is given the margin. None: more than 100,000, or fewer than two blocks
+        so far. Ratios only.
+        """
         if self.scale != "ratio" or not margin > 0.0:
             raise RequestError("blocks_for: wanted ratios and a margin above 0", hint="e.g. blocks_for(0.03)")
         if self.block_sd is None:
@@ -84,7 +89,7 @@ class BlockComparison:
 
     @property
     def sentence(self) -> str:
-        """All of it in one sentence."""
+        """The result in one sentence."""
         null = 1.0 if self.scale == "ratio" else 0.0
         blocks = counted(self.blocks, "block")
         if self.moved:
@@ -120,28 +125,30 @@ def compare_blocks(
     scale: Scale = "ratio",
     margin: float | None = None,
 ) -> BlockComparison:
-    """The level against the reference, from blocks that were measured in a drawn order.
+    """Compare a level with the reference, from blocks that were measured in random order.
 
-    ``reference[i]`` and ``level[i]`` are the two numbers of block i, of shape (blocks,), in the order of time and in
-    one unit: two runs that follow each other, or the sums of several. ``scale`` "ratio" compares logarithms and wants
-    numbers above 0; "difference" takes any (counts that may be 0). ``margin`` (.03 for 3 %; of ratios only) is what shall be
-    excluded: part of each bet is aimed at it, so that ``within(margin)`` comes sooner. Choose it before you look.
+    ``reference[i]`` and ``level[i]`` are the two numbers of block i, of shape (blocks,), in time order and in
+    the same unit: two consecutive runs, or the sums of several. ``scale`` "ratio" compares logarithms and
+    requires numbers above 0; "difference" takes any (counts that may be 0). ``margin`` (.03 for 3 %; ratios
+    only) is the effect size to exclude: part of each bet is aimed at it, so that ``within(margin)`` is
+    reached sooner. Choose it before looking at the data.
 
-    What it rests on: in every block a coin decided, anew and independently of everything measured, which of the two
-    was run first. Then nothing else is assumed for the test of "no effect": not normal noise, not independent blocks,
-    no number of blocks fixed beforehand; one may look after every block and stop when one likes. The interval assumes
-    beside it that the effect is the same factor (or difference) in every block, or that the noise of the difference
-    is symmetric. What it does not see: files or devices that always carry the same treatment, caches that one
-    treatment fills for the other, a change that never took. If the order was not drawn (all of one, then all of the
-    other; or in strict turns), the numbers may be confounded with time, and neither p nor interval means anything:
-    see ``audit``.
+    Assumptions: in every block a coin flip, independent of everything measured, decided which of the two ran
+    first. The test of "no effect" assumes nothing else: neither normal noise, nor independent blocks, nor a
+    fixed number of blocks. You may look after every block and stop at any time. The interval also assumes
+    that the effect is the same factor (or difference) in every block, or that the noise of the difference is
+    symmetric. Not detected: files or devices that always carry the same treatment, caches that one treatment
+    fills for the other, a setting that never took effect. If the order was not random (all of one, then all
+    of the other; or strictly alternating), the numbers may be confounded with time, and neither p nor the
+    interval means anything: see ``audit``.
 
-    Give every pair. One that is left out because of what was measured breaks the test, so numbers that are missing
-    are an error. Several comparisons at once share a level: pass ``alpha / k``. Fewer than 8 blocks (at .05) give no
-    bounded interval.
+    Give every pair. Leaving one out because of what was measured breaks the test, so missing numbers are an
+    error. Several simultaneous comparisons share a level: pass ``alpha / k``. Fewer than 8 blocks (at .05)
+    give no bounded interval.
 
-    RequestError for arrays of unequal length or another shape, for numbers that are not finite or, for ratios, not
-    above 0, for an alpha outside 0 to 1, and for a margin of differences or not above 0.
+    Raises RequestError for arrays of unequal length or another shape, for numbers that are not finite or, for
+    ratios, not above 0, for an alpha outside 0 to 1, and for a margin that is not above 0 or is given with
+    differences.
     """
     if not 0.0 < alpha < 1.0:
         raise RequestError(f"compare_blocks: alpha {alpha} is not between 0 and 1")
@@ -199,7 +206,7 @@ def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
 
 
 def _back(value: float | None, scale: Scale) -> float | None:
-    """From the contrast's own scale to the one that is told."""
+    """Convert from the contrast's scale to the reported one."""
     if value is None or scale == "difference":
         return value
     return math.exp(min(value, 700.0))

@@ -1,8 +1,8 @@
-"""How a value shows itself: one ``Card`` as text for a terminal, as Markdown, and as HTML for a notebook.
+"""Display of values: one ``Card`` as text for a terminal, as Markdown, and as HTML for a notebook.
 
-Everything in a card is text from outside until a renderer has made it fit: ``shown`` for control characters, then
-Markdown's or HTML's own escapes. Figures alone are markup, and come from the report's own plots. The HTML takes ink and
-paper from the page around it, so that it is readable in light and dark notebooks alike.
+All text in a card is untrusted until a renderer has sanitised it: ``shown`` for control characters, then the
+escapes of Markdown or HTML. Only figures are markup; they come from the report's own plots. The HTML inherits
+its text and background colours from the surrounding page, so that it is readable in light and dark notebooks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINE = 88
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a value says of itself: a title, one sentence to be read first, further lines, figures and a table."""
+    """The content of a display: title, leading sentence, further lines, figures and a table."""
 
     title: str
     lead: str = ""
@@ -42,17 +42,17 @@ class Card:
 
 
 def text(card: Card) -> str:
-    """For a terminal: aligned columns, no colour, nothing in it that a terminal would obey."""
+    """Render for a terminal: aligned columns, no colour, no control characters."""
     return "\n".join(_text(card))
 
 
 def markdown(card: Card) -> str:
-    """The same without figures, as GitHub-flavoured Markdown."""
+    """Render as GitHub-flavoured Markdown, without figures."""
     return "\n".join(_markdown(card)) + "\n"
 
 
 def html(card: Card) -> str:
-    """One ``div`` for a notebook, with its own style, its figures inline."""
+    """Render as one ``div`` for a notebook, with its own style and inline figures."""
     figures = [Markup(figure) for figure in card.figures]
     return _template().render(card=card, figures=figures).strip()
 

@@ -1,4 +1,4 @@
-"""Effects and controls of a trial as values: what a report's tables say, with the numbers behind them."""
+"""Effects and controls of a trial as values: the content of a report's tables, with the underlying numbers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
 from iotrial.study.model import Scale
 
-#: rows of a forest plot in a notebook
+#: maximum rows of a forest plot in a notebook
 MOST_DRAWN = 24
-# What stands for a role in the report's figures, as a colour that is there without the report's style sheet.
+# Colour roles in the report's figures, renamed so that they work without the report's style sheet.
 _VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Effect:
-    """One effect: a level of a factor against the reference, in one condition, on one response.
+    """One effect: a level of a factor compared with the reference, in one condition, on one response.
 
-    ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) where ``scale`` is
-    "ratio", else differences in ``unit``; None: not known, or not bounded. The interval holds at level ``alpha``, this
-    effect's part of the trial's, however often anybody looked; so does ``p``. ``kind`` is "main", "interaction" (half a
-    difference of two effects) or "pooled" (the mean over all conditions of a workload). Verdicts are read from
-    ``primary`` effects; of the others, ``discovery`` says which stand out, as hints for a next study.
+    ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) if
+    ``scale`` is "ratio", else differences in ``unit``; None: unknown or unbounded. The interval holds at
+    level ``alpha``, this effect's share of the trial's, at every look; so does ``p``. ``kind`` is "main",
+    "interaction" (half the difference of two effects) or "pooled" (the mean over all conditions of a
+    workload). Verdicts are based on ``primary`` effects; for the others, ``discovery`` says which stand out,
+    as hints for a next study.
     """
 
     kind: str
@@ -60,12 +61,12 @@ class Effect:
 
     @property
     def ratio(self) -> float | None:
-        """The estimate, where it is a ratio."""
+        """The estimate if it is a ratio, else None."""
         return self.value if self.scale == "ratio" else None
 
     @property
     def place(self) -> str:
-        """The condition in words; "all conditions" where there is one only."""
+        """The condition in words; "all conditions" if there is only one."""
         return self.row.place
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class Effect:
 
 
 def effect_of(row: EffectRow) -> Effect:
-    """The effect of a report's row."""
+    """Convert a row of a report to an effect."""
     one = row.effect
     return Effect(
         kind=one.kind,
@@ -135,12 +136,12 @@ class Effects(Table[Effect]):
 
     @property
     def primary(self) -> Self:
-        """Those that verdicts are read from."""
+        """The effects that verdicts are based on."""
         return self.where(lambda one: one.primary)
 
     @property
     def pooled(self) -> Self:
-        """Means over the conditions of a workload."""
+        """The means over the conditions of a workload."""
         return self.where(lambda one: one.kind == "pooled")
 
     @property
@@ -160,11 +161,11 @@ class Effects(Table[Effect]):
         return html(self._card(figures=self.figures()))
 
     def figures(self) -> tuple[str, ...]:
-        """Forest plots as SVG: one of the ratios and one of the differences, at most 24 effects each."""
+        """Return forest plots as SVG: one of the ratios and one of the differences, at most 24 effects each."""
         return forests(self._name, [one.row for one in self], margin=self._margin)
 
     def listed(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-        """Heads and rows of a table; where there is one response only, it is named above the numbers."""
+        """Return headings and rows of a table; a single response is moved from a column into a heading."""
         rows = tuple(self._cells(row) for row in self[: self.most_shown])
         responses = {row.response for row in self}
         if len(responses) != 1:
@@ -208,9 +209,10 @@ class Effects(Table[Effect]):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One control of a trial. ``kind`` "negative": two identical arms, which must not be told apart; "positive": the
-    reference made slower by the known ratio ``injected``, which the interval must hold. ``ratio`` is a difference for
-    counts. ``standing``: why one that has not failed shows nothing yet, else empty."""
+    """One control of a trial. ``kind`` "negative": two identical arms, which must show no difference;
+    "positive": the reference slowed down by the known ratio ``injected``, which the interval must contain.
+    ``ratio`` is a difference for counts. ``standing``: why a control that has not failed shows nothing yet,
+    else empty."""
 
     kind: str
     condition: Mapping[str, str]
@@ -227,7 +229,7 @@ class Control:
 
 
 def control_of(row: ControlRow) -> Control:
-    """The control of a report's row."""
+    """Convert a row of a report to a control."""
     one = row.control
     return Control(
         kind=one.kind,
@@ -246,7 +248,7 @@ def control_of(row: ControlRow) -> Control:
 
 
 class Controls(Table[Control]):
-    """The controls of a trial; it is invalid where one failed."""
+    """The controls of a trial, which is invalid if one failed."""
 
     noun = "control"
     heads = ("kind", "passed", "what it says")
@@ -275,7 +277,7 @@ class Controls(Table[Control]):
 
 
 def forests(name: str, rows: Sequence[EffectRow], *, margin: float) -> tuple[str, ...]:
-    """Forest plots of these effects, one for ratios and one for differences, fit for a page without the report's style."""
+    """Return forest plots of these effects, one for ratios and one for differences, for a page without the report's style."""
     drawn = []
     for scale in Scale:
         own = [row for row in rows if row.effect.scale is scale][:MOST_DRAWN]

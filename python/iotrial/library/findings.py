@@ -1,4 +1,4 @@
-"""What a trial says beside its effects: published claims held against it, and the evidence of what else moved."""
+"""Results of a trial other than effects: published claims compared with it, and evidence of what else moved."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from iotrial.report.phrases import amount
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published number beside what was measured here.
+    """A published number compared with what was measured here.
 
-    ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` what was found for the same pair, in the claim's
-    direction. ``outcome`` is "confirmed", "compatible", "not confirmed", "smaller than claimed", "larger than claimed",
-    "contradicted" or "cannot say".
+    ``published`` and ``here`` are words; ``ratio``, ``low`` and ``high`` are the result for the same pair, in
+    the claim's direction. ``outcome`` is "confirmed", "compatible", "not confirmed", "smaller than claimed",
+    "larger than claimed", "contradicted" or "cannot say".
     """
 
     text: str
@@ -34,7 +34,7 @@ class Claim:
 
 
 def claim_of(held: HeldClaim) -> Claim:
-    """The claim of a report's."""
+    """Convert a report's claim."""
     return Claim(
         text=held.claim.text,
         source=held.claim.source,
@@ -50,7 +50,7 @@ def claim_of(held: HeldClaim) -> Claim:
 
 
 class Claims(Table[Claim]):
-    """The claims that a study names, each held against the conditions that it speaks of."""
+    """The claims that a study names, each compared with the results for its conditions."""
 
     noun = "claim"
     heads = ("published", "here", "outcome", "why")
@@ -76,8 +76,9 @@ class Claims(Table[Claim]):
 class Evidence:
     """One metric under one treatment and condition: its median in ``unit`` over the ``runs`` that count, and the quartiles.
 
-    ``moved`` is "up" or "down" against the reference where the blocks tell it from the reference and the medians differ by
-    more than the margin; ``e_value`` is what the blocks say against its standing still. Exploratory: no verdict.
+    ``moved`` is "up" or "down" relative to the reference if the blocks distinguish it from the reference and
+    the medians differ by more than the margin; ``e_value`` is the blocks' evidence against no change.
+    Exploratory: no verdict.
     """
 
     metric: str
@@ -97,7 +98,7 @@ class Evidence:
 
 
 def evidence_of(row: EvidenceRow) -> Evidence:
-    """The evidence of a report's row."""
+    """Convert a row of a report to evidence."""
     return Evidence(
         metric=row.metric,
         words=words_of(row.metric),
@@ -124,7 +125,7 @@ class EvidenceTable(Table[Evidence]):
 
     @property
     def moved(self) -> EvidenceTable:
-        """Those that moved against the reference."""
+        """The medians that moved relative to the reference."""
         return self.where(lambda one: one.moved is not None)
 
     def _cells(self, row: Evidence) -> tuple[str, ...]:

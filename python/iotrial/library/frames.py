@@ -1,4 +1,4 @@
-"""Columns of values as a pandas data frame. pandas is an extra of the package, and imported here alone."""
+"""Columns of values as a pandas data frame. pandas is an optional extra and is imported only here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTALL = "pip install 'iotrial[frames]'"
 
 
 def pandas() -> Any:
-    """The module; RequestError with the command that installs it where it is not there."""
+    """Return the pandas module. Raises RequestError with the install command if it is missing."""
     try:
         import pandas as found
     except ImportError as error:
@@ -27,7 +27,7 @@ def pandas() -> Any:
 
 
 def frame_of(columns: Sequence[Column[Row]], rows: Sequence[Row], facts: Mapping[str, object]) -> DataFrame:
-    """One row a value, one column each; ``facts`` and the columns' units become ``attrs``, which JSON can hold."""
+    """Build a data frame, one row per value; ``facts`` and the columns' units become ``attrs``, JSON-compatible."""
     pd = pandas()
     found = {_text(column.name): _values(pd, column, [column.of(row) for row in rows]) for column in columns}
     frame = pd.DataFrame(found, columns=list(found))
@@ -56,5 +56,5 @@ def _values(pd: Any, column: Column[Row], values: Sequence[Any]) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """Text as it is, but for lone surrogates, which an imported trial may hold and Arrow refuses: those as escapes."""
+    """Escape lone surrogates in text: an imported trial may contain them and Arrow rejects them."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The ways to a trial: by its number, its id or "last" in the store, or from a packed file. The store is only read."""
+"""Open a trial: by its number, its id or "last" in the store, or from a packed file. The store is only read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Where = str | os.PathLike[str]
 
 
 class Trials(Table[Trial]):
-    """The trials of a store by number, oldest first. ``damaged`` says of those that cannot be read what is wrong."""
+    """The trials of a store by number, oldest first. ``damaged`` holds the error of each trial that cannot be read."""
 
     noun = "trial"
     heads = ("number", "started", "state", "took", "study")
@@ -74,9 +74,10 @@ class Trials(Table[Trial]):
 
 
 def trials(store: Where | None = None) -> Trials:
-    """All trials of a store (None: the user's own), none of them analysed yet; empty where there is no store.
+    """Return all trials of a store (None: the user's own), not analysed yet; empty if there is no store.
 
-    StoreError where the file is no store. A warning tells of trials that cannot be read; the others are there.
+    Raises StoreError if the file is not a store. Trials that cannot be read cause a warning; the others are
+    returned.
     """
     path = _path(store)
     if not path.exists():
@@ -90,10 +91,10 @@ def trials(store: Where | None = None) -> Trials:
 
 
 def trial(ref: str | int = "last", store: Where | None = None) -> Trial:
-    """The stored trial of this number, id, unique beginning of an id, or "last".
+    """Return the stored trial with this number, id, unique prefix of an id, or "last".
 
-    ``store`` names another file than the user's own. UnknownName where there is no such trial, RequestError where there is no
-    store, StoreError where it is none.
+    ``store`` is a file other than the user's own store. Raises UnknownName if there is no such trial,
+    RequestError if there is no store, StoreError if the file is not a store.
     """
     path = _path(store)
     if not path.exists():
@@ -105,13 +106,14 @@ def trial(ref: str | int = "last", store: Where | None = None) -> Trial:
 
 
 def open(path: Where) -> Trial:
-    """The packed trial in this file, which is read at once and stored nowhere.
+    """Read the packed trial in this file; it is read immediately and not stored.
 
-    It is taken to be hostile: PackedError (a RequestError) where it is no packed trial, or claims what cannot be.
+    The file is treated as untrusted: raises PackedError (a RequestError) if it is not a packed trial or is
+    inconsistent.
     """
     document = packed_document(Path(path).expanduser())
     made = Trial(document.trial, lambda: document, number=None)
-    assert made.document is document  # there is nothing to read later
+    assert made.document is document  # load now, so that nothing is read later
     return made
 
 

@@ -1,8 +1,8 @@
-"""A trial run from Python: by the program itself, in a process of its own.
+"""Run a trial from Python: by the program itself, in a separate process.
 
-Conducting turns settings, holds the machine's lock, keeps an undo journal and owns the signals, which no library may
-do in somebody else's process. So ``run`` starts ``iotrial run`` as a user would and waits for it; what interrupts the
-caller is passed on as an interrupt, and the program then puts everything back before it ends.
+Running a trial changes settings, holds the machine's lock, keeps an undo journal and handles signals, which a
+library must not do in its caller's process. So ``run`` starts ``iotrial run`` as a user would and waits for
+it. An interrupt of the caller is forwarded, and the program then restores everything before it exits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iotrial.paths import store_path
 from iotrial.study.catalogue import is_shipped
 from iotrial.study.trust import unmet
 
-# They give another document than a report, or none; that it is asked for by JSON is for ``run`` to say.
+# Rejected because they print something other than a report, or nothing; ``run`` itself adds --json.
 _REFUSED = ("--json", "--rehearse", "--help", "-h")
 _INVALID, _FAIL_IF = 3, 4
 
@@ -35,17 +35,16 @@ def run(
     *options: str,
     store: str | os.PathLike[str] | None = None,
 ) -> Trial:
-    """Puts a study on trial on this machine, as ``iotrial run STUDY OPTIONS...`` does, and gives the trial once it
-    has ended.
+    """Run a study on this machine, as ``iotrial run STUDY OPTIONS...`` does, and return the trial once it has ended.
 
-    ``study`` is a name of the catalogue, a TOML file or a ``Study``; ``options`` are the words of the command line,
-    each as one string: ``run("files/permissions", "--lab", "directory", "--time", "30s")``. ``store`` names another
-    file than the user's own for the trial. It takes as long as the study's budget (five minutes unless it or
-    ``--time`` says otherwise). Nothing is printed; an interrupt (Ctrl-C) ends the trial, waits until everything is
-    put back, and goes on as KeyboardInterrupt: what was measured is stored then.
+    ``study`` is a name of the catalogue, a TOML file or a ``Study``; ``options`` are command-line options,
+    each as one string: ``run("files/permissions", "--lab", "directory", "--time", "30s")``. ``store`` is a
+    file other than the user's own store. Takes as long as the study's budget (five minutes unless it or
+    ``--time`` says otherwise). Prints nothing. An interrupt (Ctrl-C) ends the trial, waits until everything
+    is restored, and re-raises KeyboardInterrupt; what was measured by then is stored.
 
-    RequestError where the request was wrong (nothing was changed), RestoreError where something could not be put back,
-    IotrialError where the work failed. An invalid trial is no error: see ``Trial.valid``.
+    Raises RequestError for a wrong request (nothing was changed), RestoreError if something could not be
+    restored, and IotrialError if the trial failed. An invalid trial is not an error: see ``Trial.valid``.
     """
     for option in options:
         if option in _REFUSED:
@@ -59,7 +58,7 @@ def run(
 
 
 def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
-    """The words for the command line; a study that was read from a text or a file is written to a file for the time."""
+    """Return the command-line arguments; a study read from text or a file is written to a temporary file."""
     if not isinstance(study, Study):
         name = os.fspath(study)
         if name.startswith("-"):
@@ -85,8 +84,10 @@ def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
 
 
 def _program(words: Sequence[str], store: str | os.PathLike[str] | None) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error. -P: no module of the current folder takes the place of one of
-    ours."""
+    """Run iotrial; return exit status, standard output and standard error.
+
+    -P keeps modules in the current folder from replacing ours.
+    """
     environment = {
         **os.environ,
         "IOTRIAL_STORE": str(store_path() if store is None else Path(store).expanduser()),
@@ -97,14 +98,14 @@ def _program(words: Sequence[str], store: str | os.PathLike[str] | None) -> tupl
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
-        start_new_session=True,  # an interrupt reaches it once, through here
+        start_new_session=True,  # an interrupt reaches it only once, forwarded from here
     )
     try:
         out, err = child.communicate()
     except BaseException:
         with suppress(ProcessLookupError):
             child.send_signal(signal.SIGINT)
-        child.communicate()  # it is putting things back
+        child.communicate()  # wait while it restores everything
         raise
     return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
@@ -119,7 +120,7 @@ def _id_in(out: str, err: str, status: int) -> str:
 
 
 def _error(status: int, err: str) -> IotrialError:
-    """What the program said on standard error, as the error that it was."""
+    """Rebuild the error that the program reported on standard error."""
     kind = {2: RequestError, 5: RestoreError}.get(status, IotrialError)
     for line in reversed(err.splitlines()):
         try:

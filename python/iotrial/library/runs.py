@@ -1,4 +1,4 @@
-"""What was measured: every run, and the one number a block on which each effect rests."""
+"""Measurements: every run, and the per-block contrasts on which the effects are based."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run as measured. ``started_s`` is in seconds since the trial began; ``responses`` in their declared units;
-    ``counters`` holds what was counted around the run.
+    """One run as measured.
 
-    ``kind`` is "treatment", or "negative" or "positive" for a control. ``counted``: it is in a complete block, did not fail,
-    and no void rule threw its block out (``void`` names the rule); effects rest on these runs alone.
+    ``started_s`` is in seconds since the trial began; ``responses`` are in their declared units; ``counters``
+    holds what was counted during the run. ``kind`` is "treatment", or "negative" or "positive" for a control.
+    ``counted``: it is in a complete block, did not fail, and no void rule discarded its block (``void`` names
+    the rule); effects are based on these runs only.
     """
 
     condition: Mapping[str, str]
@@ -44,7 +45,7 @@ class Run:
 
 
 def runs_of(document: Document) -> Iterator[Run]:
-    """All runs in time order."""
+    """Yield all runs in time order."""
     blocks = {(block.condition, block.index): block.void for block in document.data.blocks}
     for run in document.data.runs:
         condition = document.conditions.of_key(run.condition)
@@ -89,7 +90,7 @@ class Runs(Table[Run]):
         return type(self)(rows, self._facts, self._orders, responses=self._responses)
 
     def _units(self) -> dict[str, str]:
-        """The unit of each response; "sequential: bytes/s, random: 1/s" where workloads have units of their own."""
+        """Return the unit of each response; "sequential: bytes/s, random: 1/s" if workloads use different units."""
         found: dict[str, dict[str, str]] = {}
         for one in self._responses:
             found.setdefault(one.name, {})[one.workload] = one.unit
@@ -141,7 +142,7 @@ class Runs(Table[Run]):
 
 
 def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> Iterator[Column[Run]]:
-    """One column for each response and counter; the same name may be a response of one workload and a counter of another."""
+    """Yield one column for each response and counter; a name may be a response of one workload and a counter of another."""
     runs = tuple(runs)
     responses = dict.fromkeys(name for one in runs for name in one.responses)
     counters = dict.fromkeys(name for one in runs for name in one.counters)
@@ -157,10 +158,10 @@ def _numbers(runs: Iterable[Run], taken: set[str], units: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One number of one block: the level against the reference, averaged over what else is crossed.
+    """One number of one block: the level compared with the reference, averaged over the other crossed factors.
 
-    ``value`` is a natural logarithm of a ratio where ``scale`` is "ratio" (``ratio`` is the ratio itself), else a difference
-    in ``unit``.
+    ``value`` is the natural logarithm of a ratio if ``scale`` is "ratio" (``ratio`` is the ratio itself),
+    else a difference in ``unit``.
     """
 
     factor: str
@@ -176,12 +177,12 @@ class Contrast:
 
     @property
     def ratio(self) -> float | None:
-        """The block's ratio, where responses are compared by ratio."""
+        """The block's ratio, or None if responses are compared by difference."""
         return math.exp(self.value) if self.scale == "ratio" else None
 
 
 def contrasts_of(document: Document) -> Iterator[Contrast]:
-    """All contrasts that the primary effects of a trial rest on: by effect, each in the order of its blocks."""
+    """Yield all contrasts on which the primary effects of a trial are based: by effect, each in block order."""
     spec = spec_of(document.trial.header)
     for condition in spec.conditions:
         own = [block for block in document.data.blocks if block.condition == condition.key]
@@ -207,7 +208,7 @@ def contrasts_of(document: Document) -> Iterator[Contrast]:
 
 
 class Contrasts(Table[Contrast]):
-    """What primary effects rest on: one number a block."""
+    """The contrasts on which primary effects are based: one number per block."""
 
     noun = "contrast"
     heads = ("comparison", "condition", "response", "block", "ratio or difference")

@@ -1,4 +1,4 @@
-"""Studies as values: those that ship, one in a file, one in a text."""
+"""Studies as values: shipped ones, one in a file, one in a text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """What varies. ``role`` is "treatment" (its levels are compared with ``reference``) or "condition" (crossed with the
-    treatments, reported each); ``default`` are the levels that run unless others are asked for."""
+    """One factor of a study. ``role`` is "treatment" (its levels are compared with ``reference``) or
+    "condition" (crossed with the treatments, each level reported separately); ``default`` are the levels that
+    run unless others are selected."""
 
     name: str
     role: str
@@ -30,8 +31,10 @@ class Factor:
 
 
 class Study:
-    """A study: what is asked, what varies, what work is done. Made by ``studies``, ``find_study``, ``read_study`` and
-    ``Trial.study``; nothing of it changes."""
+    """A study: its question, factors and workloads. Immutable.
+
+    Made by ``studies``, ``find_study``, ``read_study`` and ``Trial.study``.
+    """
 
     def __init__(
         self,
@@ -47,19 +50,19 @@ class Study:
         self.title = title
         self.question = question
         self._read = read
-        #: as a trial has it: levels may have been chosen, and somebody else may have written its commands
+        #: as in a trial: levels may have been selected, and somebody else may have written its commands
         self.of_trial = of_trial
         #: the caller gave its text, so its commands run as the caller's own
         self.of_text = of_text
 
     @cached_property
     def declaration(self) -> Declaration:
-        """All of it, as the rest of iotrial uses it. StudyError where its text is none."""
+        """The whole declaration, as used inside iotrial. Raises StudyError if its text is not a valid study."""
         return self._read()
 
     @property
     def why(self) -> str:
-        """Why it matters, and what is wrong with what was published."""
+        """Why the question matters, and what is wrong with published results."""
         return self.declaration.why
 
     @property
@@ -74,12 +77,12 @@ class Study:
 
     @property
     def alpha(self) -> float:
-        """The error level that all its primary effects share."""
+        """The error level shared by all its primary effects."""
         return self.declaration.alpha
 
     @property
     def factors(self) -> tuple[Factor, ...]:
-        """What varies, as declared."""
+        """Its factors, as declared."""
         return tuple(
             Factor(
                 one.name, one.role.value, tuple(lev.label for lev in one.levels), one.reference, one.default
@@ -94,7 +97,7 @@ class Study:
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """The published claims that it is held against, in their own words."""
+        """The published claims that it is compared with, in their own words."""
         return tuple(one.text for one in self.declaration.claims)
 
     def __eq__(self, other: object) -> bool:
@@ -158,30 +161,36 @@ class Studies(Table[Study]):
 
 
 def studies() -> Studies:
-    """The studies that ship, by name. Only the head of each is read until more is asked of it."""
+    """Return the shipped studies, by name. Only the head of each is read until more is needed."""
     return Studies(_shipped(one.name, one.title, one.question) for one in entries())
 
 
 def find_study(study: str | os.PathLike[str], *, trusted: bool = False) -> Study:
-    """The study of this name in the catalogue, or in this TOML file.
+    """Return the study with this name in the catalogue, or in this TOML file.
 
-    ``trusted``: the commands of somebody else's file may run, also a shell or as root, as with ``--trust``; your own file
-    does not need it. UnknownName where it is neither name nor file, StudyError where the file holds no study.
+    ``trusted``: commands in somebody else's file may run, including a shell or as root, as with ``--trust``;
+    your own file does not need it. Raises UnknownName if it is neither name nor file, StudyError if the file
+    is not a valid study.
     """
     return of_declaration(find(os.fspath(study), trusted=trusted))
 
 
 def read_study(toml: str, *, trusted: bool = False) -> Study:
-    """The study in this text. It is the caller's own: its commands run unasked, as the caller. ``trusted``:
-    also a shell, or as root. StudyError, with its line, where it holds none."""
-    from iotrial.study.reader import read_study as read  # which a list of studies does not need
+    """Return the study in this text.
+
+    It is treated as the caller's own: its commands run without confirmation, as the caller. ``trusted``:
+    including a shell, or as root. Raises StudyError, with the line, if it is not a valid study.
+    """
+    from iotrial.study.reader import (
+        read_study as read,
+    )  # imported here because a list of studies does not need it
 
     found = read(toml, "text", trusted=trusted)
     return Study(found.name, found.title, found.question, lambda: found, of_text=True)
 
 
 def of_declaration(found: Declaration, *, of_trial: bool = False) -> Study:
-    """A study that has been read already."""
+    """Wrap a study that has already been read."""
     return Study(found.name, found.title, found.question, lambda: found, of_trial=of_trial)
 
 

@@ -1,7 +1,8 @@
-"""Several values of one kind: a sequence that can be a data frame and shows itself.
+"""Base class of the library's lists: a sequence with a data frame and a display.
 
-Every list that the library gives (effects, runs, trials ...) is a ``Table``: immutable, sliced into its own kind, with
-``frame()`` for pandas and a display for terminals and notebooks. A subclass says its columns and its cells, no more.
+Every list that the library returns (effects, runs, trials ...) is a ``Table``: immutable, slices have the
+same type, with ``frame()`` for pandas and a display for terminals and notebooks. A subclass only defines its
+columns and cells.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ Kind = Literal["label", "number", "count", "flag", "text", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column of a data frame. ``kind`` decides its dtype (``frames.py``); ``order`` lists the categories of a label,
-    those that do not occur left out."""
+    """One column of a data frame.
+
+    ``kind`` determines its dtype (``frames.py``); ``order`` lists the categories of a label, of which only
+    those that occur are used.
+    """
 
     name: str
     kind: Kind
@@ -39,7 +43,7 @@ class Table(Sequence[Row]):
 
     noun: ClassVar[str] = "value"
     heads: ClassVar[tuple[str, ...]] = ()
-    #: how many rows a display shows; a data frame has all
+    #: maximum rows in a display; a data frame has all
     most_shown: ClassVar[int] = 40
 
     def __init__(
@@ -48,7 +52,7 @@ class Table(Sequence[Row]):
         facts: Mapping[str, object] | None = None,
         orders: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """``facts`` become the ``attrs`` of a data frame; ``orders``: the labels of each factor, as categories have them."""
+        """Create a table. ``facts`` become ``attrs`` of the data frame; ``orders``: the order of each factor's labels."""
         self._rows = tuple(rows)
         self._facts = dict(facts or {})
         self._orders = dict(orders or {})
@@ -69,14 +73,15 @@ class Table(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]  # rows hold mappings
 
     def where(self, test: Callable[[Row], bool]) -> Self:
-        """Those rows of which ``test`` is true, as the same kind of table."""
+        """Return the rows for which ``test`` is true, as the same kind of table."""
         return self._of(row for row in self._rows if test(row))
 
     def frame(self) -> DataFrame:
-        """A pandas data frame, one row a value. Labels are categorical, numbers float64 (NaN: not known), counts int64.
+        """Return a pandas data frame, one row per value.
 
-        ``attrs["units"]`` has the unit of each column that has one; ``attrs`` also says of which trial it is. RequestError
-        where pandas is missing.
+        Labels are categorical, numbers float64 (NaN: unknown), counts int64. ``attrs["units"]`` has the unit
+        of each column that has one; ``attrs`` also identifies the trial. Raises RequestError if pandas is
+        missing.
         """
         return frame_of(self._columns(), self._rows, self._facts)
 
@@ -89,7 +94,7 @@ class Table(Sequence[Row]):
     def _repr_markdown_(self) -> str:
         return markdown(self._card())
 
-    # -- what a subclass says
+    # -- defined by subclasses
 
     def _columns(self) -> list[Column[Row]]:
         raise NotImplementedError
@@ -98,7 +103,7 @@ class Table(Sequence[Row]):
         raise NotImplementedError
 
     def _with_conditions(self, fixed: Sequence[Column[Row]], at: int) -> list[Column[Row]]:
-        """These columns, and from place ``at`` on one for each factor in the rows' ``condition``."""
+        """Return these columns, with one for each factor in the rows' ``condition`` inserted at position ``at``."""
         of: Callable[[Any], Mapping[str, str]] = attrgetter("condition")
         taken = {column.name for column in fixed}
         levels = levels_columns("condition", names_in(map(of, self)), taken, of, self._orders)
@@ -124,7 +129,7 @@ def levels_columns(
     of: Callable[[Any], Mapping[str, str]],
     orders: Mapping[str, Sequence[str]],
 ) -> list[Column[Any]]:
-    """One label column for each factor, named after it, or ``prefix:name`` where that name is taken."""
+    """Return one label column per factor, named after it, or ``prefix:name`` if that name is taken."""
     columns: list[Column[Any]] = []
     for name in names:
         title = name if name not in taken else f"{prefix}:{name}"
@@ -138,5 +143,5 @@ def levels_columns(
 
 
 def names_in(levels: Iterable[Mapping[str, str]]) -> list[str]:
-    """The names of all factors that occur, in the order in which they first do."""
+    """Return the names of all factors that occur, in order of first occurrence."""
     return list(dict.fromkeys(name for one in levels for name in one))

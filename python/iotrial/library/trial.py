@@ -1,4 +1,4 @@
-"""A trial: what it asked, what it says, and everything behind that. Analysed when it is first asked, once."""
+"""A trial: its question, its results and the underlying data. Analysed once, on first use."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MOST_ROWS = 24
 class Trial:
     """One trial. Made by ``trial``, ``trials``, ``open`` and ``run``.
 
-    What its listing says (name, state, times) is known at once; the first question about results reads and analyses
-    all runs, which takes from a tenth of a second to some ten seconds, and keeps the answer. StoreError there where
-    it is damaged.
+    What a listing shows (name, state, times) is available at once. The first access to results reads and
+    analyses all runs, which takes from a tenth of a second to some ten seconds, and caches the result; it
+    raises StoreError if the trial is damaged.
     """
 
     def __init__(self, stored: StoredTrial, load: Callable[[], Document], *, number: int | None) -> None:
@@ -47,44 +47,44 @@ class Trial:
 
     @cached_property
     def document(self) -> Document:
-        """Everything that a report says, as the rest of iotrial uses it; not part of what stays the same."""
+        """The complete report, as used inside iotrial; not part of the stable API."""
         return self._load()
 
-    # -- what it was
+    # -- what was run
 
     @property
     def number(self) -> int | None:
-        """Its number in the store; None: it is in no store."""
+        """Its number in the store; None if it is in no store."""
         return self._number
 
     @property
     def id(self) -> str:
-        """What names it in any store."""
+        """Its globally unique id."""
         return self._stored.header.id
 
     @property
     def study(self) -> Study:
-        """The study as it was run: the levels that were chosen, the margin that was asked for."""
+        """The study as it was run, with the selected levels and margin."""
         return of_declaration(self._stored.header.study, of_trial=True)
 
     @property
     def state(self) -> str:
-        """ "done", "interrupted", "failed", "invalid" or "running"."""
+        """State of the trial: "done", "interrupted", "failed", "invalid" or "running"."""
         return self._stored.state.value
 
     @property
     def started(self) -> datetime:
-        """When it began, in UTC. ValueError where what is stored is no time."""
+        """Start time in UTC. Raises ValueError if the stored value is not a time."""
         return datetime.fromisoformat(utc(self._stored.header.started))
 
     @property
     def duration_s(self) -> float:
-        """How long it took, in seconds."""
+        """Duration in seconds."""
         return self._stored.duration_s
 
     @property
     def imported(self) -> str | None:
-        """Where it came from (file and digest), where it was measured elsewhere."""
+        """Source of a trial that was measured elsewhere (file and digest), else None."""
         return self._stored.imported
 
     @property
@@ -94,7 +94,7 @@ class Trial:
 
     @property
     def alpha(self) -> float:
-        """The error level that all primary effects share."""
+        """The error level shared by all primary effects."""
         return self._stored.header.alpha
 
     @property
@@ -102,37 +102,37 @@ class Trial:
         """The smallest relative effect that matters, .03 for 3 %."""
         return self._stored.header.margin
 
-    # -- what it says
+    # -- results
 
     @property
     def verdict(self) -> str:
-        """The whole trial in one sentence, which says so where it is invalid or was interrupted."""
+        """The whole trial in one sentence, including whether it is invalid or was interrupted."""
         return self.document.summary.headline
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What a reader must know beside the verdict, in sentences."""
+        """What a reader must know in addition to the verdict, in sentences."""
         return self.document.summary.details
 
     @property
     def valid(self) -> bool:
-        """Whether it may give verdicts: its controls came out as they must."""
+        """Whether it may give verdicts: its controls passed."""
         return self.document.valid
 
     @cached_property
     def effects(self) -> Effects:
-        """All effects, those that verdicts are read from first (``effects.primary``)."""
+        """All effects, those that verdicts are based on first (``effects.primary``)."""
         rows = map(effect_of, self.document.effects)
         return Effects(rows, self._facts, self._orders, margin=self.margin, name=self._drawing)
 
     @cached_property
     def controls(self) -> Controls:
-        """The controls; empty where they were off."""
+        """The controls; empty if they were off."""
         return Controls(map(control_of, self.document.controls), self._facts, self._orders)
 
     @cached_property
     def claims(self) -> Claims:
-        """The claims of the study, held against what was found."""
+        """The claims of the study, compared with the results."""
         return Claims(map(claim_of, self.document.claims), self._facts, self._orders)
 
     @cached_property
@@ -142,18 +142,18 @@ class Trial:
 
     @cached_property
     def runs(self) -> Runs:
-        """Every run in time order, also those that do not count."""
+        """Every run in time order, including those that do not count."""
         responses = self._stored.header.study.responses
         return Runs(runs_of(self.document), self._facts, self._orders, responses=responses)
 
     @cached_property
     def contrasts(self) -> Contrasts:
-        """What primary effects rest on: one number a block."""
+        """The contrasts on which primary effects are based: one number per block."""
         return Contrasts(contrasts_of(self.document), self._facts, self._orders)
 
     @property
     def machine(self) -> Mapping[str, str]:
-        """Facts of the machine in words, by name."""
+        """Facts about the machine in words, by name."""
         return MappingProxyType(dict(self.document.machine))
 
     @property
@@ -166,13 +166,13 @@ class Trial:
         """The command that runs the same plan again."""
         return self.document.rerun
 
-    # -- in other forms
+    # -- other formats
 
     def frame(self, what: Frame = "runs") -> DataFrame:
-        """A pandas data frame of its "runs", "contrasts", "effects", "controls", "evidence" or "claims".
+        """Return a pandas data frame of its "runs", "contrasts", "effects", "controls", "evidence" or "claims".
 
-        ``attrs`` has the trial's id and study, and in ``units`` the unit of each column that has one. RequestError
-        where pandas is missing; UnknownName for another name.
+        ``attrs`` has the trial's id and study, and in ``units`` the unit of each column that has one. Raises
+        RequestError if pandas is missing, and UnknownName for another name.
         """
         if what not in FRAMES:
             raise UnknownName("frame", str(what), FRAMES)
@@ -187,15 +187,15 @@ class Trial:
         return tables[what]()
 
     def report(self) -> str:
-        """The report as one HTML page that opens offline."""
+        """Return the report as one HTML page that works offline."""
         return html_report(self.document)
 
     def markdown(self) -> str:
-        """The report as Markdown, as for a pull request."""
+        """Return the report as Markdown, for example for a pull request."""
         return markdown_report(self.document)
 
     def json(self) -> dict[str, object]:
-        """The report as plain objects: what ``iotrial report --json`` prints (schemas/report.schema.json)."""
+        """Return the report as plain objects: what ``iotrial report --json`` prints (schemas/report.schema.json)."""
         return report_json(self.document)
 
     @property
@@ -220,10 +220,10 @@ class Trial:
 
     @property
     def _drawing(self) -> str:
-        """What the ids in its figures begin with; an imported trial may have any id."""
+        """Prefix of the ids in its figures; a hash, since an imported trial may have any id."""
         return f"trial-{hashlib.sha256(self.id.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
-    # -- how it shows itself
+    # -- display
 
     def __repr__(self) -> str:
         header = self._stored.header
@@ -247,7 +247,7 @@ class Trial:
 
     @property
     def _on_controls(self) -> str:
-        """What the controls have shown, as the report says it; empty for facts, which have none that could fail."""
+        """The result of the controls, in the report's words; empty for facts, which have no controls that could fail."""
         if not self.document.with_controls:
             return "There were no controls."
         if failed := sum(not one.passed for one in self.controls):

@@ -1,7 +1,8 @@
-"""The web application: addresses and their pages, and what every request must satisfy.
+"""The web application: routes, and checks on every request.
 
-Names that point at 127.0.0.1 from outside (DNS rebinding), other methods, requests without the token, and requests that
-another site's page makes are refused before anything is looked at. An error becomes a page, and the server lives.
+Rejected before any processing: other host names that resolve to 127.0.0.1 (DNS rebinding), other methods,
+requests without the token, and requests from other sites' pages. An error becomes a page; the server keeps
+running.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from iotrial.serve import comparison_page, history_page, trial_list, trial_page
 from iotrial.serve.pages import message, prepare, style
 from iotrial.serve.store_view import StoreView
 
-#: of a page that names no other
+#: content security policy of a page that sets no other
 POLICY = "default-src 'none'; style-src 'self'; img-src data:"
-#: of every page, whatever else it allows
+#: added to every page's policy
 ALWAYS = "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -42,10 +43,10 @@ HEADERS = {
 
 
 def application(store: Path, *, hosts: Sequence[str], token: str | None, background: bool) -> ASGIApp:
-    """The ASGI application over the store in this file, which need not be there yet.
+    """Return the ASGI application over the store in this file, which need not exist yet.
 
-    It answers under the names ``hosts``, at addresses that begin with the ``token`` (None: without one). ``background``: it
-    gives way to other work.
+    It accepts the host names ``hosts``, and paths that begin with the ``token`` (None: no token).
+    ``background``: lower its priority.
     """
     view = StoreView(store, background=background)
 
@@ -80,7 +81,7 @@ def application(store: Path, *, hosts: Sequence[str], token: str | None, backgro
 
 
 class Guard:
-    """Middleware around everything else: refuses requests, and adds headers to every answer."""
+    """Middleware around everything else: rejects requests, and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
@@ -105,7 +106,7 @@ class Guard:
 
 
 def refusal(method: str, headers: Headers, *, token: bool) -> Response | None:
-    """The answer to a request that is refused; None for one that is not. ``token``: whether it has the right one."""
+    """Return the response to a request that is rejected, or None. ``token``: whether the request has the right one."""
     if method not in ("GET", "HEAD"):
         text = "Read-only: only GET and HEAD are supported. Trials are made on the command line.\n"
         return PlainTextResponse(text, 405, {"allow": "GET, HEAD"})
@@ -144,6 +145,6 @@ async def _not_found(request: Request, _: Exception) -> Response:
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    """Starlette raises the error again, and uvicorn writes it to standard error."""
+    """Show an error page. Starlette then re-raises the error, and uvicorn logs it to standard error."""
     text = shown(f"{type(error).__name__}: {error}")[:300]
     return message(request, "Internal error", text, "other pages may still be there", status=500)

@@ -1,4 +1,4 @@
-"""Several trials side by side: the page that ``iotrial compare --html`` writes, and the form that leads to it."""
+"""Compare several trials: the page that ``iotrial compare --html`` writes, and the form that leads to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from iotrial.store.states import TrialState
 
 
 def page(view: StoreView, request: Request) -> Response:
-    """``/compare?trials=1,2``; with ``choose`` the form, whatever is named."""
+    """``/compare?trials=1,2``; with ``choose`` the form, even if trials are named."""
     pairs = pairs_of(request)
     numbers = trials_of(pairs)
     trials = [view.trial(number) for number in numbers]

@@ -1,4 +1,4 @@
-"""Give way to other work: low processor and disk priority for what runs beside a measurement."""
+"""Lower CPU and I/O priority, for processes that run during a measurement."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _WHO_PROCESS, _CLASS_IDLE, _CLASS_SHIFT = 1, 3, 13
 
 
 def give_way(*, idle: bool = False) -> None:
-    """Lower the priority of this process: nice 10, SCHED_BATCH, and its disk requests last.
+    """Lower the priority of this process: nice 10, SCHED_BATCH, and idle I/O class.
 
-    ``idle``: nice 19 and SCHED_IDLE, so that it runs only when nothing else wants to. Holds for all threads and what they
-    start later. What the system refuses stays as it is; without privileges there is no way back.
+    ``idle``: nice 19 and SCHED_IDLE, so that it runs only when the processor is otherwise idle. Applies to
+    all threads and what they start later. Changes that the system rejects are skipped; without privileges
+    they cannot be reverted.
     """
     nice, policy = (_LOWEST, "SCHED_IDLE") if idle else (_LOW, "SCHED_BATCH")
     for thread in _threads():
@@ -33,7 +34,7 @@ def give_way(*, idle: bool = False) -> None:
 
 
 def lowest_session() -> None:
-    """Lower the priority of this session: with autogroups (sched(7)) a nice value counts within one session only."""
+    """Lower the priority of this session: with autogroups (sched(7)) a nice value only counts within a session."""
     with suppress(OSError):
         Path("/proc/self/autogroup").write_text(f"{_LOWEST}\n", "ascii")
 

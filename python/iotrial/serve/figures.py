@@ -1,7 +1,8 @@
-"""Draw intervals as inline SVG, from text alone: matplotlib would take tenths of a second beside a running trial.
+"""Draw intervals as inline SVG, as plain text: matplotlib would use tenths of a second of CPU during a running trial.
 
-A figure is drawn twice, for wide and for narrow windows; the style sheet shows one. Colours and strokes are classes, so that
-the page needs no style of its own. An end that is unbounded, or lies beyond the axis, is an arrow.
+A figure is drawn twice, for wide and for narrow windows; the style sheet shows one. Colours and strokes are
+CSS classes, so the page needs no inline style. An end that is unbounded, or lies beyond the axis, is drawn as
+an arrow.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from iotrial.report.notation import elided, quantity
 from iotrial.report.plots.canvas import linear_ticks, ratio_ticks
 
 WIDE, NARROW = 960, 360
-_FARTHEST = 3.0  # how much farther than the estimates an axis reaches for the ends of intervals
-_MOST_LOG, _MOST = math.log(1e9), 1e100  # what nobody reads from a figure
+_FARTHEST = 3.0  # how far an axis extends for ends of intervals, in multiples of the range of the estimates
+_MOST_LOG, _MOST = math.log(1e9), 1e100  # larger values are clipped
 _TONES = frozenset({"faster", "better", "slower", "worse", "equivalent", "higher", "lower", "probable"})
 
-Scale = Callable[[float], float]  # from places to pixels
+Scale = Callable[[float], float]  # from positions to pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One interval: its numbers as they are (ratios or differences), and the words around it.
+    """One interval: its unscaled numbers (ratios or differences), and its labels.
 
-    ``tone``: a verdict, or "" for none; ``href`` leads to the trial; ``word`` follows the numbers, where there is room.
+    ``tone``: a verdict, or "" for none; ``href`` links to the trial; ``word`` follows the numbers if there is
+    room.
     """
 
     value: float | None
@@ -42,7 +44,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From values to places in 0 to 1, in logarithms where it holds ratios."""
+    """Maps values to positions from 0 to 1, logarithmically for ratios."""
 
     low: float
     high: float
@@ -52,7 +54,7 @@ class Axis:
 
     @classmethod
     def of(cls, marks: Iterable[Mark], *, log: bool, unit: str, margin: float) -> Axis:
-        """Holds all estimates, no effect, the margin, and as much of the ends as leaves the estimates legible."""
+        """Fit an axis to all estimates, the null value and the margin, and to the interval ends up to a limit."""
         marks = list(marks)
         estimates = _usable((mark.value for mark in marks), log=log)
         ends = _usable((end for mark in marks for end in (mark.low, mark.high)), log=log)
@@ -64,12 +66,12 @@ class Axis:
         return cls(low - pad, high + pad, log, unit, margin if log else 0.0)
 
     def place(self, value: float | None) -> float | None:
-        """0 at the low end, 1 at the high one; beyond these off the axis; None for what is no number on it."""
+        """Return the position: 0 at the low end, 1 at the high one, outside if off the axis; None if not plottable."""
         scaled = _scaled(value, log=self.log)
         return None if scaled is None else (scaled - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places and labels."""
+        """Return positions and labels."""
         if self.log:
             values = ratio_ticks(math.exp(self.low), math.exp(self.high))
             return [(self.place(value) or 0.0, f"{value:g}") for value in values]
@@ -78,12 +80,12 @@ class Axis:
 
 
 def both_widths(draw: Callable[[int], Markup]) -> tuple[Markup, Markup]:
-    """The figure for wide and for narrow windows."""
+    """Draw the figure for wide and for narrow windows."""
     return draw(WIDE), draw(NARROW)
 
 
 def timeline(marks: Sequence[Mark], axis: Axis, *, changes: Sequence[int], width: int, label: str) -> Markup:
-    """Trials from left to right in order of time, at equal distances; ``changes``: before which mark a level changes."""
+    """Draw trials from left to right in time order, equally spaced. ``changes``: marks before which the level changes."""
     left, top, height = 52, 10, 220
     inner = width - left - 10
 
@@ -103,7 +105,7 @@ def timeline(marks: Sequence[Mark], axis: Axis, *, changes: Sequence[int], width
 
 
 def forest(groups: Sequence[tuple[str, Sequence[Mark]]], axis: Axis, *, width: int, label: str) -> Markup:
-    """Comparisons below each other, each with a line for each of its marks: name, interval, numbers."""
+    """Draw comparisons one below the other, each with one line per mark: name, interval, numbers."""
     named = any(mark.name for _, marks in groups for mark in marks)
     wide = width == WIDE
     left, right = (70 if named else 12, 250) if wide else (34 if named else 8, 156)
@@ -136,7 +138,7 @@ def forest(groups: Sequence[tuple[str, Sequence[Mark]]], axis: Axis, *, width: i
 def _frame(
     axis: Axis, scale: Scale, start: float, length: float, *, upright: bool, every: int = 1
 ) -> list[str]:
-    """The margin as a band, lines at the ticks with their labels, and a line at no effect. ``upright``: the axis goes up."""
+    """Draw the margin as a band, labelled lines at the ticks, and the null line. ``upright``: the axis is vertical."""
     null = 1.0 if axis.log else 0.0
 
     def rule(place: float, kind: str) -> str:
@@ -164,7 +166,7 @@ def _frame(
 
 
 def _interval(mark: Mark, axis: Axis, scale: Scale, at: float, *, upright: bool) -> str:
-    """A mark's interval with its ends or arrows, and its estimate as a dot; ``at``: where on the other axis, in pixels."""
+    """Draw an interval with its ends or arrows, and its estimate as a dot. ``at``: position across the axis, in pixels."""
 
     def point(along: float, across: float = 0.0) -> str:
         x, y = (at + across, along) if upright else (along, at + across)
@@ -201,7 +203,7 @@ def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
 
 def _svg(width: int, height: float, parts: Iterable[str], label: str) -> Markup:
     kind = "wide" if width == WIDE else "narrow"
-    # every text in it has been escaped
+    # all text in it has been escaped
     return Markup(
         f'<svg class="figure {kind}" viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"

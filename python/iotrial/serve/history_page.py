@@ -1,7 +1,8 @@
-"""One effect over all trials of its study in order of time, by machine: each trial's interval, and where the level changes.
+"""One effect over all trials of its study in time order, by machine: each trial's interval, and where the level changes.
 
-Each interval is its own trial's, at that trial's level. Across trials nothing was randomised: what changes from one to the
-next may be the kernel, the disk, its filling, or anything else that time brings.
+Each interval is its own trial's, at that trial's level. Nothing was randomised across trials: the difference
+between two of them may be due to the kernel, the disk, how full it is, or anything else that changes over
+time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MOST_EFFECTS = 500
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An effect that can be looked at: its key in addresses, and its name."""
+    """An effect that can be selected: its key in URLs, and its name."""
 
     key: str
     name: str
@@ -48,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one trial says of the effect."""
+    """One trial's result for the effect."""
 
     row: Row
     effect: Effect
@@ -60,7 +61,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials of one machine and lab, oldest first, with their figure. ``changes``: of level, in words."""
+    """The trials of one machine and lab, oldest first, with their figure. ``changes``: changes of level, in words."""
 
     machine: str
     points: tuple[Point, ...]
@@ -105,7 +106,7 @@ def page(view: StoreView, request: Request) -> Response:
 
 
 def key_of(effect: Effect) -> str:
-    """The same for the same comparison in every trial, and fit for an address."""
+    """Return a key that is the same for the same comparison in every trial, and safe in a URL."""
     labels = (
         effect.kind,
         sorted(effect.condition.items()),
@@ -121,7 +122,7 @@ def key_of(effect: Effect) -> str:
 
 
 def _choices(found: Iterable[Analysed]) -> list[Choice]:
-    """The effects of the newest trial first, then what older ones have besides."""
+    """Return the effects of the newest trial first, then further ones of older trials."""
     every: dict[str, Choice] = {}
     for one in found:
         several = len({effect.workload for effect in one.effects}) > 1
@@ -146,7 +147,7 @@ def _name(effect: Effect, *, several: bool) -> str:
 
 
 def _points(trials: Sequence[Outline], found: Mapping[int, Analysed], choice: Choice | None) -> list[Point]:
-    """Oldest first."""
+    """Return the points, oldest first."""
     points = []
     for trial in sorted(trials, key=lambda one: (row_of(one, None).started, one.number)):
         one = found.get(trial.number)
@@ -194,8 +195,10 @@ def _mark(point: Point) -> Mark:
 
 
 def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
-    """Where the estimates' level changes (a place in ``points``), and that in words. Invalid trials and those without an
-    estimate are left out of the series."""
+    """Find where the level of the estimates changes (as indices into ``points``); also return a description.
+
+    Invalid trials and those without an estimate are left out of the series.
+    """
     usable = [(i, value) for i, point in enumerate(points) if (value := _level(point)) is not None]
     if len(usable) < FEWEST:
         return (), f"too few trials, {len(usable)} of the {FEWEST} that a search for them takes at least."

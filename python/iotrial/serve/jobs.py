@@ -1,8 +1,8 @@
-"""Run what takes long in one worker process, one job at a time, and stop it when a trial begins.
+"""Run long work in one worker process, one job at a time, and stop it when a trial begins.
 
-A process and not a thread, so that pages need not wait for Python's lock, its memory is given back, and it can be killed at
-any moment: a trial that begins has the machine to itself within two seconds. A request waits for its job for a moment only;
-the page then says that the result is not ready and asks again.
+A process rather than a thread, so that pages need not wait for the GIL, its memory is released, and it can be
+killed at any time: a trial that begins has the machine to itself within two seconds. A request waits only
+briefly for its job; the page then says that the result is not ready and reloads.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from iotrial.serve.cpu_priority import give_way, lowest_session
 
 T = TypeVar("T")
 
-MOST_JOBS = 16  # waiting, running and finished ones whose result is kept
-LOOK_S = 1.0  # between two looks at whether a trial has begun
-LONGEST_S = 1800.0  # for one job
-IDLE_S = 120.0  # until a worker without work ends
+MOST_JOBS = 16  # waiting and running ones, and finished ones whose result is kept
+LOOK_S = 1.0  # polling interval for a trial that has begun
+LONGEST_S = 1800.0  # timeout of one job
+IDLE_S = 120.0  # until an idle worker ends
 
 
 class NotReady(Exception):
@@ -40,7 +40,11 @@ class NotReady(Exception):
 
 
 class Jobs:
-    """``measuring`` says whether a trial is running; ``background``: the worker runs only when nothing else wants to."""
+    """A job queue with one worker process.
+
+    ``measuring`` returns whether a trial is running. ``background``: the worker runs only when the processor
+    is otherwise idle.
+    """
 
     def __init__(self, measuring: Callable[[], bool], *, background: bool) -> None:
         self._measuring = measuring
@@ -52,10 +56,10 @@ class Jobs:
     def result(
         self, key: Hashable, function: Callable[..., T], *arguments: object, wait_s: float, keep: bool = True
     ) -> T:
-        """What ``function`` returns in the worker; requests of the same ``key`` share one job.
+        """Return what ``function`` returns in the worker; requests with the same ``key`` share one job.
 
-        NotReady where it is not there within ``wait_s``. IotrialErrors of the function are raised as StoreError, RequestError
-        or IotrialError. The last results are kept, unless not to ``keep``; errors are not.
+        Raises NotReady after ``wait_s``. An IotrialError in the function is raised as StoreError,
+        RequestError or IotrialError. The last results are kept if ``keep``; errors are not.
         """
         future: Future[T] = self._future(key, function, arguments)
         try:
@@ -75,7 +79,7 @@ class Jobs:
                         del self._futures[key]
 
     def close(self) -> None:
-        """End the worker, whatever it is doing."""
+        """Kill the worker, whatever it is doing."""
         with self._lock:
             self._end()
 
@@ -108,7 +112,7 @@ class Jobs:
         return pool.submit(_call, function, arguments)
 
     def _watch(self, pool: ProcessPoolExecutor) -> None:
-        """End the worker when a trial begins, when a job takes too long, and when there is nothing to do."""
+        """Kill the worker when a trial begins, when a job times out, and when it has been idle for long."""
         job: Future[Any] | None = None
         since_s = time.monotonic()
         while self._pool is pool:
@@ -120,7 +124,7 @@ class Jobs:
                     job, since_s = current, time.monotonic()
                 too_long = time.monotonic() - since_s > (IDLE_S if job is None else LONGEST_S)
                 if self._pool is pool and (too_long or (measuring and job is not None)):
-                    if measuring:  # nobody is told of an error later
+                    if measuring:  # forget unfinished jobs, so that no request sees an error
                         self._futures = {key: one for key, one in self._futures.items() if one.done()}
                     self._end()
 
@@ -152,7 +156,7 @@ def _end_with_parent() -> None:
 
 
 def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-    """Errors become those that can be sent to another process."""
+    """Call the function; convert exceptions to types that can be sent to another process."""
     try:
         return function(*arguments)
     except IotrialError as error:

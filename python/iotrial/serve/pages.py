@@ -1,7 +1,7 @@
-"""Make the answers: pages from templates, reports with a navigation bar, files to save.
+"""Build responses: pages from templates, reports with a navigation bar, downloads.
 
-Templates escape whatever they are given, use the report's style sheet, and hold no script. Addresses in them begin with the
-request's root path, which holds the token.
+Templates escape all values, use the report's style sheet, and contain no script. URLs in them begin with the
+request's root path, which contains the token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iotrial.report.templating import environment
 from iotrial.serve.jobs import NotReady
 from iotrial.units import format_duration
 
-REFRESH_S, QUIET_REFRESH_S = 2, 10  # until a page asks again; the second while a trial is running
+REFRESH_S, QUIET_REFRESH_S = 2, 10  # reload intervals of a page; the second applies while a trial is running
 _BODY = re.compile(r"<body\b[^>]*>")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
@@ -37,7 +37,7 @@ def page(
     headers: Mapping[str, str] | None = None,
     **values: object,
 ) -> Response:
-    """The page of a template; what UTF-8 cannot say is replaced."""
+    """Render a template as a page; characters that UTF-8 cannot encode are replaced."""
     text = _rendered(request, template, **values)
     return HTMLResponse(text.encode("utf-8", "replace"), status, headers)
 
@@ -45,12 +45,12 @@ def page(
 def message(
     request: Request, title: str, text: str, hint: str | None = None, *, status: int = 200
 ) -> Response:
-    """A page that says one thing."""
+    """Return a page with a single message."""
     return page(request, "message.html.j2", status=status, title=title, text=text, hint=hint)
 
 
 def report(request: Request, html: str, links: Mapping[str, str], downloads: Mapping[str, str]) -> Response:
-    """A report's own page, below a bar with these links (paths by name); its content security policy is kept."""
+    """Return a report's own page below a bar with these links (paths by name), keeping its content security policy."""
     navbar = _rendered(request, "navbar.html.j2", links=links, downloads=downloads)
     policy = _POLICY.search(html)
     text = _BODY.sub(lambda body: body[0] + navbar, html, count=1)
@@ -59,7 +59,7 @@ def report(request: Request, html: str, links: Mapping[str, str], downloads: Map
 
 
 def not_ready(request: Request, what: str, error: NotReady, *, download: bool = False) -> Response:
-    """In place of what is not there yet; asks again by itself. ``download``: a file was wanted, which this is not."""
+    """Return a placeholder page that reloads itself. ``download``: a file was requested, which this is not."""
     if error.measuring:
         title, wait = f"{what} has not been looked at yet", QUIET_REFRESH_S
         text = "A trial is running, and analysing beside it would disturb it. This page goes on when it has ended."
@@ -79,14 +79,14 @@ def not_ready(request: Request, what: str, error: NotReady, *, download: bool = 
 
 
 def download(body: bytes, media_type: str, name: str) -> Response:
-    """A file to be saved under this name, which must be plain ASCII without quotes: it becomes part of a header."""
+    """Return a file download with this name, which must be plain ASCII without quotes: it becomes part of a header."""
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", name)
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(body, headers=headers, media_type=media_type)
 
 
 def style(request: Request) -> Response:
-    """``/style.css``: the report's style sheet, and what lists and forms need besides."""
+    """``/style.css``: the report's style sheet, plus styles for lists and forms."""
     headers = {"cache-control": "max-age=3600"} if request.url.query else {}
     return Response(_style(), headers=headers, media_type="text/css")
 
@@ -117,7 +117,7 @@ def _style() -> bytes:
 
 @cache
 def _style_digest() -> str:
-    """Changes with the style sheet, so that a browser may keep it."""
+    """Return a hash that changes with the style sheet, so that browsers can cache it."""
     return hashlib.sha256(_style()).hexdigest()[:12]
 
 

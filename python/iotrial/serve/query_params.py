@@ -1,6 +1,6 @@
-"""Read query strings with limits: numbers are a few ASCII digits, texts have a length, parameters a count.
+"""Parse query strings with limits: on the digits of numbers, the length of text, and the number of parameters.
 
-Everything else is a RequestError, which becomes a page that says so.
+Everything else is a RequestError, which becomes an error page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_of(request: Request) -> Pairs:
-    """Names and values of the query string. RequestError for one that is too long, or has too many."""
+    """Return names and values of the query string. Raises RequestError if it is too long or has too many parameters."""
     query: bytes = request.scope["query_string"]
     if len(query) > LONGEST_QUERY:
         raise RequestError(
@@ -42,12 +42,12 @@ def pairs_of(request: Request) -> Pairs:
 
 
 def number_of(text: str) -> int | None:
-    """A trial's number in plain digits; None for anything else."""
+    """Return a trial's number in plain digits; None for anything else."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def value_of(pairs: Pairs, name: str) -> str:
-    """The last value of this name as it can be shown, "" where there is none. RequestError for a very long one."""
+    """Return the last value of this name, sanitised, or "". Raises RequestError if it is too long."""
     text = next((value for key, value in reversed(pairs) if key == name), "").strip()
     if len(text) > LONGEST_TEXT:
         raise RequestError(f"{name}: {len(text):,} characters, wanted at most {LONGEST_TEXT}")
@@ -55,7 +55,7 @@ def value_of(pairs: Pairs, name: str) -> str:
 
 
 def trials_of(pairs: Pairs) -> tuple[int, ...]:
-    """The trials to be compared, ``trials=1,2`` and ``trials=1&trials=2`` alike, each once, in the order asked for."""
+    """Return the trials to compare, from ``trials=1,2`` or ``trials=1&trials=2``, without duplicates, in the given order."""
     texts = [
         part.strip()
         for name, value in pairs
@@ -78,7 +78,7 @@ def trials_of(pairs: Pairs) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the list is narrowed to; "" does not narrow. All words must be somewhere in the text, in any case."""
+    """Filters of the list; "" does not filter. All words must occur in the text, ignoring case."""
 
     study: str = ""
     state: str = ""
@@ -91,7 +91,7 @@ class Search:
 
     @classmethod
     def of(cls, pairs: Pairs) -> Search:
-        """RequestError for a date or a page that is none."""
+        """Parse the filters. Raises RequestError for an invalid date or page."""
         texts = {one.name: value_of(pairs, one.name) for one in fields(cls) if one.name != "page"}
         for name in ("since", "until"):
             if texts[name]:
@@ -104,18 +104,18 @@ class Search:
 
     @property
     def narrows(self) -> bool:
-        """Whether anything is asked for."""
+        """Whether any filter is set."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "page")
 
     def address(self, page: int) -> str:
-        """Of another page of the same search, relative to the list."""
+        """Return the URL of another page of the same search, relative to the list."""
         wished = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "page"}
         wished = {name: value for name, value in wished.items() if value}
         return "?" + urlencode({**wished, "page": page} if page > 1 else wished)
 
 
 def holds(wanted: str, texts: Sequence[str]) -> bool:
-    """Whether every word that is wanted is somewhere in the texts."""
+    """Return whether every word of ``wanted`` occurs in the texts."""
     if not wanted:
         return True
     whole = "\n".join(texts).casefold()

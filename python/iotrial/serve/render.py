@@ -1,6 +1,7 @@
-"""What the worker process of ``serve`` does: analyse and draw trials, compare them, pack them.
+"""Jobs of the worker process of ``serve``: analyse and draw trials, compare them, pack them.
 
-Every function opens the store and takes trials as (number, id), since the file may hold another trial of that number by then.
+Every function opens the store and takes trials as (number, id), since the number may by then belong to
+another trial.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Reports:
 
 
 def trial_reports(path: Path, which: Which) -> Reports:
-    """The reports of a trial that has ended. StoreError where it cannot be read."""
+    """Return the reports of a trial that has ended. Raises StoreError if it cannot be read."""
     # not at the top: the server itself draws nothing, and starts in two thirds of the time without
     with _opened(path, which) as store:
         document = document_of(store, which[0])
@@ -47,7 +48,10 @@ def trial_reports(path: Path, which: Which) -> Reports:
 
 
 def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int, str]:
-    """Analyse at least one of these trials and more within the budget; the analyses are stored. Returns why some failed."""
+    """Analyse at least one of these trials, and more within the time budget.
+
+    The analyses are stored. Returns the failures by trial number.
+    """
     failed, until_s = {}, time.monotonic() + budget_s
     for which in trials:
         try:
@@ -61,7 +65,7 @@ def summarise(path: Path, trials: Sequence[Which], budget_s: float) -> dict[int,
 
 
 def comparison_reports(path: Path, trials: Sequence[Which]) -> Reports:
-    """The comparison of these trials in this order, each at its part of the level. RequestError where they share nothing."""
+    """Compare these trials in this order, dividing the level among them. Raises RequestError if they share nothing."""
     summaries = []
     for which in trials:
         with _opened(path, which) as store:
@@ -73,7 +77,7 @@ def comparison_reports(path: Path, trials: Sequence[Which]) -> Reports:
 
 
 def packed_trial(path: Path, which: Which) -> bytes:
-    """A packed trial, read back first. StoreError where it could not be imported, or is very large."""
+    """Return a packed trial, verified by reading it back. Raises StoreError if it could not be imported or is too large."""
     number, _ = which
     with _opened(path, which) as store, tempfile.TemporaryFile() as file:
         store.pack(number, file)

@@ -1,6 +1,7 @@
-"""Listen on a loopback address, and run uvicorn there with time limits for slow clients.
+"""Listen on a loopback address, and run uvicorn there with timeouts for slow clients.
 
-uvicorn waits without limit for the rest of a request and for a client that does not read; here both have a time limit.
+uvicorn itself waits forever for the rest of a request and for a client that does not read; here both have a
+timeout.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from iotrial.errors import IotrialError, RequestError
 from iotrial.legible import shown
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8137
-REQUEST_S = 10.0  # for a whole request, from when it may begin
-STALLED_S = 30.0  # for a client that reads nothing of its answer
-END_S = 1  # for what is being answered when the server ends
+REQUEST_S = 10.0  # for receiving a whole request
+STALLED_S = 30.0  # for a client that reads nothing of its response
+END_S = 1  # for responses in progress when the server ends
 LARGEST_HEAD = 16 << 10  # bytes of request line and headers
 MOST_CONNECTIONS = 1024
 
 
 class PortTaken(IotrialError):
-    """Another program listens there."""
+    """Another program is listening there."""
 
     code = "port_taken"
 
 
 def loopback(host: str) -> str:
-    """The loopback address as text without brackets. RequestError for every other address."""
+    """Return the loopback address without brackets. Raises RequestError for every other address."""
     name = host.strip().removeprefix("[").removesuffix("]")
     if name.lower() == "localhost":
         return DEFAULT_HOST
@@ -55,7 +56,7 @@ def loopback(host: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free. PortTaken where another program does."""
+    """Return a listening socket; port 0 is any free port. Raises PortTaken if another program uses the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -77,12 +78,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands in addresses."""
+    """Return the host as written in URLs."""
     return f"[{host}]" if ":" in host else host
 
 
 class Impatient(H11Protocol):
-    """Cuts a connection whose client is too slow."""
+    """Aborts a connection whose client is too slow."""
 
     _request: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
@@ -100,7 +101,9 @@ class Impatient(H11Protocol):
         _stop(self._request)
         self._request = self.loop.call_later(REQUEST_S, self.transport.abort)
         super().on_response_complete()
-        if self.cycle is not None and not self.cycle.response_complete:  # the next one was there already
+        if (
+            self.cycle is not None and not self.cycle.response_complete
+        ):  # the next request had already arrived
             _stop(self._request)
 
     def pause_writing(self) -> None:
@@ -123,7 +126,7 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
 
 
 class Tickless(Server):
-    """Waits without a tick: uvicorn's own takes 0.3 % of a processor, beside whatever is being measured."""
+    """Waits without polling: uvicorn's own loop uses 0.3 % of a processor, which would disturb measurements."""
 
     async def main_loop(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
@@ -135,9 +138,9 @@ class Tickless(Server):
 
 
 def serve_forever(listener: socket.socket, app: ASGIApp) -> None:
-    """Answer until SIGINT or SIGTERM ends the process, with the status 128 + signal."""
+    """Serve until SIGINT or SIGTERM ends the process, with status 128 + signal."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        # raised again by uvicorn once it has ended; an orderly exit, in which multiprocessing gives its semaphores back
+        # re-raised by uvicorn when it has ended; sys.exit lets multiprocessing release its semaphores
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = 2 * MOST_CONNECTIONS
@@ -151,7 +154,7 @@ def serve_forever(listener: socket.socket, app: ASGIApp) -> None:
         ws="none",
         loop="asyncio",
         log_config=None,
-        log_level="error",  # not a line for every connection that is turned away
+        log_level="error",  # no log line for every rejected connection
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -1,8 +1,8 @@
-"""The store as the pages see it: a snapshot of its trials, what is known of them, and jobs for what must be analysed.
+"""The store as the pages see it: a snapshot of its trials, their stored summaries, and jobs for missing analyses.
 
-The file is opened for reading for each request. The snapshot is kept until the file changes. While a trial is running the
-file changes all the time: it is then looked at once a second at most, without a check of every page of the file, which would
-read all of it beside the measurement.
+The file is opened for reading for each request. The snapshot is kept until the file changes. While a trial is
+running, the file changes all the time: it is then read at most once a second, without checking every page of
+the file, which would read all of it during the measurement.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from iotrial.store.model import TrialHeader
 from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState
 
-PAGE_WAIT_S = 1.5  # of a request for its job
-SUMMARISE_S = 2.0  # of one job, after which a page asks again: nobody may be looking any more
-_FRESH_S = 1.0  # how long a snapshot counts while a trial is running
+PAGE_WAIT_S = 1.5  # time that a request waits for its job
+SUMMARISE_S = 2.0  # of one job, after which a page must ask again: the user may have left
+_FRESH_S = 1.0  # how long a snapshot is valid while a trial is running
 _Stamp = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the store holds. ``trials``: newest first; ``warnings``: of the file as a whole; ``failures``: why trials could
-    not be analysed, by number, found since the file has changed last."""
+    """The content of the store.
+
+    ``trials``: newest first. ``warnings``: about the file as a whole. ``failures``: why trials could not be
+    analysed, by number, since the last change of the file.
+    """
 
     trials: tuple[Outline, ...] = ()
     damaged: tuple[Outline, ...] = ()
@@ -50,14 +53,17 @@ class Snapshot:
 
     @cached_property
     def by_number(self) -> dict[int, Outline]:
-        """The trials that can be read."""
+        """The readable trials."""
         return {trial.number: trial for trial in self.trials}
 
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """Trials that have been analysed, by number. ``open``: how many have not; ``measuring``: because a trial is running;
-    ``failed``: why not, by number."""
+    """Analysed trials, by number.
+
+    ``open``: how many are not analysed yet; ``measuring``: because a trial is running; ``failed``: errors, by
+    number.
+    """
 
     found: dict[int, Analysed]
     open: int
@@ -66,9 +72,9 @@ class Summaries:
 
 
 class StoreView:
-    """One store's file. Methods may be called from several threads. They raise StoreError where the store cannot be read.
+    """One store file. Thread-safe. Methods raise StoreError if the store cannot be read.
 
-    ``background``: give way to other work, and more so once a trial has been seen running.
+    ``background``: lower the priority, and lower it further once a running trial has been seen.
     """
 
     def __init__(self, path: Path, *, background: bool) -> None:
@@ -82,11 +88,11 @@ class StoreView:
         self._seen_s = 0.0
 
     def close(self) -> None:
-        """End what is being done."""
+        """Stop the jobs."""
         self._jobs.close()
 
     def trial(self, number: int | None) -> Outline:
-        """UnknownName where there is none of this number, StoreError where it is damaged."""
+        """Return the trial with this number. Raises UnknownName if there is none, StoreError if it is damaged."""
         snapshot = self.snapshot()
         if number is not None and number in snapshot.by_number:
             return snapshot.by_number[number]
@@ -97,27 +103,27 @@ class StoreView:
         raise UnknownName("trial", str(number or "that"), known, where="the store")
 
     def header(self, trial: Outline) -> TrialHeader:
-        """All that is known of a trial before its first run."""
+        """Return the header of a trial: what is known before its first run."""
         with self._opened() as store:
             return store.find(trial.number).header
 
     # -- analyses
 
     def stored(self, trials: Sequence[Outline]) -> dict[int, Analysed]:
-        """The stored summaries of these trials, by number."""
+        """Return the stored summaries of these trials, by number."""
         found: dict[int, Analysed] = {}
         trials = [trial for trial in trials if trial.state is not TrialState.RUNNING]
         if trials:
             with self._opened() as store, Analyses(store.path) as stored:
                 for trial in trials:
-                    with suppress(StoreError):  # a damaged trial has a page of its own that says so
+                    with suppress(StoreError):  # a damaged trial has its own page with an error message
                         one = stored.newest_summary(trial.id, store.mark(trial.number))
                         if one is not None and one.number == trial.number:
                             found[trial.number] = one
         return found
 
     def summaries(self, trials: Sequence[Outline], *, wait_s: float = PAGE_WAIT_S) -> Summaries:
-        """The summaries of trials that have ended. What is missing is analysed; this waits at most ``wait_s`` for it."""
+        """Return summaries of ended trials; analyse missing ones, waiting at most ``wait_s`` for them."""
         failures, measuring = self.snapshot().failures, False
         found = self.stored(trials)
         unknown = [one for one in trials if one.number not in found and one.number not in failures]
@@ -137,18 +143,18 @@ class StoreView:
         return Summaries(found, len(trials) - len(found.keys() | failed.keys()), measuring, failed)
 
     def reports(self, trial: Outline) -> Reports:
-        """The reports of a trial that has ended. NotReady where they are not there yet."""
+        """Return the reports of a trial that has ended. Raises NotReady."""
         arguments = (self.path, (trial.number, trial.id))
         return self._jobs.result(("report", _key(trial)), trial_reports, *arguments, wait_s=PAGE_WAIT_S)
 
     def comparison(self, trials: Sequence[Outline]) -> Reports:
-        """Trials that have ended side by side, in this order. NotReady where that is not there yet."""
+        """Return the comparison of ended trials, in this order. Raises NotReady."""
         key = ("comparison", *map(_key, trials))
         which = [(trial.number, trial.id) for trial in trials]
         return self._jobs.result(key, comparison_reports, self.path, which, wait_s=PAGE_WAIT_S)
 
     def packed(self, trial: Outline) -> bytes:
-        """The packed trial. NotReady where it is not there yet."""
+        """Return the packed trial. Raises NotReady."""
         arguments = (self.path, (trial.number, trial.id))
         return self._jobs.result(
             ("packed", _key(trial)), packed_trial, *arguments, wait_s=PAGE_WAIT_S, keep=False
@@ -166,7 +172,7 @@ class StoreView:
         return Store.open(self.path, read_only=True, checked=False)
 
     def snapshot(self, *, at_most_s: float = 0.0) -> Snapshot:
-        """What the store holds now, or held ``at_most_s`` ago."""
+        """Return the current content of the store, at most ``at_most_s`` old."""
         with self._lock:
             before = self._snapshot
             if before is not None and time.monotonic() - self._seen_s < at_most_s:
@@ -174,7 +180,7 @@ class StoreView:
             stamp = self._stamp_now()
             if before is not None and self._counts(before, stamp):
                 return before
-            self._snapshot = None  # whatever comes of it, what was known is over
+            self._snapshot = None  # invalidate the old snapshot even if reading fails
             self._snapshot = found = self._read(before, stamp)
             self._stamp, self._seen_s = stamp, time.monotonic()
             if found.running and self._gives_way:
@@ -183,7 +189,7 @@ class StoreView:
             return found
 
     def _counts(self, before: Snapshot, stamp: _Stamp) -> bool:
-        if before.running:  # its conductor may be gone without a change to the file
+        if before.running:  # its conductor may have died without changing the file
             return time.monotonic() - self._seen_s < _FRESH_S and stamp[:2] == self._stamp[:2]
         return stamp == self._stamp
 
@@ -204,7 +210,7 @@ class StoreView:
         )
 
     def _followed(self, before: Snapshot) -> Snapshot | None:
-        """The snapshot before with its running trials as they are now; None where there are others by now."""
+        """Return the previous snapshot with its running trials updated; None if there are new trials."""
         now: dict[int, Outline] = {}
         try:
             with self._opened() as store:
@@ -218,7 +224,10 @@ class StoreView:
         return replace(before, trials=tuple(now.get(one.number, one) for one in before.trials))
 
     def _stamp_now(self) -> _Stamp:
-        """Which file it is, then when it and its log were written to last. A log without a byte is none: readers make one."""
+        """Return the file's identity, then the last changes of it and its WAL.
+
+        An empty WAL counts as none: readers create it.
+        """
         log = _stamp(self.path.with_name(self.path.name + "-wal"))
         return (*_stamp(self.path), *(log[2:] if log[2] else ()))
 

@@ -1,4 +1,4 @@
-"""The list of trials: newest first, narrowed by a form, a page at a time; only the page's own trials are analysed."""
+"""The list of trials: newest first, filtered by a form, paginated; only the current page's trials are analysed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_S = 0.05  # for trials of the page that have not been analysed yet
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A trial in the list. ``summary``: None where it has not been analysed yet."""
+    """A trial in the list. ``summary``: None if it has not been analysed yet."""
 
     trial: Outline
     started: str
@@ -75,7 +75,7 @@ def page(view: StoreView, request: Request) -> Response:
 
 
 def row_of(trial: Outline, summary: Analysed | None) -> Row:
-    """What the list shows of a trial."""
+    """Return a trial's row in the list."""
     return Row(
         trial=trial,
         started=day_and_time(trial.started),
@@ -88,19 +88,21 @@ def row_of(trial: Outline, summary: Analysed | None) -> Row:
 
 
 def machine_of(host: Mapping[str, object]) -> str:
-    """For example "AMD EPYC × 2, 24 GiB, Debian GNU/Linux 12 (bookworm)"; the kernel, which changes, is not in it."""
+    """For example "AMD EPYC × 2, 24 GiB, Debian GNU/Linux 12 (bookworm)"; without the kernel, which changes."""
     processor, count = _fact(host, "processor"), host.get("processors")
     parts = [f"{processor} × {count}" if processor and isinstance(count, int) else processor]
     memory = host.get("memory_bytes")
     if isinstance(memory, int | float) and 0 < memory < 2**60:
-        whole = round(memory / (1 << 30)) * (1 << 30)  # a kernel takes some, not always as much
+        whole = round(memory / (1 << 30)) * (
+            1 << 30
+        )  # the kernel reserves some memory, not always the same amount
         parts.append(format_bytes(whole or memory))
     parts.append(_fact(host, "system"))
     return ", ".join(part for part in parts if part) or "not known"
 
 
 def kernel_of(host: Mapping[str, object]) -> str:
-    """The kernel's version, "" where it is not known."""
+    """Return the kernel's version, "" if unknown."""
     return _fact(host, "kernel")
 
 

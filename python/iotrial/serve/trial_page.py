@@ -1,4 +1,4 @@
-"""One trial: its report with a bar of links above it, or, while it runs, its progress."""
+"""One trial: its report below a navigation bar, or its progress while it runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _trial(view: StoreView, request: Request) -> Outline:
 
 
 def _name(trial: Outline, suffix: str) -> str:
-    """Of a file to be saved: a stored trial may bear any name."""
+    """Return a file name for a download, sanitised: a stored trial may have any name."""
     study = _UNFIT.sub("-", trial.study)[:80].strip("-")
     return f"{trial.number}-{study or 'trial'}.{suffix}"
 
@@ -123,7 +123,7 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
 
 
 def _ahead(progress: Progress) -> list[str]:
-    """What the trial waits for, what it measures next, and when all may be decided."""
+    """Describe what the trial waits for, what it measures next, and when everything may be decided."""
     said = list(widest(progress))
     if progress.upcoming:
         said.append(f"next: {progress.upcoming}")
@@ -137,7 +137,7 @@ def _scale(line: EffectLine) -> Scale:
 
 
 def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
-    """The ratios so far, for wide and narrow windows; undecided ones first where there are many."""
+    """Draw the ratios so far, for wide and narrow windows; if there are many, undecided ones first."""
     lines = [line for line in progress.effects if line.null and line.blocks]
     if not lines:
         return []

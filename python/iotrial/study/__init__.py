@@ -1,1 +1,1 @@
-"""Declaration: a TOML file becomes a frozen Study. Pure."""
+"""Study declaration: reads a TOML file into a frozen Study. Pure."""

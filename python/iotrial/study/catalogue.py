@@ -1,7 +1,7 @@
-"""The studies that iotrial ships, by names such as ``files/permissions``, and the way to any study by name
-or path.
+"""The studies shipped with iotrial, by names such as ``files/permissions``, and lookup of any study by name or path.
 
-Listing reads the head of each file only and imports no reader, so that a command line can answer fast.
+Listing reads only the head of each file and does not import the reader, so that the command line answers
+fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One shipped study as a list shows it."""
+    """One shipped study as listed."""
 
     name: str
     title: str
@@ -31,12 +31,12 @@ class Entry:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all shipped studies, sorted."""
+    """Return the names of all shipped studies, sorted."""
     return tuple(sorted(_shipped()))
 
 
 def entries() -> tuple[Entry, ...]:
-    """All shipped studies with title and question, by name."""
+    """Return all shipped studies with title and question, sorted by name."""
     found = []
     for name, file in sorted(_shipped().items()):
         head = tomllib.loads(file.read_text("utf-8")).get("study", {})
@@ -45,17 +45,18 @@ def entries() -> tuple[Entry, ...]:
 
 
 def text(name: str) -> str:
-    """The TOML of a shipped study, with the texts that lie beside it; UnknownName where there is none of this name."""
+    """Return the TOML of a shipped study with the text files it names embedded. Raises UnknownName."""
     if name not in _shipped():
         raise UnknownName("study", name, _shipped())
     return find(name).text
 
 
 def find(name_or_path: str, *, trusted: bool = False) -> Study:
-    """The shipped study of this name, or the study in the TOML file of this path.
+    """Return the shipped study of this name, or the study in the TOML file at this path.
 
-    Shipped studies are trusted; a file is where the user says so, or where it is his own. UnknownName where it is neither,
-    StudyError where the file holds no study.
+    Shipped studies are trusted; a file is trusted if the user says so or if only he and root could have
+    written it. Raises UnknownName if it is neither a name nor a path, and StudyError if the file is not a
+    valid study.
     """
     from iotrial.study.reader import load, read_study
 
@@ -69,12 +70,12 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
 
 
 def is_shipped(study: Study) -> bool:
-    """Whether a study is one that ships, as ``find`` gives it: a file of the same name, or a packed trial of it, is not."""
+    """Return whether this is a shipped study as ``find`` returns it, not a file of the same name or a packed trial of it."""
     return study.trusted and study.origin in _shipped()
 
 
 def _beside(name: str) -> Callable[[str], str]:
-    """What reads the texts that lie beside a shipped study, by their names alone."""
+    """Return a function that reads text files next to a shipped study, by file name only."""
     family = name.partition("/")[0]
 
     def text_of(file: str) -> str:

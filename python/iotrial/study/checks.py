@@ -1,7 +1,7 @@
-"""What must hold between the parts of a study, whether it was read from a file or came as a stored object.
+"""Consistency checks between the parts of a study, read from a file or from a stored object.
 
-The limits of single values stand with the fields of ``model``. Here is what no single field can say: that names are
-different, that a reference is a level, that a response is measured.
+Limits on single values are declared with the fields of ``model``. Checked here is what spans fields: names
+are distinct, a reference is one of the levels, a response is measured.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from iotrial.study.model import (
 from iotrial.study.schema import Problem, printable, prose, shown
 from iotrial.study.work import nameable
 
-#: the factor that stands for the workloads, in claims and on the command line
+#: name that stands for the workloads in claims and on the command line
 WORKLOAD = "workload"
 MAX_BYTES = 1 << 20
-MAX_LINE = 16384  # tomllib takes time quadratic in the parts of a dotted key
+MAX_LINE = 16384  # tomllib's time is quadratic in the number of parts of a dotted key
 MAX_ORIGIN = 4096
 
 
 def check_study(study: Study) -> None:
-    """Raises Problem where a study file could not have said this; what narrowing a study may leave behind (a placeholder
-    without its workload) is let pass."""
+    """Raise Problem if no study file could have produced this study.
+
+    Leftovers of narrowing a study (a placeholder without its workload) are accepted.
+    """
     _check_text(study)
     _check_distinct("places", [place.name for place in study.places])
     _check_distinct("factors", [factor.name for factor in study.factors])
@@ -55,7 +57,10 @@ def check_study(study: Study) -> None:
 
 
 def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
-    """A knob (with its options) is set by one factor only, or pinned once. Raises Problem, with the path in the file."""
+    """Check that each knob (with its options) is set by one factor only, or pinned once.
+
+    Raises Problem, with the path in the file.
+    """
     owners: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
     for index, factor in enumerate(factors):
         for knob in {

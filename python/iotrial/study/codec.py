@@ -1,8 +1,8 @@
-"""A study as an object that JSON can hold, and back without loss.
+"""Convert a study to JSON-compatible objects and back without loss.
 
-The form follows the Structs of ``model``: a Struct becomes an object of its fields, a tuple a list, and the work of a
-workload carries the name of its Struct. The number in ``schema`` rises when a reader of the old form would misread the new
-one; fields that are added with a default need no new number.
+The format follows the Structs of ``model``: a Struct becomes an object of its fields, a tuple a list, and the
+work of a workload carries the name of its Struct. Increase the number in ``schema`` when a reader of the old
+format would misread the new one; fields added with a default need no new number.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ SCHEMA = 1
 
 
 def study_to_json(study: Study) -> dict[str, Any]:
-    """The study as nested dicts, lists, text and numbers."""
+    """Return the study as nested dicts, lists, strings and numbers."""
     return {"schema": SCHEMA, "study": msgspec.to_builtins(study)}
 
 
 def study_from_json(data: object, *, origin: str = "stored study", foreign: bool = False) -> Study:
-    """The study that ``study_to_json`` made this of; StudyError where it is of a newer form or damaged, or (``foreign``: it
-    may be anybody's) says what no study file could say."""
+    """Return the study that ``study_to_json`` wrote.
+
+    Raises StudyError if it has a newer schema or is damaged, or if ``foreign`` (of untrusted origin) and it
+    contains something that a study file cannot.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("schema"), int):
         raise StudyError("holds no study", file=origin)
     if data["schema"] > SCHEMA:
@@ -54,5 +57,5 @@ def _with_work(workload: Workload, read_from: ReadFrom) -> Workload:
 
 
 def _printed(error: Exception) -> str:
-    """What is wrong, bounded and without control characters."""
+    """Return the error text, truncated and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(error))[:400]

@@ -1,7 +1,7 @@
-"""What a command asks for that only a trusted study may have: a program that runs whatever text it is given.
+"""What a command does that requires trust: running a program that executes arbitrary text.
 
-The lists are a courtesy to the reader of a foreign study, no sandbox: any program may start another, and many
-that are not named here can be talked into it.
+The lists are a courtesy to the reader of a foreign study, not a sandbox: any program may start another, and
+many that are not listed here can be made to.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHELLS = frozenset(
     | {"rksh", "sash", "sh", "tcsh", "toybox", "xonsh", "yash", "zsh"}
 )
 RAISERS = frozenset({"doas", "pkexec", "run0", "runuser", "setpriv", "su", "sudo", "sudoedit"})
-#: programs that start the program which stands among their arguments
+#: programs that start another program named in their arguments
 LAUNCHERS = frozenset(
     {
         "capsh",
@@ -76,7 +76,7 @@ LAUNCHERS = frozenset(
         "xargs",
     }
 )
-#: interpreters, and the letters of those options whose text they run ("": their first plain argument)
+#: interpreters, with the letters of the options that execute their text ("": the first plain argument)
 INTERPRETERS = {
     "awk": "", "gawk": "", "mawk": "", "nawk": "", "lua": "e", "luajit": "e", "node": "ep", "nodejs": "ep", "perl": "eE",
     "php": "rBRE", "pypy": "c", "python": "c", "ruby": "e", "Rscript": "e", "tclsh": "", "guile": "ce", "make": "", "ed": "",
@@ -87,13 +87,14 @@ _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$|-static$|[.-]distrib$")
 _OWN = re.compile(r"\{(?:file|files|dir|out)\}")
 _WORDS = re.compile(r"[\s=;,:|&()'\"`]+")
 _NUMBER = re.compile(r"[0-9]{1,12}")
-_WORD = re.compile(r"(?!.*[.][.])[A-Za-z0-9_.@,+-]{0,64}")  # no slash: none leads to a file
+_WORD = re.compile(r"(?!.*[.][.])[A-Za-z0-9_.@,+-]{0,64}")  # no slash: cannot be a path
 _ZONE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_+-][A-Za-z0-9_+:.,/-]{0,63}")
 _OWN_FOLDER = re.compile(r"\{(?:dir|out)\}(?:/[A-Za-z0-9_-]{1,64})*")
-#: Variables that change no more than language, clock, number of threads and size of memory pools, with the values that can
-#: do no more than that. Every other name needs trust: too many have a program run or read something of the study's choice
-#: (BASH_ENV, PERL5OPT, PYTHONPATH, GCONV_PATH, GIT_SSH_COMMAND, LD_PRELOAD, PAGER ...), or give it options that its command
-#: does not show (TAR_OPTIONS, XZ_OPT, GZIP, GLIBC_TUNABLES ...), and no list of these is ever complete.
+#: Variables that change only language, clock, number of threads or size of memory pools, with the values that
+#: cannot do more than that. Every other name requires trust: too many run a program or read something that
+#: the study chooses (BASH_ENV, PERL5OPT, PYTHONPATH, GCONV_PATH, GIT_SSH_COMMAND, LD_PRELOAD, PAGER ...), or
+#: add options that the command does not show (TAR_OPTIONS, XZ_OPT, GZIP, GLIBC_TUNABLES ...), and no list of
+#: these is ever complete.
 HARMLESS = {
     **dict.fromkeys(
         (
@@ -124,7 +125,7 @@ HARMLESS = {
         _NUMBER,
     ),
 }
-#: arguments of all variants together, in characters; a study in good faith has some thousands
+#: total length of the arguments of all variants, in characters; legitimate studies have some thousands
 MOST_LOOKED_AT = 4_000_000
 
 
@@ -135,7 +136,7 @@ def demands(
     stdin: str = "",
     environment: Sequence[tuple[str, str]] = (),
 ) -> Iterator[str]:
-    """What in these commands needs trust, as written and with each placeholder as each setting has it."""
+    """Yield what in these commands requires trust, as written and with each placeholder replaced by each setting."""
     for step in steps:
         if "{" in step.argv[0]:
             yield f'takes the program of step "{step.name}" from a level or a file'
@@ -150,7 +151,7 @@ def demands(
 
 
 def of_levels(settings: Sequence[Setting]) -> Iterator[str]:
-    """What needs trust in the variables that levels set."""
+    """Yield what requires trust in the variables that levels set."""
     for setting in settings:
         if setting.knob == "environment.variable":
             for key, variable in setting.options:
@@ -159,7 +160,7 @@ def of_levels(settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def _of_variable(variable: str, values: Sequence[str]) -> Iterator[str]:
-    """Why a variable with these values needs trust, in words."""
+    """Yield why a variable with these values requires trust, in words."""
     if variable not in HARMLESS:
         yield f"sets {variable}, which may change what its programs are or do"
     elif wrong := [value for value in values if not HARMLESS[variable].fullmatch(value)]:
@@ -167,7 +168,7 @@ def _of_variable(variable: str, values: Sequence[str]) -> Iterator[str]:
 
 
 def _variants(texts: tuple[str, ...], settings: Sequence[Setting]) -> Iterator[tuple[str, ...]]:
-    """The texts as written, and with each placeholder as each level has it."""
+    """Yield the texts as written, then with each placeholder replaced by each level's value."""
     yield texts
     length = sum(map(len, texts))
     looked_at = 0
@@ -182,7 +183,7 @@ def _variants(texts: tuple[str, ...], settings: Sequence[Setting]) -> Iterator[t
 
 
 def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:
-    """A level that holds another placeholder could put together what no single level shows."""
+    """Yield a reason if placeholder values contain placeholders: combined, they could form text that no level shows."""
     placeholders = {value for s in settings for key, value in s.options if key == "placeholder"}
     used = [p for p in placeholders if any(p in word for word in step.argv)]
     values = (
@@ -193,13 +194,13 @@ def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
-    """Why these arguments need trust, in words."""
+    """Yield why these arguments require trust, in words."""
     if len(argv) == 1 and argv[0].startswith("{more"):
         yield f"has {argv[0].strip('{}')}"
         return
     first = _program(argv[0])
     if first in LAUNCHERS or _LOADER.fullmatch(PurePosixPath(argv[0]).name):
-        # What it starts stands somewhere among the rest, perhaps inside one argument (`env -S "sh -c x"`).
+        # The program it starts is somewhere in the rest, perhaps inside one argument (`env -S "sh -c x"`).
         if any("{" in _OWN.sub("", word) for word in argv[1:]):
             yield f"hands {first} arguments from a level, which may be a program"
         words = [part for word in argv for part in _WORDS.split(word.removeprefix("-S")) if part]
@@ -228,7 +229,7 @@ def _is_inline(word: str, letters: str) -> bool:
 
 
 def _program(word: str) -> str:
-    """The name under which the lists have a program: no folder, no version."""
+    """Return the program's name as in the lists: without folder and version."""
     name = PurePosixPath(word).name
     while (shorter := _VERSION.sub("", name)) not in (name, ""):
         name = shorter

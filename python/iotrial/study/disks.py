@@ -1,7 +1,8 @@
-"""Modelled disks by name: their figures, where these come from, and which of them a study may change.
+"""Simulated disks by name: their parameters, the sources of these, and which of them a study may change.
 
-A figure in a study is written with its unit; what is kept is in seconds, bytes and bytes a second. A study that is read keeps
-every figure of its disk, so that a stored trial says what was modelled whatever a later version makes of the name.
+A study writes a parameter with its unit; it is stored in seconds, bytes and bytes per second. A study that
+has been read keeps all parameters of its disk, so a stored trial records what was simulated even if a later
+version redefines the name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ ORDERS = ("arrival", "elevator", "nearest")
 
 
 class DiskSpec(Struct, frozen=True):
-    """A modelled disk. ``figures`` by key in SI units, all of its kind; ``changed`` are the keys that the study sets."""
+    """A simulated disk.
+
+    ``figures`` holds all parameters of its kind by key, in SI units; ``changed`` are the keys that the study
+    sets.
+    """
 
     model: str
     turning: bool
@@ -29,7 +34,7 @@ class DiskSpec(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One key: what it is, and the range it may have. ``read`` takes what a study writes."""
+    """One parameter: description and allowed range. ``read`` parses what a study writes."""
 
     text: str
     least: float
@@ -40,7 +45,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class NamedDisk:
-    """A disk that has a name; ``source`` says where its figures come from."""
+    """A predefined disk; ``source`` says where its parameters come from."""
 
     text: str
     source: str
@@ -213,14 +218,14 @@ MODELS: Mapping[str, NamedDisk] = {
 
 
 def figures_of(model: str) -> Mapping[str, Figure]:
-    """The keys of a named disk; KeyError where there is none of that name."""
+    """Return the parameters of a predefined disk by key. Raises KeyError."""
     return TURNING if "turns_per_minute" in MODELS[model].figures else FLAT
 
 
 def parse_disk(written: Any) -> DiskSpec | None:
-    """A disk as a study writes it: its name, or a table of ``model`` and the figures that differ. "none" is None.
+    """Parse a disk: a name, or a table of ``model`` and the parameters that differ. "none" gives None.
 
-    Raises ValueError with what was wanted.
+    Raises ValueError, saying what was expected.
     """
     if written is None or isinstance(written, DiskSpec) or written == "none":
         return None if written == "none" else written
@@ -275,7 +280,7 @@ def _check_together(figures: Mapping[str, float]) -> None:
     if figures["rate_inner"] > figures["rate_outer"]:
         raise ValueError("disk rate_inner: wanted no more than rate_outer")
     track, mean, full = (figures[key] for key in ("seek_track", "seek_mean", "seek_full"))
-    # the curve through the three: see docs/labs.md
+    # the curve through the three points: see docs/labs.md
     if 15 * mean < 10 * track + 5 * full or 7 * track + 8 * full < 15 * mean:
         raise ValueError(
             "disk seek_track, seek_mean, seek_full: no curve rises through these three; wanted a mean between "
@@ -285,7 +290,7 @@ def _check_together(figures: Mapping[str, float]) -> None:
 
 
 def described(disk: DiskSpec) -> str:
-    """The disk in one line: its name, and each figure with its unit."""
+    """Describe the disk in one line: its name, and each parameter with its unit."""
     known = TURNING if disk.turning else FLAT
     parts = [f"{key} {known[key].shown(value)}" for key, value in disk.figures.items() if key in known]
     order = f", order {disk.order}" if disk.turning else ""

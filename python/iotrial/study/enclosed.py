@@ -1,4 +1,7 @@
-"""Text files that a study names (fio job files): read beside the study, and put into its text, so that it stands alone."""
+"""Text files that a study names (fio job files): read from the study's folder and embedded in its text.
+
+The stored study is then self-contained.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ MAX_BYTES = 1 << 16
 
 
 def text_file(folder: Path, name: str) -> tuple[str, str | None]:
-    """The text of this file below the folder, and who else could have written it (None: nobody but the user and root).
+    """Read a text file below ``folder``; also return who else could have written it (None: only the user and root).
 
-    ValueError, in words, where it leads elsewhere or is no short text.
+    Raises ValueError, with a message for the user, if the path leaves the folder or is not a short text file.
     """
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
@@ -38,7 +41,7 @@ def text_file(folder: Path, name: str) -> tuple[str, str | None]:
 
 
 def with_texts(text: str, read: Mapping[str, str]) -> str:
-    """The study's text with the content of these files in place of their names."""
+    """Return the study's text with file names replaced by the content of those files."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -52,5 +55,5 @@ def with_texts(text: str, read: Mapping[str, str]) -> str:
 
 
 def _plainly(path: str, flags: int) -> int:
-    """Opens without waiting for the other end of a pipe, and no link."""
+    """Open without following links and without blocking on a FIFO."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)

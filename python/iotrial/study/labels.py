@@ -1,4 +1,4 @@
-"""How labels of levels are compared: "10KiB", "10 kib" and "10 KiB" are one label."""
+"""Comparison of level labels: "10KiB", "10 kib" and "10 KiB" are the same label."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def fold(label: str) -> str:
-    """What two spellings of one label have in common: no blanks, no case."""
+    """Normalise a label: no whitespace, case folded."""
     return "".join(label.split()).casefold()
 
 
 def match(text: str, labels: Iterable[str]) -> str | None:
-    """The label that ``text`` means, exactly or but for blanks and case; None where there is none."""
+    """Return the label that equals ``text`` exactly or after ``fold``; None if there is none."""
     labels = tuple(labels)
     if text in labels:
         return text

@@ -1,9 +1,9 @@
-"""The line on which a key, a table or a list entry of a TOML document stands.
+"""Find the line of a key, table or list entry in a TOML document.
 
-``tomllib`` gives values without places, and an error about a value is only of use with its line. The
-scanner here walks a document that ``tomllib`` has already accepted, so it reads structure alone: headers,
-keys, brackets, and strings only to step over them (a ``#`` or a ``[[factor]]`` inside one is no comment and
-no header). Paths are those of the parsed document: ``("factor", 1, "levels", 0)``.
+``tomllib`` returns values without positions, and an error about a value is only useful with its line. The
+scanner walks a document that ``tomllib`` has already accepted, so it looks only at the structure: headers,
+keys and brackets. Strings are skipped: a ``#`` or a ``[[factor]]`` inside one is not a comment or a header.
+Paths are those of the parsed document: ``("factor", 1, "levels", 0)``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _STRING = re.compile(
 
 
 class Locator:
-    """Lines of one document by path. A path that is not there has the line of its nearest parent."""
+    """Lines of one document by path. A path that does not exist has the line of its nearest parent."""
 
     def __init__(self, text: str) -> None:
         self._lines = _Scanner(text).lines()
 
     def line(self, *path: str | int) -> int | None:
-        """The line (from 1) of this path or of the nearest parent that the document holds."""
+        """Return the line (from 1) of this path or of the nearest parent in the document."""
         for length in range(len(path), 0, -1):
             found = self._lines.get(path[:length])
             if found is not None:
@@ -40,20 +40,20 @@ class Locator:
 
 
 class _Scanner:
-    """One pass over a valid document; deeper nesting than a study can have is left without lines."""
+    """One pass over a valid document. Tables nested deeper than in any study get no lines."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._newlines = [m.start() for m in re.finditer("\n", text)]
         self._found: dict[Path, int] = {}
-        self._entries: dict[Path, int] = {}  # how many [[headers]] a list of tables has had so far
+        self._entries: dict[Path, int] = {}  # number of [[headers]] seen so far for each list of tables
 
     def lines(self) -> dict[Path, int]:
         try:
             self._document()
         except (IndexError, ValueError, RecursionError):
-            return self._found  # no document of ours: the lines found so far are better than none
+            return self._found  # not a document this scanner understands: keep the lines found so far
         return self._found
 
     def _document(self) -> None:
@@ -97,7 +97,7 @@ class _Scanner:
         self._value(path)
 
     def _key(self) -> list[str]:
-        """A dotted key; leaves the position after it."""
+        """Read a dotted key and leave the position after it."""
         keys = []
         while True:
             self._skip(_BLANK)

@@ -1,8 +1,7 @@
-"""The declaration of a study as frozen values: what varies, what work is done, what is measured.
+"""The study declaration as frozen values: what varies, which workloads run, what is measured.
 
-Pure data. A study names knobs only by name; whether such a knob exists and which levels this
-machine has is the lab's to say. Values of levels are kept as the text that the user wrote; the knob
-parses them.
+Pure data. A study refers to knobs by name only; the lab decides whether a knob exists and which levels this
+machine supports. Level values are kept as the text the user wrote; the knob parses them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from iotrial.study.schema import (
 if TYPE_CHECKING:
     from iotrial.study.work import Work
 else:
-    Work = Any  # which of its kinds it is, its own object says: see ``codec``
+    Work = Any  # the stored object names its own kind: see ``codec``
 
 
 __all__ = [
@@ -79,7 +78,7 @@ __all__ = [
 
 
 class Role(StrEnum):
-    """What a factor is for."""
+    """Role of a factor."""
 
     TREATMENT = "treatment"
     CONDITION = "condition"
@@ -94,7 +93,7 @@ class DesignKind(StrEnum):
     DEFINITIVE = "definitive-screening"
 
 
-#: what may address a knob beyond its name
+#: what can address a knob in addition to its name
 KnobOption = Annotated[str, one_of("key", "variable", "placeholder", "option")]
 
 
@@ -114,11 +113,11 @@ class Level(Struct, frozen=True):
 
 
 class Factor(Struct, frozen=True):
-    """What varies.
+    """One factor of a study.
 
-    ``reference`` is a label and always set (the first level where the study names none); only treatment
-    factors use it. ``default`` holds the labels that run unless the user asks for others. ``whole_plot``: costly to
-    change, so it varies between stretches of a block and not from run to run.
+    ``reference`` is a label and always set (the first level if the study names none); only treatment factors
+    use it. ``default`` holds the labels that run unless the user selects others. ``whole_plot``: costly to
+    change, so it varies between stretches of a block, not between runs.
     """
 
     name: Name
@@ -130,7 +129,7 @@ class Factor(Struct, frozen=True):
     whole_plot: bool = False
 
     def level(self, label: str) -> Level:
-        """The level of this label; KeyError where there is none."""
+        """Return the level with this label. Raises KeyError."""
         for level in self.levels:
             if level.label == label:
                 return level
@@ -142,10 +141,10 @@ CacheState = Annotated[str, one_of(*CACHE_STATES)]
 
 
 class Workload(Struct, frozen=True):
-    """What is done in a run.
+    """The work done in a run.
 
-    ``cache`` names the cache state where no factor varies it. ``only`` restricts the workload to some
-    levels of condition factors; ``default`` is false for one that runs only when asked for.
+    ``cache`` names the cache state if no factor varies it. ``only`` restricts the workload to some levels of
+    condition factors; ``default`` is false for a workload that runs only on request.
     """
 
     name: Name
@@ -163,7 +162,7 @@ Cap = Annotated[float, Meta(ge=2, le=1000)]
 
 
 class Response(Struct, frozen=True):
-    """One number measured by a run of one workload. ``unit`` is ``s``, ``bytes``, ``1`` ..."""
+    """One number measured in a run of one workload. ``unit`` is ``s``, ``bytes``, ``1`` ..."""
 
     workload: Name
     name: Line
@@ -171,29 +170,30 @@ class Response(Struct, frozen=True):
     scale: Scale
     better: Better
     primary: bool
-    #: whether a known slow-down can be put into it; not into what a program says of itself
+    #: whether a known slowdown can be injected into it; false for values that a program reports itself
     stretchable: bool = True
-    #: what is compared of an arm's runs: ``typical``, ``mean``, or a quantile such as ``p99``
+    #: statistic of an arm's runs that is compared: ``typical``, ``mean``, or a quantile such as ``p99``
     statistic: Statistic = TYPICAL
-    #: of a mean: a run counts as at most so many times what is typical
+    #: for a mean: a run counts as at most this many times the typical value
     cap: Cap = DEFAULT_CAP
 
 
 Ratio = Annotated[float, Meta(gt=0, le=1e9)]
 ClaimedValue = Annotated[float, Meta(ge=0, le=1e15)]
-#: facts about a trial that a claim may need
+#: facts about a trial that a claim may require
 Need = Annotated[str, one_of("disk", "devices", "engine", "rate", "processor")]
 
 
 class Claim(Struct, frozen=True):
-    """A published number that the study is held against.
+    """A published number that the study is compared with.
 
-    ``ratio`` is response at ``level`` over response at ``reference``; None where the claim is in words only. ``value`` is
-    instead the response itself at ``level``, a count say, which is compared exactly; ``says`` is a direction without a
-    size. ``condition`` (factor name or ``workload`` to label) says under which condition it was published.
+    ``ratio`` is the response at ``level`` divided by the response at ``reference``; None if the claim is in
+    words only. ``value`` is instead the response itself at ``level``, such as a count, which is compared
+    exactly; ``says`` is a direction without a size. ``condition`` (factor name or ``workload`` to label) is
+    the condition it was published for.
 
-    ``needs`` holds what else a trial must have been to judge the claim, the words allowed by fact (``reader.NeedsTable``);
-    ``cannot`` says why no trial of this study can judge it.
+    ``needs`` holds what else a trial must satisfy to judge the claim: the accepted words, by fact
+    (``reader.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
     """
 
     source: Annotated[Line, Meta(min_length=1)]
@@ -213,8 +213,11 @@ class Claim(Struct, frozen=True):
 
 
 class LinkSpec(Struct, frozen=True):
-    """A network between two guests, of which one has the disks and serves them to the other. ``rate_bits_per_s`` and
-    ``latency_s`` hold for each direction; ``card`` is the model of both network cards."""
+    """A network between two guests, one of which has the disks and serves them to the other.
+
+    ``rate_bits_per_s`` and ``latency_s`` apply to each direction; ``card`` is the model of both network
+    cards.
+    """
 
     rate_bits_per_s: Annotated[BitRate, Meta(ge=1e6, le=100e9)] = 1e9
     latency_s: Annotated[Duration, Meta(ge=0, le=1)] = 100e-6
@@ -222,9 +225,12 @@ class LinkSpec(Struct, frozen=True):
 
 
 class LabSpec(Struct, frozen=True):
-    """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what the disk of an image lab or a guest
-    is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array; ``link``: the works
-    are done on another guest, which reaches the file system over this network."""
+    """Where runs happen; ``kind`` None selects the first lab that is available.
+
+    ``disk``: the simulated disk of an image lab or a guest. ``disks``: number of disks in the array that
+    holds a guest's file system; 1: no array. ``link``: the work is done on another guest, which reaches the
+    file system over this network.
+    """
 
     kind: Literal["directory", "image", "device", "guest"] | None = None
     filesystem: Name = "ext4"
@@ -237,7 +243,7 @@ class LabSpec(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """When to stop at the latest. ``blocks`` counts complete blocks of each condition."""
+    """Upper limits of a trial. ``blocks`` counts complete blocks of each condition."""
 
     time_s: Annotated[Duration, Meta(gt=0, le=30 * 86400)] = 300.0
     blocks: Annotated[int, Meta(ge=1, le=1_000_000)] = 2000
@@ -250,11 +256,12 @@ Repeats = Annotated[int, Meta(ge=1, le=100)]
 
 
 class Design(Struct, frozen=True):
-    """Which treatments a block holds, and which interactions are asked for.
+    """Which treatments a block holds, and which interactions are of interest.
 
-    ``resolution`` is that of a fractional design, ``fold_over`` adds the mirror image of every row to a fractional or
-    Plackett-Burman design. ``interactions`` are pairs of names of treatment factors whose interaction is primary.
-    ``repeats`` is how often every treatment is run in each stretch of a study with whole plots.
+    ``resolution`` applies to a fractional design; ``fold_over`` adds the mirror image of every row to a
+    fractional or Plackett-Burman design. ``interactions`` are pairs of names of treatment factors whose
+    interaction is primary. ``repeats`` is how often every treatment is run in each stretch of a study with
+    whole plots.
     """
 
     kind: DesignKind = DesignKind.FULL
@@ -265,8 +272,11 @@ class Design(Struct, frozen=True):
 
 
 class Study(Struct, frozen=True):
-    """A whole declaration. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name. ``account``: the
-    system calls of its commands and the requests to the lab's device are counted, in repetitions that are not timed."""
+    """A complete study. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name.
+
+    ``account``: count the system calls of its commands and the requests to the lab's device, in repetitions
+    that are not timed.
+    """
 
     name: StudyName
     title: Line
@@ -286,23 +296,23 @@ class Study(Struct, frozen=True):
     trusted: bool = False
     design: Design = Design()
     account: bool = True
-    #: a neutral, unmeasured run before each measured one, from the first block on
+    #: run a neutral, unmeasured run before each measured one, from the first block on
     wash_in: bool = False
     places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:
-        """The factors whose effects are asked for."""
+        """The factors whose effects are estimated."""
         return tuple(f for f in self.factors if f.role is Role.TREATMENT)
 
     @property
     def condition_factors(self) -> tuple[Factor, ...]:
-        """The factors that are crossed with the treatments and reported each."""
+        """The factors that are crossed with the treatments; each of their combinations is reported separately."""
         return tuple(f for f in self.factors if f.role is Role.CONDITION)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Every setting that some run has: those of all levels, and those that are pinned."""
+        """Every setting that any run uses: those of all levels and the pinned ones."""
         return (
             *(s for factor in self.factors for level in factor.levels for s in level.settings),
             *self.fixed,
@@ -310,7 +320,7 @@ class Study(Struct, frozen=True):
 
     @property
     def log(self) -> PlaceSpec | None:
-        """The bare device that file systems are given for an external log; None where no setting asks for one."""
+        """The bare device for the file systems' external log, or None if no setting uses one."""
         if not any(setting.knob == LOG_KNOB for setting in self.settings):
             return None
         declared = [place for place in self.places if place.holds is Holds.LOG]
@@ -318,31 +328,34 @@ class Study(Struct, frozen=True):
 
     @property
     def places_of_runs(self) -> tuple[PlaceSpec, ...]:
-        """The places at which some run of the chosen levels happens, as declared; none where no factor names any."""
+        """The declared places where some run of the chosen levels happens; empty if no factor names a place."""
         named = {setting.value for setting in self.settings if setting.knob == LAB_DEVICE}
         return tuple(place for place in self.places if place.name in named)
 
     @property
     def places_beside(self) -> tuple[PlaceSpec, ...]:
-        """The places that are there beside that of a run, for what its work keeps elsewhere."""
+        """The additional places where a workload keeps other files."""
         return tuple(place for place in self.places if place.holds is Holds.FILES)
 
     def settings_under(self, levels: Mapping[str, str]) -> dict[str, str]:
-        """What a condition pins, by knob; KeyError where one of these levels is none of its factor's."""
+        """Return the settings fixed under a condition, by knob: pinned ones and those of its levels.
+
+        Raises KeyError for a label that its factor does not have.
+        """
         found = {setting.knob: setting.value for setting in self.fixed}
         for name, label in levels.items():
             found |= {setting.knob: setting.value for setting in self.factor(name).level(label).settings}
         return found
 
     def factor(self, name: str) -> Factor:
-        """The factor of this name; KeyError where there is none."""
+        """Return the factor with this name. Raises KeyError."""
         for factor in self.factors:
             if factor.name == name:
                 return factor
         raise KeyError(name)
 
     def workload(self, name: str) -> Workload:
-        """The workload of this name; KeyError where there is none."""
+        """Return the workload with this name. Raises KeyError."""
         for workload in self.workloads:
             if workload.name == name:
                 return workload

@@ -1,7 +1,7 @@
-"""Places of a trial, declared as objects by name. Where each lies is said on the command line, never by a study.
+"""Named places of a trial. Their location is given on the command line, never by a study.
 
-A place may be a level of a factor on the knob ``lab.device``; or the bare device of a file system's external log; or a
-second file system beside that of the runs, for what a work keeps elsewhere (a database's log).
+A place is a level of a factor on the knob ``lab.device``, the bare device for a file system's external log,
+or a second file system for what a workload keeps elsewhere (a database's log).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_KNOB = "filesystem.log"
 
 
 class Holds(StrEnum):
-    """What a place is for."""
+    """Purpose of a place."""
 
     RUNS = "runs"
     LOG = "log"
@@ -30,8 +30,11 @@ class Holds(StrEnum):
 
 
 class PlaceSpec(Struct, frozen=True):
-    """One place. ``text`` says what is meant by it ("the solid-state disk"); kind, size, file system and
-    modelled disk are the lab's where they are None."""
+    """One place.
+
+    ``text`` describes it ("the solid-state disk"). Kind, size, file system and simulated disk default to the
+    lab's if None.
+    """
 
     name: PlaceName
     text: Line = ""

@@ -1,4 +1,4 @@
-"""Programs by path: what the user says on the command line becomes a factor, or is pinned; no study can say it."""
+"""Programs by path, given on the command line: several become a factor, one is pinned. A study file cannot set them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from iotrial.errors import RequestError
 from iotrial.study.model import Design, Factor, Level, Role, Setting, Study
 
-#: as --set has it, and the name of the factor that comes of it
+#: name as in --set, and of the resulting factor
 PROGRAM = "program"
 PROGRAM_KNOB = "program.path"
 
@@ -17,10 +17,11 @@ PROGRAM_KNOB = "program.path"
 def with_programs(
     study: Study, sets: Mapping[str, Sequence[str]]
 ) -> tuple[Study, Mapping[str, Sequence[str]]]:
-    """The study with the programs that ``sets`` names under ``program``, and the rest of ``sets``.
+    """Return the study with the programs listed under ``program`` in ``sets``, and the rest of ``sets``.
 
-    One path is pinned. Several are a treatment, the first the reference; treatments that ``sets`` does not name stay at
-    their reference then, so that the programs are what is compared. RequestError where no workload takes programs.
+    One path is pinned. Several become a treatment, with the first as reference; treatments not named in
+    ``sets`` then stay at their reference, so that only the programs are compared. Raises RequestError if no
+    workload takes programs.
     """
     if PROGRAM not in sets or any(factor.name == PROGRAM for factor in study.factors):
         return study, sets

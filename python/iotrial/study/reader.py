@@ -1,7 +1,8 @@
-"""From the text of a study file to a ``Study``: the one way in, and every error on the way is a StudyError.
+"""Read a study file into a ``Study``. This is the only entry point; every error is a StudyError.
 
-TOML first, then each table by its Struct, then the parts of the study, checked against each other. What can be known from
-the file alone is refused here, with its line; whether a knob exists and which levels this machine has is the lab's to say.
+TOML is parsed first, then each table into its Struct, then the parts of the study are checked against each
+other. Whatever the file alone shows to be wrong is rejected here, with its line; the lab decides whether a
+knob exists and which levels this machine supports.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ Tables = tuple[dict[str, Any], ...]
 
 
 class StudyFile(Struct, frozen=True):
-    """The whole document; its tables are read one by one, so that each error knows its place."""
+    """The whole document. Its tables are read one by one so that each error has its path."""
 
     study: dict[str, Any]
     lab: dict[str, Any] = {}
@@ -114,7 +115,7 @@ class StudyTable(Struct, frozen=True):
 
 
 class KnobTable(Struct, frozen=True, kw_only=True):
-    """What addresses a knob beyond its name; each key that is given goes into the setting's options."""
+    """Keys that address a knob in addition to its name; each key that is given becomes an option of the setting."""
 
     key: Line | None = None
     variable: Line | None = None
@@ -122,7 +123,7 @@ class KnobTable(Struct, frozen=True, kw_only=True):
     option: Line | None = None
 
     def options(self) -> tuple[tuple[str, str], ...]:
-        """The given options, sorted by name."""
+        """Return the given options, sorted by name."""
         given = {name: getattr(self, name) for name in KnobTable.__struct_fields__}
         return tuple(sorted((name, value) for name, value in given.items() if value is not None))
 
@@ -140,7 +141,7 @@ class FactorTable(KnobTable, frozen=True, kw_only=True):
 
 
 class LevelTable(Struct, frozen=True):
-    """A level that is written as a table. ``set`` is a table of knobs, or a list as in ``[[fixed]]``."""
+    """A level written as a table. ``set`` is a table of knobs, or a list as in ``[[fixed]]``."""
 
     label: Label
     value: Scalar | None = None
@@ -148,14 +149,14 @@ class LevelTable(Struct, frozen=True):
 
 
 class SettingTable(KnobTable, frozen=True, kw_only=True):
-    """A pinned knob (``[[fixed]]``), or one of the settings of a bundle."""
+    """A pinned knob (``[[fixed]]``), or one setting of a bundle."""
 
     knob: KnobName
     level: Scalar
 
 
 class WorkloadTable(Struct, frozen=True):
-    """The keys that every workload has; the others belong to its kind."""
+    """Keys common to all workloads; the others belong to its kind."""
 
     name: Annotated[Name, Meta(description="what reports call it")]
     kind: str
@@ -200,7 +201,7 @@ class ResponseTable(Struct, frozen=True):
 
 
 class NeedsTable(Struct, frozen=True):
-    """What a trial must have been to judge a claim. Each key is one text or a list of those that will do."""
+    """What a trial must satisfy to judge a claim. Each key is one text, or a list of accepted ones."""
 
     disk: (
         Annotated[
@@ -235,15 +236,15 @@ class ClaimTable(Struct, frozen=True, kw_only=True):
     note: Prose = ""
 
 
-_MAX_DOTS_SQUARED = 4_000_000  # a tenth of a second of that; a line in good faith has some tens of dots
+_MAX_DOTS_SQUARED = 4_000_000  # takes tomllib about 0.1 s; legitimate lines have some tens of dots
 _POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
 def load(path: str | FilePath, *, trusted: bool = False) -> Study:
-    """The study in this file.
+    """Read the study in this file.
 
-    It is trusted where the user vouches for it (``trusted``), and where nobody but he and root could have written the file
-    and the texts that it names.
+    It is trusted if the user says so (``trusted``), or if only the user and root could have written the file
+    and the text files it names.
     """
     path = FilePath(path)
     others: list[str] = []
@@ -276,11 +277,14 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
 
 
 def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:
-    """The study in this text. ``origin`` (file or catalogue name) is what errors and reports call it; ``beside``
-    gives the text of a file that it names, or raises ValueError."""
+    """Read the study in this text.
+
+    ``origin`` (file or catalogue name) identifies it in errors and reports. ``beside`` returns the text of a
+    file that the study names, or raises ValueError.
+    """
     source = Source(text, origin, beside)
     study = _read(source, trusted=trusted)
-    # What is stored must say all by itself.
+    # The stored text must be self-contained.
     return replace(study, text=with_texts(text, source.read)) if source.read else study
 
 
@@ -327,7 +331,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
 
 
 def _check_no_programs(source: Source, factors: Sequence[Factor], fixed: Sequence[Setting]) -> None:
-    """A study names no program by its path: who runs it does."""
+    """Reject program paths in a study: they are given by the user who runs it."""
     levels = [(f.name, s) for f in factors for level in f.levels for s in level.settings]
     for name, setting in (*levels, *(("[[fixed]]", s) for s in fixed)):
         if setting.knob == PROGRAM_KNOB:
@@ -336,7 +340,7 @@ def _check_no_programs(source: Source, factors: Sequence[Factor], fixed: Sequenc
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens without waiting for the other end of a pipe."""
+    """Open without blocking on a FIFO."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -352,7 +356,7 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
         return tomllib.loads(text)
     except RecursionError:
         raise StudyError("is nested too deeply", file=origin) from None
-    except ValueError as error:  # TOMLDecodeError, and what the interpreter says of endless digits
+    except ValueError as error:  # TOMLDecodeError, or Python's limit on the digits of an integer
         message = str(error)
         row: int | None = None
         if match := _POSITION.search(message):
@@ -365,7 +369,7 @@ def _parsed(text: str, origin: str) -> dict[str, object]:
 
 
 def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Factor, ...]:
-    """All ``[[factor]]`` tables; at least one is a treatment."""
+    """Read all ``[[factor]]`` tables, of which at least one must be a treatment."""
     factors: list[Factor] = []
     for index, table in enumerate(tables):
         factor = _factor(source, table, ("factor", index))
@@ -383,7 +387,7 @@ def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Fact
 
 
 def read_fixed(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Setting, ...]:
-    """All ``[[fixed]]`` tables."""
+    """Read all ``[[fixed]]`` tables."""
     wires = [source.table(SettingTable, table, "fixed", index) for index, table in enumerate(tables)]
     return tuple(Setting(entry.knob, entry.level, entry.options()) for entry in wires)
 
@@ -423,7 +427,7 @@ def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
 
 
 def known_label(source: Source, factor: str, labels: Iterable[str], text: str, *path: str | int) -> str:
-    """The label of this factor that ``text`` means; an error with the nearest where it has none."""
+    """Return the label of this factor that ``text`` means; otherwise raise an error that suggests the nearest."""
     labels = tuple(labels)
     label = match(text, labels)
     if label is None:
@@ -461,7 +465,7 @@ def _own(source: Source, factor: FactorTable, value: str, path: Path) -> Setting
 
 
 def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
-    """The settings of ``set``: a table of knobs, or (knobs with options) a list as in ``[[fixed]]``."""
+    """Read the settings of ``set``: a table of knobs, or (for knobs with options) a list as in ``[[fixed]]``."""
     if not isinstance(table, dict | list):
         raise source.error(f"set: wanted a table of knobs or a list, found {shown(table)}", *path)
     if not 1 <= len(table) <= MAX_SETTINGS:
@@ -485,7 +489,7 @@ def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
     return tuple(settings)
 
 
-# placing
+# places
 
 FILESYSTEM = "filesystem.type"
 LOG = "log"
@@ -494,7 +498,10 @@ LOG = "log"
 def read_places(
     source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor], fixed: Sequence[Setting]
 ) -> tuple[PlaceSpec, ...]:
-    """All places; every level of ``lab.device`` is one of them. One that no level names is not made."""
+    """Read all places and check that every level of ``lab.device`` is one of them.
+
+    A place that no level names is not created.
+    """
     places: list[PlaceSpec] = []
     for index, data in enumerate(tables):
         table = source.table(PlaceSpec, data, "place", index)
@@ -511,7 +518,7 @@ def read_places(
 
 
 def _settings(factors: Sequence[Factor], fixed: Sequence[Setting]) -> Iterator[tuple[Path, Setting]]:
-    """Every setting with the place in the file where an error about it is shown."""
+    """Yield every setting with the path in the file at which to report an error about it."""
     for index, factor in enumerate(factors):
         for level in factor.levels:
             for setting in level.settings:
@@ -537,7 +544,7 @@ def _check_levels(
 
 
 def _check_name_of_log(source: Source, places: Sequence[PlaceSpec]) -> None:
-    """Unless a place is declared for it, the log's is called ``log``, and no other may be."""
+    """Reserve the name ``log`` for the external log unless a place is declared for it."""
     if any(place.holds is Holds.LOG for place in places):
         return
     for index, place in enumerate(places):
@@ -606,7 +613,7 @@ CACHE_KNOB = "cache.state"
 def read_workloads(
     source: Source, tables: Sequence[dict[str, Any]], factors: Sequence[Factor]
 ) -> tuple[Workload, ...]:
-    """All ``[[workload]]`` tables, at least one of which runs by default."""
+    """Read all ``[[workload]]`` tables, at least one of which must run by default."""
     workloads: list[Workload] = []
     for index, table in enumerate(tables):
         workload = _workload(source, table, factors, ("workload", index))
@@ -622,7 +629,7 @@ def read_workloads(
 def check_placeholders(
     source: Source, factors: Sequence[Factor], fixed: Sequence[Setting], workloads: Sequence[Workload]
 ) -> None:
-    """A placeholder that no command holds would make a factor without effect: an error."""
+    """Reject a placeholder that no command contains: its factor would have no effect."""
     texts = [
         text
         for workload in workloads
@@ -674,7 +681,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
 
 
 def _with_text(source: Source, own: dict[str, Any], named: str, content: str, path: Path) -> dict[str, Any]:
-    """The table with the text of the file that it names in place of the file's name."""
+    """Return the table with the key that names a text file replaced by the file's content."""
     if named not in own:
         return own
     if content in own:
@@ -725,7 +732,7 @@ ALL = "all"
 
 
 def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]) -> Design:
-    """The design of these factors; a full factorial where the file says nothing."""
+    """Read the design of these factors; a full factorial by default."""
     read = source.table(DesignTable, table, "design")
     kind = read.kind
     if read.resolution is not None and kind is not DesignKind.FRACTIONAL:
@@ -752,7 +759,7 @@ def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]
 def _interactions(
     source: Source, texts: Sequence[str], factors: Sequence[Factor]
 ) -> tuple[tuple[str, str], ...]:
-    """Pairs of treatment factors, in the study's order; ``["all"]`` means every pair."""
+    """Return pairs of treatment factors, in the study's order; ``["all"]`` means every pair."""
     names = [factor.name for factor in factors if factor.role is Role.TREATMENT]
     if [text.casefold() for text in texts] == [ALL]:
         return tuple((a, b) for i, a in enumerate(names) for b in names[i + 1 :])
@@ -787,10 +794,10 @@ _Named = dict[str, tuple[int, ResponseTable]]
 def read_responses(
     source: Source, tables: Sequence[dict[str, Any]], workloads: Sequence[Workload], design: Design
 ) -> tuple[Response, ...]:
-    """The responses of every workload: named ones first, then what its kind measures besides.
+    """Return the responses of every workload: the named ones first, then the rest that its kind measures.
 
-    Primary are the named ones that say so; else the first named that does not say otherwise; else the
-    kind's first.
+    Primary are the named ones with ``primary = true``; if none, the first in this order whose ``primary`` is
+    not given; else the first.
     """
     entries = [source.table(ResponseTable, table, "response", index) for index, table in enumerate(tables)]
     specs = {workload.name: workload.work.responses() for workload in workloads}
@@ -879,7 +886,7 @@ def read_claims(
     workloads: Sequence[Workload],
     responses: Sequence[Response],
 ) -> tuple[Claim, ...]:
-    """All ``[[claim]]`` tables. The factor may be left out where there is one treatment factor only."""
+    """Read all ``[[claim]]`` tables. The factor may be omitted if there is only one treatment factor."""
     names = {workload.name for workload in workloads}
     claims = []
     for index, data in enumerate(tables):

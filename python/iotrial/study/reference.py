@@ -1,4 +1,4 @@
-"""The reference of a workload kind as text, made from its keys and responses alone."""
+"""Generate the reference text of a workload kind from its declared keys and responses."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
 from iotrial.study.work import ACTIVITY_RESPONSES, FileSet, Work, kind, kinds
 
 _WIDTH = 100
-#: a table lists so many words; a number is told with its limits up to here
+#: a table lists at most this many words; a number's range is shown up to this upper limit
 _MOST_WORDS, _WIDE = 20, 10_000
-#: more than these stand beside the text and not before it
+#: more choices than this are listed in the description instead of the type column
 _FEW_WORDS = 6
 _TABLE = "| key | written | left out | |\n"
 
 
 def describe(name: str) -> str:
-    """The reference of the kind of this name (``iotrial show --workload KIND``); UnknownName where there is none."""
+    """Return the reference of the named kind (``iotrial show --workload KIND``). Raises UnknownName."""
     return reference(kind(name))
 
 
 def reference(work: type[Work]) -> str:
-    """All keys, words and responses of one kind."""
+    """Return the reference of one kind: all keys, words and responses."""
     common = [key for key in keys_of(WorkloadTable).values() if key.name != "kind"]
     parts = [f'kind = "{work.kind}"\n', _paragraph(work.about), "Keys of every workload:\n", _keys(common)]
     parts += [f'Keys of kind "{work.kind}":\n', _keys(_all_keys(work))]
@@ -54,7 +54,7 @@ def reference(work: type[Work]) -> str:
 
 
 def _tables_of(work: type[Work]) -> Iterator[tuple[str, type[Struct]]]:
-    """The keys of a kind that are lists of tables, and the Struct of each such table."""
+    """Yield each key of a kind that is a list of tables, with the Struct of those tables."""
     for key in keys_of(work).values():
         plain = plain_of(key.wanted)
         entry = plain_of(typing.get_args(plain)[0]) if typing.get_origin(plain) is tuple else None
@@ -73,7 +73,7 @@ def _text(key: Key) -> str:
 
 
 def _written(key: Key) -> str:
-    """Type and default of a key: ``size, 4 KiB``, ``number, required``."""
+    """Return the type and default of a key: ``size, 4 KiB``, ``number, required``."""
     choices = _choices(plain_of(key.wanted))
     what = " | ".join(map(str, choices)) if len(choices) <= _FEW_WORDS else "word"
     what = what or _what(key)
@@ -86,7 +86,7 @@ def _what(key: Key) -> str:
 
 
 def _default(key: Key) -> str:
-    """As text; empty where there is none to speak of."""
+    """Return the default as text, or "" if there is none worth showing."""
     if key.default in (None, "", (), {}):
         return ""
     if isinstance(key.default, bool):
@@ -95,7 +95,7 @@ def _default(key: Key) -> str:
 
 
 def with_tables(text: str) -> str:
-    """The text of ``docs/study-files.md`` with the table of keys of each kind as its Struct declares them."""
+    """Return the text of ``docs/study-files.md`` with the key table of each kind regenerated from its Struct."""
     for name, work in kinds().items():
         before, heading, section = text.partition(f'### `kind = "{name}"`\n')
         lead, found, rest = section.partition(_TABLE)
@@ -110,7 +110,7 @@ def with_tables(text: str) -> str:
 
 
 def markdown(work: type[Work]) -> str:
-    """The keys of a kind that are not those of every set of files, as a table of ``docs/study-files.md``."""
+    """Return the keys specific to a kind, without those shared by all file sets, as a table for ``docs/study-files.md``."""
     shared = keys_of(FileSet)
     return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 
@@ -126,7 +126,7 @@ def _rows_of(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = 
 
 
 def _range(key: Key) -> str:
-    """What it is, and of a number within narrow limits these."""
+    """Return the type of a key, or its limits if it is a number with a narrow range."""
     limits = [
         (meta.ge, meta.le) for meta in metas_of(key.wanted) if meta.ge is not None and meta.le is not None
     ]

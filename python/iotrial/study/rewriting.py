@@ -1,7 +1,8 @@
-"""A study file changed into another, so that what its author wrote (order, comments, spelling) stays.
+"""Change a study file into another while keeping its author's order, comments and spelling.
 
-The text may come from anywhere. It is read as a study first, within that reader's limits; then only the places are changed
-in which the wanted study differs; and the result is read again: it is handed out only if it says exactly the wanted study.
+The text may be untrusted. It is first read as a study, within the reader's limits; then only the places in
+which the wanted study differs are changed; then the result is read again and returned only if it equals the
+wanted study.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _HEAD = re.compile(r"\[\[?[^\[\]#]+\]\]?[ \t]*\r?")
 
 
 def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] = ()) -> str:
-    """The text of ``wanted``, made from ``text`` by changing what differs; ``comment`` goes on top, a line each.
+    """Return the text of ``wanted``, made from ``text`` by changing what differs.
 
-    Raises StudyError where ``text`` is no study, or cannot be made to say what is wanted.
+    ``comment`` goes on top, one item per line. Raises StudyError if ``text`` is not a study or cannot be
+    changed into the wanted one.
     """
     before = read_study(text, origin, trusted=False)
     try:
@@ -59,11 +61,13 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
 
 
 def _comments_inside(text: str) -> str:
-    """The text with comments that stand right above a table's head moved below it, so that they go where the table goes: for
-    ``tomlkit`` they are the end of the table before."""
+    """Move comments that stand directly above a table header below it, so that they stay with the table.
+
+    ``tomlkit`` treats them as the end of the previous table.
+    """
     lines: list[str] = []
     above: list[str] = []
-    quoted = False  # inside a text of several lines, which may hold what looks like a comment above a head
+    quoted = False  # inside a multi-line string, which may contain what looks like a comment above a header
     for line in text.split("\n"):
         if not quoted and _HEAD.fullmatch(line):
             lines += [line, *above]
@@ -79,7 +83,7 @@ def _comments_inside(text: str) -> str:
 
 
 def says(one: Study, other: Study) -> bool:
-    """Whether two studies say the same, whatever their text, lines and origin."""
+    """Return whether two studies are equal, ignoring their text, line numbers and origin."""
     return _essence(one) == _essence(other)
 
 
@@ -98,7 +102,10 @@ def _essence(study: Study) -> Study:
 
 
 def _plain(text: str) -> str:
-    """Without anything that would steer a terminal: only comments can hold it, the reader refuses it elsewhere."""
+    """Replace control characters that could affect a terminal.
+
+    Only comments can contain them; the reader rejects them elsewhere.
+    """
     return "".join(
         shown(c) if c not in "\t\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
         for c in text.replace("\r\n", "\n")
@@ -174,7 +181,7 @@ def _same_levels(before: Study, factor: Factor) -> bool:
 
 
 def _factor_table(factor: Factor) -> Any:
-    """A factor whose levels are bundles."""
+    """Build the table of a factor with every level written as a bundle."""
     table = tomlkit.table()
     table["name"] = factor.name
     levels = tomlkit.array()
@@ -207,7 +214,7 @@ def _fixed(document: Any, before: Study, wanted: Study) -> None:
 
 
 def _insert(document: Any, name: str, table: Any, *, first: bool = False) -> None:
-    """One more ``[[name]]``, before or behind those that are there."""
+    """Add one ``[[name]]`` table before or after the existing ones."""
     tables = document.get(name)
     if not tables:
         document.pop(name, None)

@@ -1,4 +1,4 @@
-"""How values of a response are compared, and which of them a reader prefers."""
+"""How values of a response are compared, and which direction is better."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Scale(StrEnum):
-    """How two values of a response are compared: by ratio or by difference."""
+    """Comparison of two values of a response: by ratio or by difference."""
 
     LOG = "log"
     DIFFERENCE = "difference"
 
 
 class Says(StrEnum):
-    """What a claim without a number says of a response at its level, against its reference."""
+    """Direction that a claim without a number states for the response at its level, relative to its reference."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -23,7 +23,7 @@ class Says(StrEnum):
 
 
 class Better(StrEnum):
-    """Which direction of a response its reader prefers."""
+    """Which direction of a response is better."""
 
     LOWER = "lower"
     HIGHER = "higher"

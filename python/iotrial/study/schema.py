@@ -1,11 +1,13 @@
 """Struct fields as the schema of study files: one declaration gives type, limits, description and the key in the file.
 
-A field is an annotated type: ``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``. Its key in
-a file is its name without the unit (``size``), and a file writes it with the unit (``"4 KiB"``). The same declaration reads a
-file (``from_table``), a stored object (``from_stored``), and makes the reference of a workload kind (``reference``).
+A field is an annotated type:
+``size_bytes: Annotated[Size, Meta(ge=0, description="size of each file")] = 4096``.
+Its key in a file is the field name without the unit (``size``), and the file writes the value with the unit
+(``"4 KiB"``). The same declaration serves to read a file or a stored object (``from_table``) and to generate
+the reference of a workload kind (``reference``).
 
-A study may come from anywhere, so every text has a longest length, every list a largest count, and names and labels hold
-nothing that could disguise itself on a terminal.
+A study may be untrusted, so every text has a maximum length, every list a maximum count, and names and labels
+cannot contain characters that could disguise them on a terminal.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ MAX_SETTINGS = 64
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _STUDY_NAME = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
-#: part of names in the file system, too
+#: also used in file system names
 _PLACE = re.compile(r"[a-z][a-z0-9-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,13 +51,13 @@ Path = tuple[str | int, ...]
 
 
 class ReadFrom(Enum):
-    """Where values come from, and so what is checked of them."""
+    """Where values come from, which determines how they are checked."""
 
     #: a study file: keys and units as people write them
     FILE = "file"
-    #: this user's own store: what was read from a file once. A text may be one that no file could hold: a program's path
+    #: this user's own store: values once read from a file. May hold text that no file could: a program's path
     STORE = "store"
-    #: a packed trial, which anybody may have made: nothing that a file could not say
+    #: a packed trial, untrusted: only what a study file could contain
     PACKED = "packed"
 
 
@@ -70,7 +72,7 @@ class Problem(ValueError):
 
 
 class UnknownKey(Problem):
-    """A table has no such key."""
+    """A table has a key that does not exist."""
 
     def __init__(self, name: str, known: list[str], *path: str | int) -> None:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -82,7 +84,7 @@ class UnknownKey(Problem):
 
 
 class MissingKey(Problem):
-    """A table lacks a key that it must have. ``path`` leads to the table."""
+    """A table lacks a required key. ``path`` leads to the table."""
 
     def __init__(self, name: str, *path: str | int) -> None:
         super().__init__(f'"{name}" is missing', *path)
@@ -93,8 +95,8 @@ class MissingKey(Problem):
 class Form:
     """How values of a type are written in a file.
 
-    ``read`` makes the value of what a file holds; ``check`` is asked of values of files and of packed studies. Both raise
-    ValueError. ``unit`` ends the names of fields of the type, and not those of their keys.
+    ``read`` parses the value from a file; ``check`` runs on values from files and from packed studies. Both
+    raise ValueError. ``unit`` is the suffix of field names of this type; it is removed to get the key.
     """
 
     what: str
@@ -105,20 +107,20 @@ class Form:
 
 
 def formed(form: Form) -> Meta:
-    """The form as part of an annotated type."""
+    """Attach a form to an annotated type."""
     return Meta(extra={"form": form})
 
 
 def keyed(key: str) -> Meta:
-    """The key of a field whose name is another."""
+    """Give a field a key that differs from its name."""
     return Meta(extra={"key": key})
 
 
-# what texts may hold
+# permitted text
 
 
 def shown(value: object) -> str:
-    """A value of the file as an error message may show it: short, and of known length."""
+    """Format a value from the file for an error message: short and of bounded length."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -136,13 +138,13 @@ def shown(value: object) -> str:
 
 
 def printed(text: str) -> str:
-    """Text of the file made fit for a message: bounded, no control characters."""
+    """Make text from the file safe for a message: bounded, no control characters."""
     return shown(text)[1:-1]
 
 
 def printable(text: str) -> str:
-    """The text itself; ValueError where it holds a control, format or unassigned character."""
-    if text.isprintable():  # which is all of these, and faster
+    """Return the text. Raises ValueError if it contains a control, format or unassigned character."""
+    if text.isprintable():  # covers all of these, and is faster
         return text
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
@@ -151,13 +153,13 @@ def printable(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """The text itself; ValueError for what ``printable`` refuses, but line breaks and tabs."""
+    """Return the text. Raises ValueError as ``printable`` does, but allows line breaks and tabs."""
     printable(text.replace("\n", " ").replace("\t", " "))
     return text
 
 
 def label(text: str) -> str:
-    """A label of a level; ValueError where it could not be named on a command line or in a report."""
+    """Return the label of a level. Raises ValueError if it cannot be used on a command line or in a report."""
     if not text:
         raise ValueError('a label cannot be empty; write { label = "none", value = "" }')
     if len(text) > MAX_LABEL:
@@ -177,7 +179,7 @@ def label(text: str) -> str:
 
 
 def scalar(value: object) -> str:
-    """The text of a level's value: text, a whole number, true or false; ValueError otherwise."""
+    """Return a level's value as text. Raises ValueError unless it is text, a whole number, true or false."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -203,7 +205,7 @@ def _fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable
 
 
 def one_of(*words: str) -> Meta:
-    """One of these words, kept as plain text."""
+    """Restrict text to one of these words."""
 
     def check(text: str) -> None:
         if text not in words:
@@ -218,7 +220,7 @@ def _variable(text: str) -> None:
 
 
 def sorted_pairs(table: object) -> object:
-    """A table as pairs, sorted by name, which is how it is kept."""
+    """Convert a table to pairs sorted by name, the stored format."""
     return [list(pair) for pair in sorted(table.items())] if isinstance(table, dict) else table
 
 
@@ -238,7 +240,7 @@ Label = Annotated[str, formed(Form("label", check=label))]
 Line = Annotated[str, Meta(max_length=500), formed(Form("text", check=printable))]
 Prose = Annotated[str, Meta(max_length=8192), formed(Form("text", check=prose))]
 Argument = Annotated[str, Meta(max_length=4096), formed(Form("text", check=prose))]
-#: a text that a file of its own may hold
+#: text long enough for the content of a file
 LongText = Annotated[str, Meta(max_length=1 << 17), formed(Form("text", check=prose))]
 Variable = Annotated[str, formed(Form("name", check=_variable))]
 Scalar = Annotated[str, formed(Form("text, number, true or false", read=scalar, check=scalar))]
@@ -260,7 +262,7 @@ Variables = Annotated[
     formed(Form("table of text", read=sorted_pairs)),
 ]
 Arguments = Annotated[tuple[Argument, ...], Meta(max_length=256), formed(Form("list of text"))]
-#: one text, or a list of those that will do
+#: one text, or a list of accepted ones
 Words = formed(Form("text or list of text", read=_several))
 RateWord = Annotated[str, formed(Form("rate", read=_bit_rate))]
 
@@ -270,8 +272,11 @@ RateWord = Annotated[str, formed(Form("rate", read=_bit_rate))]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table. ``field`` is the Struct's, ``wanted`` its annotated type; ``default`` is NODEFAULT where the key
-    must be there."""
+    """One key of a table.
+
+    ``field`` is the name of the Struct's field, ``wanted`` its annotated type; ``default`` is NODEFAULT if
+    the key is required.
+    """
 
     name: str
     field: str
@@ -280,7 +285,7 @@ class Key:
 
     @property
     def text(self) -> str:
-        """What the key is, for a reference."""
+        """Description of the key, for a reference."""
         return next((meta.description for meta in metas_of(self.wanted) if meta.description), "")
 
     @property
@@ -291,7 +296,7 @@ class Key:
 
 @cache
 def keys_of(struct: type[Struct]) -> dict[str, Key]:
-    """The keys of the table that a Struct is read from, by name."""
+    """Return the keys of the table that a Struct is read from, by name."""
     hints = typing.get_type_hints(struct, include_extras=True)
     found = {}
     for entry in msgspec.structs.fields(struct):
@@ -307,26 +312,28 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
 
 
 def from_table(struct: type[S], table: object, read_from: ReadFrom = ReadFrom.FILE) -> S:
-    """The Struct of a table of a study file, or of an object that ``msgspec.to_builtins`` made of one. Raises Problem, with
-    the path from ``table`` on."""
+    """Read a table of a study file, or the ``msgspec.to_builtins`` form of a Struct, into the Struct.
+
+    Raises Problem, with the path from ``table`` on.
+    """
     return struct(**values_of(struct, table, read_from))
 
 
 def values_of(struct: type[Struct], table: object, read_from: ReadFrom = ReadFrom.FILE) -> dict[str, Any]:
-    """The values that a table gives to fields of a Struct, by field; what it leaves out is not there. Raises Problem."""
+    """Return the values that a table gives to fields of a Struct, by field, without those it omits. Raises Problem."""
     return _fields(struct, table, (), read_from)
 
 
 def converted(wanted: Any, value: object, *path: str | int, read_from: ReadFrom = ReadFrom.FILE) -> Any:
-    """A value as this type. Raises Problem."""
+    """Convert a value to this type. Raises Problem."""
     return _converted(_described(wanted), value, path, read_from)
 
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """What reading needs to know of a type. It is the same for every value, so it is worked out once.
+    """What reading needs to know about a type. It is the same for every value, so it is computed once.
 
-    ``parts``: the types of what is inside. ``outer``: the container with its limits on length.
+    ``parts``: the types of the elements. ``outer``: the container with its limits on length.
     """
 
     wanted: Any
@@ -386,7 +393,7 @@ def _fields(struct: type[Struct], table: object, path: Path, read_from: ReadFrom
         keys = {key.field: key for key in keys.values()}
     if not isinstance(table, dict):
         raise _explained(f"wanted a table, found {shown(table)}", path)
-    # An unknown key explains the missing one beside it, so it is the one to report.
+    # Report an unknown key before a missing one: a misspelt key usually explains the missing one.
     for name in table:
         if name not in keys:
             raise UnknownKey(str(name), list(keys), *path)
@@ -407,7 +414,7 @@ def _typed(kind: _Described, value: object, path: Path, read_from: ReadFrom) -> 
         if value is None:
             return None
         if isinstance(value, Struct):
-            return value  # its form has read it
+            return value  # already parsed by its form
         return _typed(kind.parts[0], value, path, read_from)
     if kind.origin is list:
         entries = _leaf(kind.outer, value, path)
@@ -462,7 +469,7 @@ _TYPE = re.compile(r"Expected `(\w+)")
 
 
 def _complaint(said: str, wanted: Any, value: object) -> str:
-    """What msgspec says in the words of this project."""
+    """Reword an error of msgspec for this project's messages."""
     plain = plain_of(wanted)
     if typing.get_origin(plain) is Literal or (isinstance(plain, type) and issubclass(plain, Enum)):
         choices = choices_of(plain)
@@ -481,14 +488,14 @@ def _complaint(said: str, wanted: Any, value: object) -> str:
 
 
 def choices_of(plain: Any) -> tuple[Any, ...]:
-    """The values of a Literal or an Enum."""
+    """Return the values of a Literal or an Enum."""
     if typing.get_origin(plain) is Literal:
         return typing.get_args(plain)
     return tuple(member.value for member in plain)
 
 
 def plain_of(wanted: Any) -> Any:
-    """The type without its limits."""
+    """Return the type without its limits."""
     return typing.get_args(wanted)[0] if typing.get_origin(wanted) is Annotated else wanted
 
 
@@ -497,7 +504,7 @@ def _own_metas(wanted: Any) -> tuple[Meta, ...]:
 
 
 def metas_of(wanted: Any) -> tuple[Meta, ...]:
-    """All metas of a type, those inside ``X | None`` included."""
+    """Return all metas of a type, including those inside ``X | None``."""
     plain = plain_of(wanted)
     inside: tuple[Meta, ...] = ()
     if typing.get_origin(plain) in (typing.Union, UnionType):

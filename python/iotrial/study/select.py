@@ -1,7 +1,7 @@
-"""Which part of a study runs: levels, conditions and workloads as the user asked, the study's defaults else.
+"""Select which part of a study runs: the levels, conditions and workloads the user chose, otherwise the defaults.
 
-The answer is a study again, with everything gone that does not run, so that plan, analysis and report never
-meet a level, response or claim without runs.
+The result is again a study, without everything that does not run, so that plan, analysis and report never
+encounter a level, response or claim without runs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def select(
     time_s: float | None = None,
     blocks: int | None = None,
 ) -> Study:
-    """The study as it shall run.
+    """Return the part of the study that will run.
 
-    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes ``workload``, and
-    ``sets`` paths under ``program`` (``study.programs``). What is not named runs at its defaults, or whole with ``full``.
-    The reference of a treatment factor is always kept. UnknownName for a factor, level or workload that is not there;
-    RequestError where nothing is left to compare.
+    ``sets`` and ``conditions`` give labels by factor (``["all"]``: every one); ``conditions`` also takes
+    ``workload``, and ``sets`` takes paths under ``program`` (``study.programs``). What is not named runs at
+    its defaults, or completely with ``full``. The reference of a treatment factor is always kept. Raises
+    UnknownName for an unknown factor, level or workload, and RequestError if nothing is left to compare.
     """
     study, sets = with_programs(study, sets or {})
     wanted = _wanted(study, sets, conditions or {})
@@ -76,7 +76,7 @@ def _wanted(
 
 
 def _chosen(study_name: str, kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The known labels that are meant, in the study's order."""
+    """Return the selected known labels, in the study's order."""
     if [label.casefold() for label in wanted] == [ALL]:
         return list(known)
     meant = set()
@@ -145,7 +145,7 @@ def _workloads(
 
 
 def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> Factor:
-    """The factor without condition levels at which no workload runs; an error where the user named such a level."""
+    """Remove condition levels at which no workload runs; raise an error if the user named such a level."""
     if factor.role is Role.TREATMENT:
         return factor
     served = {
@@ -163,12 +163,12 @@ def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> F
 
 
 def runs(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> bool:
-    """Whether the effect that a claim speaks of, and the condition it names, are still there."""
+    """Return whether the effect that a claim is about, and the condition it names, are still in the study."""
     return not_run(claim, factors, workloads) is None
 
 
 def not_run(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> str | None:
-    """Of what a claim speaks of, the first that does not run, such as "rate 1 Gbit/s"; None where all of it does."""
+    """Return the first part of a claim that does not run, such as "rate 1 Gbit/s"; None if all of it runs."""
     labels = {factor.name: factor.default for factor in factors} | {WORKLOAD: tuple(sorted(workloads))}
     spoken_of = [(claim.factor, claim.level), (claim.factor, claim.reference), *claim.condition.items()]
     if claim.workload is not None:

@@ -1,6 +1,7 @@
-"""A server that a work needs: started in the lab before the timed part, stopped after it, in every arm alike.
+"""A server that a workload needs: started in the lab before the timed part and stopped after it, in every arm.
 
-The probe holds it, accounts for it and ends it (``docs/probe-protocol.md``, *Servers*): nothing of it outlives the probe.
+The probe starts it, accounts for it and stops it (``docs/probe-protocol.md``, *Servers*); nothing of it
+outlives the probe.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from iotrial.errors import LabError, ProbeError, TargetError
 if TYPE_CHECKING:
     from iotrial.lab.target import Target
 
-#: sun_path of unix(7), less the byte at its end
+#: size of sun_path (unix(7)), less the terminating null byte
 LONGEST_SOCKET = 107
-#: whom root lets do what root must not: nobody, and nobody's group
+#: uid and gid of nobody, used when root must not run a program itself
 NOBODY = 65534
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is started, and how it is known to be ready.
+    """A server to start, and how to tell that it is ready.
 
-    ``argv``: a program that stays in the foreground. ``ready`` is one of ``{"tcp": port}`` (on 127.0.0.1), ``{"socket":
-    path}`` and ``{"file": path, "contains": text}``. ``stop_signal`` is what makes it end in order.
+    ``argv``: a program that stays in the foreground. ``ready`` is one of ``{"tcp": port}`` (on 127.0.0.1),
+    ``{"socket": path}`` and ``{"file": path, "contains": text}``. ``stop_signal`` makes it shut down cleanly.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Server:
 
 
 def start(target: Target, server: Server, user: Mapping[str, int] | None) -> None:
-    """Start it and wait until it is ready. Raises LabError with what it said where it never is."""
+    """Start the server and wait until it is ready. Raises LabError with its output if it does not become ready."""
     socket = server.ready.get("socket")
     if isinstance(socket, str) and len(socket.encode()) > LONGEST_SOCKET:
         raise LabError(
@@ -63,7 +64,7 @@ def start(target: Target, server: Server, user: Mapping[str, int] | None) -> Non
 
 
 def stop(target: Target, server: Server) -> str | None:
-    """Stop it, with all that it has started; in words how it had ended before, None where it had not."""
+    """Stop the server and everything it started. Return how it had already ended, or None if it was still running."""
     done: dict[str, Any] = target.call(
         "server_stop", name=server.name, signal=server.stop_signal, timeout_s=server.stop_timeout_s
     )
@@ -79,5 +80,5 @@ def stop(target: Target, server: Server) -> str | None:
 
 
 def free_port(target: Target) -> int:
-    """A port of the loopback that nobody listens on now."""
+    """Return a loopback port that nothing is listening on at the moment."""
     return int(target.call("free_port")["port"])

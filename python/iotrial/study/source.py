@@ -1,4 +1,4 @@
-"""A study file while it is read: its text, its lines, and errors that know both."""
+"""The source of a study file: its text, its line numbers, and errors that report both."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ S = TypeVar("S", bound=Struct)
 
 
 class Source:
-    """One study file. ``origin`` is what errors call it; ``beside`` reads a text file in its folder, ValueError where it
-    cannot."""
+    """One study file.
+
+    ``origin`` is its name in errors. ``beside`` reads a text file in the study's folder and raises ValueError
+    if it cannot.
+    """
 
     def __init__(self, text: str, origin: str, beside: Callable[[str], str] | None = None) -> None:
         self.text = text
         self.origin = origin
-        #: the text files that it named, by name
+        #: text files that the study names, by name
         self.read: dict[str, str] = {}
         self._beside = beside
         self._locator: Locator | None = None
 
     def error(self, message: str, *path: str | int, hint: str | None = None) -> StudyError:
-        """An error about the value at this path of the document."""
+        """Return an error about the value at this path of the document."""
         return StudyError(message, file=self.origin, line=self.line(*path), hint=hint)
 
     def unknown(self, kind: str, name: str, known: Iterable[str], *path: str | int) -> StudyError:
-        """An error about a name that does not exist, with the nearest that does."""
+        """Return an error about an unknown name, with the nearest known name as a hint."""
         missing = UnknownName(kind, printed(name), known)
         return self.error(missing.message, *path, hint=missing.hint)
 
     def table(self, struct: type[S], data: object, *path: str | int) -> S:
-        """The table at this path as a Struct; StudyError where it does not fit."""
+        """Read the table at this path as a Struct. Raises StudyError if it is not valid."""
         try:
             return from_table(struct, data)
         except Problem as problem:
             raise self.explained(problem, path) from None
 
     def explained(self, problem: Problem, path: Path) -> StudyError:
-        """The error of a problem in the table at this path."""
+        """Convert a Problem in the table at this path to a StudyError."""
         inside = (*path, *problem.path)
         if isinstance(problem, UnknownKey):
             message = f'{table_name(inside[:-1])} has no key "{printed(problem.name)}"'
@@ -55,7 +58,7 @@ class Source:
         return self.error(message, *inside, hint=problem.hint)
 
     def text_beside(self, name: str, *path: str | int) -> str:
-        """The text of a file beside the study's own; StudyError where it cannot be had."""
+        """Return the text of a file in the study's folder. Raises StudyError if it cannot be read."""
         if self._beside is None:
             hint = "write its text into the study"
             raise self.error("only a study in a file of its own can name another file", *path, hint=hint)
@@ -66,14 +69,14 @@ class Source:
         return self.read[name]
 
     def line(self, *path: str | int) -> int | None:
-        """The line of this path, or of the nearest parent that the file holds."""
+        """Return the line of this path, or of its nearest parent in the file."""
         if self._locator is None:
             self._locator = Locator(self.text)
         return self._locator.line(*path)
 
 
 def table_name(path: Path) -> str:
-    """How a table is called in a message: ``[study]``, ``[[factor]]``, ``the file``."""
+    """Return the name of a table in messages: ``[study]``, ``[[factor]]``, ``the file``."""
     names = [str(part) for part in path if isinstance(part, str)]
     if not names:
         return "the file"

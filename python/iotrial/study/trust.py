@@ -1,7 +1,7 @@
-"""What a study asks for that only a trusted one may have: root, or a program that runs whatever text it is given.
+"""What a study does that requires trust: running as root, or running a program that executes arbitrary text.
 
-Without either, a command runs as the user who called iotrial, with the rights that this user has anyway. What in its
-arguments, or in a job file, needs trust is for the kind of the work to say.
+Otherwise a command runs as the user who called iotrial, with the rights that this user already has. The
+workload kind decides what in its arguments, or in a job file, requires trust.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from iotrial.study.work import HasPrograms
 
 
 def demands(study: Study) -> tuple[str, ...]:
-    """What in this study needs trust, in words, whether or not it is trusted; empty where nothing does."""
+    """Return what in this study requires trust, in words, whether or not the study is trusted; empty if nothing does."""
     found = []
     settings = study.settings
     as_root = any(setting.knob == "process.user" and setting.value == "root" for setting in settings)
@@ -29,5 +29,5 @@ def demands(study: Study) -> tuple[str, ...]:
 
 
 def unmet(study: Study) -> tuple[str, ...]:
-    """What this study needs trust for and is not given."""
+    """Return what this study requires trust for but does not have."""
     return () if study.trusted else demands(study)

@@ -1,7 +1,8 @@
-"""What every kind of work has: its keys, its responses, the job that the probe is asked to do, and what its answer means.
+"""The interface of a workload kind: its keys, its responses, the job for the probe, and how to read the probe's answer.
 
-A kind is one module of ``iotrial.workloads``: a Struct whose fields are the keys of its ``[[workload]]`` table. What it does
-beyond the common core it says by the small classes at the end of this module (``HasServer``, ``HasOwnData`` ...).
+A kind is one module of ``iotrial.workloads``: a Struct whose fields are the keys of its ``[[workload]]``
+table. What it does beyond the common core it declares by the mixin classes at the end of this module
+(``HasServer``, ``HasOwnData`` ...).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """One number that a run of a work gives, and what it means. ``stretchable``: a known slow-down can be put into it."""
+    """One number that a run of a workload gives. ``stretchable``: a known slowdown can be injected into it."""
 
     name: str
     unit: str
@@ -62,17 +63,17 @@ class ResponseSpec:
 
 
 def time_response(name: str, text: str, *, stretchable: bool = True) -> ResponseSpec:
-    """A response in seconds: compared by ratio, less is better."""
+    """Return a response in seconds: compared by ratio, less is better."""
     return ResponseSpec(name, "s", Scale.LOG, Better.LOWER, text, stretchable)
 
 
 def rate_response(name: str, unit: str, text: str) -> ResponseSpec:
-    """Something a second: compared by ratio, more is better."""
+    """Return a rate: compared by ratio, more is better."""
     return ResponseSpec(name, unit, Scale.LOG, Better.HIGHER, text)
 
 
 def count_response(name: str, unit: str, text: str) -> ResponseSpec:
-    """A count that can be zero: compared by difference, less is better."""
+    """Return a count that can be zero: compared by difference, less is better."""
     return ResponseSpec(name, unit, Scale.DIFFERENCE, Better.LOWER, text)
 
 
@@ -92,7 +93,7 @@ DEVICE_RESPONSES = (
 SYNCED_RESPONSE = count_response(
     "device_write_bytes_synced", "bytes", "written to the devices until a sync after the timed part is done"
 )
-#: what every kind measures as evidence, and as a response where a study names it (docs/evidence.md)
+#: measured by every kind as evidence, and as a response if a study names it (docs/evidence.md)
 ACTIVITY_RESPONSES = (
     _difference(
         "io_wait",
@@ -109,7 +110,7 @@ ACTIVITY_RESPONSES = (
     ),
     _difference("device_depth", "requests", Better.NONE, "requests to the lab's device under way on average"),
 )
-#: of the machine that serves, where the lab has a link
+#: of the machine that serves the files, if the lab has a link
 SERVED_RESPONSES = (
     time_response("nas_cpu", "processor time of the machine that serves the files"),
     count_response(
@@ -125,7 +126,7 @@ SERVED_RESPONSES = (
 
 
 def nameable(specs: tuple[ResponseSpec, ...]) -> tuple[ResponseSpec, ...]:
-    """What a study may name of a workload: the responses of its kind, and how busy machine and device were meanwhile."""
+    """Return what a study may name: the responses of the kind, and how busy machine and device were."""
     return (*specs, *ACTIVITY_RESPONSES, *SERVED_RESPONSES)
 
 
@@ -134,13 +135,14 @@ def nameable(specs: tuple[ResponseSpec, ...]) -> tuple[ResponseSpec, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LabContext:
-    """Where a work is done that has a server, or data of its own.
+    """Where a workload runs that has a server or its own data.
 
-    ``root`` is the lab's folder, ``files`` the one of the run's files as the work sees them (a view, where a knob makes one);
-    ``user`` whose the programs are, never root (None: the probe's own user, who is not root either); ``programs`` are folders
-    or programs that the user has chosen, by name; ``log`` is the root of a second place for logs, where the study has one;
-    ``port`` of 127.0.0.1 was free when the run began, for a server of this run; ``arguments`` are the values of placeholders
-    that knobs have set; ``device`` is the lab's block device, ``disks`` those of which it is made where it is an array.
+    ``root`` is the lab's folder, ``files`` the folder of the run's files as the workload sees them (a view,
+    if a knob makes one). ``user`` is the user of the programs, never root (None: the probe's own user, who is
+    not root either). ``programs`` are folders or programs chosen by the user, by name. ``log`` is the root of
+    a second place for logs, if the study has one. ``port`` of 127.0.0.1 was free when the run began, for a
+    server of this run. ``arguments`` are the values of placeholders set by knobs. ``device`` is the lab's
+    block device, ``disks`` its members if it is an array.
     """
 
     target: Target
@@ -156,23 +158,23 @@ class LabContext:
 
     @property
     def program(self) -> str | None:
-        """The folder of programs, or the program, that the user has named for the work."""
+        """The folder of programs, or the program, that the user named for the workload."""
         return self.programs.get("program")
 
     @property
     def own(self) -> str:
-        """The folder for all that works make in the lab besides file sets."""
+        """The folder for everything that workloads create in the lab apart from file sets."""
         return f"{self.root}/own"
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a run asks besides the work itself.
+    """Inputs of a run other than the work itself.
 
-    ``stretched`` is the response that the positive control stretches; ``arguments`` are the values of placeholders and
-    ``environment`` variables that knobs have set, ``sizes`` bytes by name; ``device`` is the lab's block device, as in
-    /sys/block; ``folders`` are on places beside that of the run, by the study's name of the place; ``mkfs`` says how the
-    lab's file system is to be made.
+    ``stretched`` is the response that the positive control slows down. ``arguments`` are the values of
+    placeholders and ``environment`` the variables set by knobs; ``sizes`` are bytes by name. ``device`` is
+    the lab's block device, as in /sys/block. ``folders`` are on the additional places, by the study's name of
+    the place. ``mkfs`` holds how to make the lab's file system.
     """
 
     stretched: str = ""
@@ -187,14 +189,14 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run of one kind gives beyond what all give.
+    """What a run of one kind gives in addition to what all kinds give.
 
-    ``numbers`` in seconds, bytes or counts by name: responses where the study has them, else evidence. ``histograms``:
-    [nanoseconds, count] by name. ``seconds``: what went on within the run, by name one number for each moment in ``at_s``
-    (None: there is none); empty where the work does not tell. ``checks``: what else is stored of the run, by name, in JSON's
-    values. ``facts`` are a word by name, for a table of facts. ``void``: the rule by which the work throws the run out, and
-    with it its block. ``missing``: in words, a value that the work's own program should have told and has not, so that the
-    run failed.
+    ``numbers``: seconds, bytes or counts by name; responses if the study has them, else evidence.
+    ``histograms``: [nanoseconds, count] by name. ``seconds``: time series within the run, by name one number
+    for each moment in ``at_s`` (None: no value); empty if the workload has none. ``checks``: further values
+    stored with the run, by name, JSON types. ``facts``: one word by name, for a table of facts. ``void``: the
+    rule by which the workload discards the run, and with it its block. ``missing``: describes a value that
+    the workload's program should have printed but did not, so that the run failed.
     """
 
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -207,14 +209,17 @@ class Measured:
 
     @classmethod
     def lacking(cls, numbers: Mapping[str, float], error: RequestError) -> Self:
-        """What is known of a run whose program did not print what is read from it."""
+        """Return the known numbers of a run whose program did not print what should be read from it."""
         return cls(numbers, missing=f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a work has started of the study's choosing, as the user consents to it: labels are not made safe yet, nothing is
-    shortened. ``details`` and the ``input`` of the first that has one hold for all ``commands``."""
+    """What a workload has started at the study's choice, as shown to the user for consent.
+
+    Labels are not sanitised yet and nothing is truncated. ``details``, and the first non-empty ``input``,
+    apply to all ``commands``.
+    """
 
     commands: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
@@ -225,44 +230,44 @@ class Launched:
 
 
 class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
-    """One kind of work, as a workload declares it. Its fields are the keys of the table, and its stored form.
+    """One kind of work, as a workload declares it. Its fields are the keys of the table and its stored form.
 
-    A work has no files of its own making, unless it is a ``FileSet``: then it is given one small file of the lab.
+    A work does not define its own files unless it is a ``FileSet``: it is given one small file of the lab.
     """
 
-    #: as ``kind = "..."`` has it
+    #: as in ``kind = "..."``
     kind: ClassVar[str]
-    #: what it is, in a sentence, for ``show --workload``; and what else is to be known
+    #: description in one sentence, for ``show --workload``; and further notes
     about: ClassVar[str]
     notes: ClassVar[str] = ""
-    #: the words that a key may hold, with what each means
+    #: the words that a key may hold, with their meanings
     vocabulary: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    #: the responses of every possible work of the kind, with capitals for what varies (``STEP``)
+    #: the responses of every possible work of the kind, with variable parts in capitals (``STEP``)
     documented: ClassVar[tuple[ResponseSpec, ...]]
-    #: keys of the table that are not fields, by name: their annotated types
+    #: keys of the table that are not fields: their annotated types, by name
     file_keys: ClassVar[Mapping[str, Any]] = {}
     #: keys that the knob ``work.option`` may vary
     options: ClassVar[tuple[str, ...]] = ()
-    #: keys that name a text file beside the study, and the keys that its content becomes
+    #: keys that name a text file next to the study, and the keys that its content is stored under
     text_files: ClassVar[Mapping[str, str]] = {}
-    #: what to use instead, where the kind can only be read from stored trials
+    #: what to use instead, if the kind can only be read from stored trials
     gone: ClassVar[str] = ""
-    #: the known slow-down is put into every time of its own, so that each primary one has a positive control
+    #: the known slowdown is injected into each of its own times, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
-    #: what those of its responses are that the slow-down cannot be put into
+    #: what the responses are into which the slowdown cannot be injected
     unstretchable: ClassVar[str] = "what the program reports of itself"
 
     #: the probe's job
     verb: ClassVar[str]
-    #: whole processes, which are rehearsed once so that what is loaded from disk is there
+    #: starts whole processes; they are rehearsed once, so that what they load from disk is cached
     starts_programs: ClassVar[bool] = False
-    #: a repetition whose system calls are counted makes sense
+    #: counting the system calls of a repetition makes sense
     accountable: ClassVar[bool] = False
-    #: it works on a file of its own making, which no knob of the lab's files reaches
+    #: it works on a file it creates itself, which the lab's file knobs do not affect
     own_file: ClassVar[bool] = False
-    #: false where every run is traced, so that its times mean nothing
+    #: false if every run is traced, so that its times are meaningless
     timed: ClassVar[bool] = True
-    #: it makes the lab's file system itself, as knobs wish, so that this is not done before it
+    #: it makes the lab's file system itself, as the knobs require, so this is not done beforehand
     makes_filesystem: ClassVar[bool] = False
 
     # its files in the lab
@@ -274,27 +279,27 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     @property
     def pool(self) -> int:
-        """How many there are to draw them from."""
+        """How many files there are to draw from."""
         return 1
 
     @property
     def contiguous(self) -> bool:
-        """Whether they are neighbours."""
+        """Whether the files are neighbours."""
         return False
 
     @property
     def size_bytes(self) -> int:
-        """Size of each."""
+        """Size of each file."""
         return 4096
 
     @property
     def directories(self) -> int:
-        """Folders that they are spread over."""
+        """Number of folders that the files are spread over."""
         return 1
 
     @property
     def content(self) -> str:
-        """What is in it."""
+        """Kind of content of the files."""
         return "text"
 
     @property
@@ -306,111 +311,111 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        """The work of the values that a table gives, by field or name of a key of ``file_keys``. Raises Problem."""
+        """Make the work from the values of a table, by field or by key name in ``file_keys``. Raises Problem."""
         return cls(**values)
 
     def check(self) -> None:
-        """Raises Problem for values that are well-formed and cannot work together."""
+        """Check values that are valid one by one but not together. Raises Problem."""
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        """What a run measures, the one that counts by default first."""
+        """Return what a run measures, the default primary response first."""
         raise NotImplementedError
 
     def default_cache(self) -> str | None:
-        """The cache state of a run where the study names none."""
+        """Return the cache state of a run if the study names none."""
         return None
 
     def possible(self, settings: Mapping[str, str]) -> bool:
-        """Whether the work exists under a condition, given as values by knob."""
+        """Return whether the work exists under a condition, given as values by knob."""
         return True
 
     def remark(self) -> str:
-        """What a reader of its numbers must know of the work, a sentence."""
+        """Return a sentence that readers of its numbers must know, or ""."""
         return ""
 
     def expected_load(self) -> tuple[str, float] | None:
-        """A response that shows whether the machine keeps up with what is asked of it, and its value where it does."""
+        """Return a response that shows whether the machine keeps up with the requested load, and its expected value."""
         return None
 
     def described(self) -> str:
-        """What is done in a run, for the plan in a report (labels not made safe yet)."""
+        """Describe what a run does, for the plan in a report (labels not sanitised yet)."""
         raise NotImplementedError
 
-    # what the probe is asked, and what it answers
+    # the probe's job and its answer
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
-        """The job's own fields (the common ones are the runner's)."""
+        """Return the kind-specific fields of the job (the runner adds the common ones)."""
         raise NotImplementedError
 
     def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
-        """The numbers of the probe's answer, what was spun for other responses taken off."""
+        """Return the numbers in the probe's answer, after subtracting slowdown injected for other responses."""
         raise NotImplementedError
 
     def reads_bytes(self, size: int, files: int) -> int:
-        """How many bytes it must get from the device when nothing is cached: the check of a cold run."""
+        """Return how many bytes must come from the device when nothing is cached, to check a cold run."""
         return 0
 
     def may_read_warm(self) -> bool:
-        """Whether even a warm run may read from the device, because no cache that it has need hold all that it reads."""
+        """Return whether even a warm run may read from the device, because its caches need not hold all that it reads."""
         return False
 
     def leaves_dirty(self) -> bool:
-        """Whether what a run has written is to be written back after it, so that the next one does not pay for it."""
+        """Return whether to write back a run's dirty data after it, so that the next run does not pay for it."""
         return not self.starts_programs and self.writes()
 
     def own_bytes(self, settings: Mapping[str, str]) -> int:
-        """What files of the job's own take on a disk under a condition, given as values by knob."""
+        """Return the disk space of the job's own files under a condition, given as values by knob."""
         return 0
 
     def writes(self) -> bool:
-        """Whether it changes the files of its set."""
+        """Return whether it changes the files of its set."""
         return True
 
     def starts_empty(self) -> bool:
-        """Whether the files of its set are not there when a run begins, and only their folders are."""
+        """Return whether the files of its set do not exist when a run begins, only their folders."""
         return False
 
     def chooses_files(self) -> bool:
-        """Whether the study says which files its programs work on, which may be none of the lab's."""
+        """Return whether the study chooses the files its programs work on, which may be none of the lab's."""
         return False
 
     def needs_scratch(self) -> bool:
-        """Whether it is given an empty folder to write to, ``out`` of its job."""
+        """Return whether it needs an empty folder to write to, ``out`` of its job."""
         return False
 
     def leaves_other_files(self) -> bool:
-        """Whether files have other data or another length behind it, so that it needs a set of its own."""
+        """Return whether it leaves files with other data or another length, so that it needs a set of its own."""
         return False
 
     def on_files(self) -> bool:
-        """Whether it works on the files of its set."""
+        """Return whether it works on the files of its set."""
         return True
 
     def labs(self) -> frozenset[str]:
-        """The kinds of lab in which it can be done."""
+        """Return the kinds of lab in which it can run."""
         return frozenset({"directory"}) | DISK_LABS
 
     def needed_programs(self) -> Mapping[str, str]:
-        """Programs that it starts by itself, with the Debian package of each."""
+        """Return the programs that it starts itself, with the Debian package of each."""
         return {}
 
     def optional_programs(self) -> Mapping[str, str]:
-        """Those of them, with the package of each, without which the workload is left out of a study that has others."""
+        """Return the programs, with their packages, without which a study skips this workload if it has others."""
         return {}
 
     def takes_program(self) -> bool:
-        """Whether the user may say on the command line where its programs are (``--set program=PATH``)."""
+        """Return whether the user may give the path of its programs on the command line (``--set program=PATH``)."""
         return False
 
     def check_program(self, path: str) -> None:
-        """Raises MissingTool where the folder of programs that the user has named lacks one."""
+        """Check the folder of programs that the user named. Raises MissingTool if one is missing."""
 
     def as_root(self) -> bool:
-        """Whether it is done by the probe itself and not under the user who typed the command."""
+        """Return whether the probe does the work itself rather than as the user who called iotrial."""
         return True
 
     def never_root(self) -> bool:
-        """Whether root has its programs run as the invoking user, or as nobody where root typed the command."""
+        """Return whether root runs its programs as the invoking user, or as nobody if root itself typed the command."""
         return False
 
 
@@ -464,7 +469,7 @@ class FileSet(Work, frozen=True, kw_only=True):
             raise Problem(f"{self.directories} folders for {self.files} files", "directories")
 
 
-#: what the size of a C source is a multiple of, for whole functions
+#: the size of a C source is a multiple of this, so that functions are complete
 C_UNIT = 1024
 C_SIZES = "C sources have whole KiB"
 
@@ -476,72 +481,80 @@ class Step(Struct, frozen=True):
     argv: Annotated[Arguments, Meta(min_length=1)]
 
 
-# what some kinds have besides
+# additional capabilities of some kinds
 
 
 class HasPrograms:
-    """It starts programs of the study's choosing. ``said`` is what they are called in a sentence."""
+    """A kind that starts programs chosen by the study. ``said`` is what they are called in a sentence."""
 
     __slots__ = ()
     said: ClassVar[str]
 
     def texts(self) -> Iterator[str]:
-        """The texts that a placeholder may stand in."""
+        """Yield the texts in which a placeholder may occur."""
         raise NotImplementedError
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        """What in them needs trust, whatever of the study's settings is put into them, in words that follow the workload's
-        name."""
+        """Yield what in them requires trust under any of the study's settings, in words that follow the workload's name."""
         raise NotImplementedError
 
     def named_programs(self) -> tuple[str, ...]:
-        """The programs, as the study names them."""
+        """Return the programs, as the study names them."""
         return ()
 
     def launched(self) -> Launched:
-        """What the study has it start."""
+        """Return what the study has it start."""
         raise NotImplementedError
 
 
 class HasOwnData:
-    """It has data in ``LabContext.own``, or something else of its own to make ready before a run."""
+    """A kind with data in ``LabContext.own``, or with other preparation before a run."""
 
     __slots__ = ()
 
     def has_own_data(self) -> bool:
-        """Whether they are to be made cold with the rest."""
+        """Return whether its data is to be made cold with the rest."""
         return False
 
     def provide(self, lab: LabContext) -> None:
-        """Make what the work needs in the lab besides files of its set; untimed, before every run, so it looks first whether
-        that is there. No server runs yet. Raises LabError."""
+        """Create what the work needs in the lab in addition to the files of its set.
+
+        Untimed and called before every run, so it checks first whether the data exists. No server runs yet.
+        Raises LabError.
+        """
 
     def warm(self, state: str) -> int:
-        """How often the job itself is done, untimed, before each timed one in this cache state; the server runs."""
+        """Return how many warm-up jobs to run, untimed, before each timed one in this cache state; the server runs."""
         return 0
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
-        """After each job, timed or not: check what it did, and undo it, so that all runs find the same. The server runs.
-        In words what was wrong with the outcome, which is a failure of the run."""
+        """Check and undo the effects of each job, timed or not, so that all runs start from the same state.
+
+        The server runs. Returns a description of what was wrong with the outcome, which fails the run, or
+        None.
+        """
         return None
 
 
 class HasServer(HasOwnData):
-    """It has servers: started for each run, in every arm alike, after the lab is mounted and made cold, before it is warmed
-    up; and stopped after the run, before the lab is unmounted."""
+    """A kind with servers.
+
+    They are started for each run, in every arm, after the lab is mounted and made cold and before the
+    warm-up; and stopped after the run, before the lab is unmounted.
+    """
 
     __slots__ = ()
 
     def started_servers(self, lab: LabContext) -> Sequence[Server]:
-        """What is started; nothing where this work needs none."""
+        """Return the servers to start; empty if this work needs none."""
         raise NotImplementedError
 
     def listens(self) -> bool:
-        """Whether it needs a port of 127.0.0.1."""
+        """Return whether it needs a port of 127.0.0.1."""
         return True
 
     def begun(self, lab: LabContext) -> None:
-        """Just after the servers are ready: wait for what it goes on doing by itself. Raises LabError."""
+        """Called just after the servers are ready: wait for their background work to finish. Raises LabError."""
 
 
 # the kinds
@@ -561,13 +574,15 @@ def _found(module: str) -> type[Work] | None:
 
 
 def kinds() -> dict[str, type[Work]]:
-    """The Struct of every kind by its name: ``WORK`` of each module of ``iotrial.workloads`` that has one. Kind and module
-    have one name."""
+    """Return the Struct of every kind by name: ``WORK`` of each module of ``iotrial.workloads`` that has one.
+
+    The name of a kind is the name of its module.
+    """
     return {name: work for name in sorted(_modules()) if (work := _found(name)) is not None}
 
 
 def kind(name: str) -> type[Work]:
-    """The Struct of the kind of this name, of which alone the module is imported; UnknownName where there is none."""
+    """Return the Struct of the named kind, importing only its module. Raises UnknownName."""
     work = _found(name) if name in _modules() else None
     if work is None:
         raise UnknownName("workload kind", name, kinds())
@@ -575,18 +590,18 @@ def kind(name: str) -> type[Work]:
 
 
 def past_kinds() -> dict[str, type[Work]]:
-    """The Structs of kinds that are only read from stored trials, by name."""
+    """Return the Structs of kinds that can only be read from stored trials, by name."""
     found: dict[str, type[Work]] = importlib.import_module(f"{PACKAGE}.past").KINDS
     return found
 
 
 def own_keys(work: type[Work]) -> dict[str, Any]:
-    """The annotated types of the keys of a kind's table by name."""
+    """Return the annotated types of the keys of a kind's table, by name."""
     return {**work.file_keys, **{key.name: key.wanted for key in keys_of(work).values()}}
 
 
 def work_of(kind: type[W], table: Mapping[str, object]) -> W:
-    """The work that a table declares. Raises Problem, with the path from the table on."""
+    """Return the work that a table declares. Raises Problem, with the path from the table on."""
     beside = {name: table[name] for name in kind.file_keys if name in table}
     own = {name: value for name, value in table.items() if name not in beside}
     known = list(own_keys(kind))
@@ -601,8 +616,7 @@ def work_of(kind: type[W], table: Mapping[str, object]) -> W:
 
 
 def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
-    """The work of a stored workload, whose kind has this name; the object itself names its Struct in ``is``. Raises
-    Problem."""
+    """Return the work of a stored workload of the named kind; the object names its Struct in ``is``. Raises Problem."""
     try:
         struct = kind(name)
     except UnknownName as error:
@@ -618,9 +632,9 @@ def stored_work(name: str, data: object, read_from: ReadFrom) -> Work:
 
 
 def varied(work: W, options: Mapping[str, str]) -> W:
-    """The work with these keys at these values, as a study file would write them.
+    """Return the work with these keys set to these values, written as in a study file.
 
-    Raises Problem for a key that this kind does not let be varied, and for a value that cannot work.
+    Raises Problem for a key that cannot be varied in this kind, and for an invalid value.
     """
     if not options:
         return work
@@ -639,7 +653,7 @@ def varied(work: W, options: Mapping[str, str]) -> W:
 
 
 def _written(key: Key, text: str) -> object:
-    """The value that a file would hold for this text of a level."""
+    """Convert the text of a level to the value that a file would hold."""
     plain = plain_of(key.wanted)
     if plain is bool:
         if text not in ("true", "false"):
@@ -653,39 +667,45 @@ def _written(key: Key, text: str) -> object:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """A hint where a key holds a word that is not known."""
+    """Return a hint for an unknown word."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(known)}"
 
 
 def minimal_environment() -> dict[str, str]:
-    """What every program of a study finds in its environment."""
+    """Return the environment of every program of a study."""
     return {"PATH": PATH, "LC_ALL": "C", "HOME": "/"}
 
 
 def filled(text: str, arguments: Mapping[str, str]) -> str:
-    """The text with values in place of placeholders."""
+    """Replace placeholders by their values."""
     for placeholder, value in arguments.items():
         text = text.replace(placeholder, value)
     return text
 
 
 def printed_by(answer: Mapping[str, Any]) -> str:
-    """The standard output of the only step of a ``command`` job that was asked to keep it."""
+    """Return the standard output of the only step of a ``command`` job, which was set to keep it."""
     [step] = answer["steps"]
     return str(step["printed"]["stdout"])
 
 
 def to_take_off(answer: Mapping[str, Any], stretched: str) -> tuple[float, float]:
-    """Seconds of wall and of CPU time that a stretch has put into responses that it was not meant for: half of the treatments
-    of a screening design are stretched, and would differ in all that contains the spin."""
+    """Return the seconds of wall and CPU time by which injected slowdown increased responses other than its target.
+
+    Half of the treatments of a screening design are slowed down and would otherwise differ in every response
+    that contains the spin.
+    """
     spun = answer.get("spun", {"wall_ns": 0, "cpu_ns": 0})
     in_wall = 0.0 if stretched.partition(".")[0] == "wall" else spun["wall_ns"] / 1e9
     return in_wall, 0.0 if is_cpu(stretched) else spun["cpu_ns"] / 1e9
 
 
 def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The system calls of an accounted job by name; ProbeError where some were lost, so that counts are too low."""
+    """Return the system calls of an accounted job, by name.
+
+    Raises ProbeError if events were lost, since the counts would be too low.
+    """
     account = answer.get("account")
     if not isinstance(account, dict):
         raise ProbeError("counting system calls: wanted an account of the job, found none")
@@ -698,5 +718,5 @@ def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_cpu(response: str) -> bool:
-    """Whether a response is processor time of a whole run or of a step."""
+    """Return whether a response is CPU time, of a whole run or of a step."""
     return response == "cpu" or response.startswith("cpu.")

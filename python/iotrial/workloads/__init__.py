@@ -1,1 +1,1 @@
-"""Kinds of work: one module each, found by being here. ``WORK`` of a module is its Struct (``study.work``)."""
+"""Workload kinds: one module each, discovered automatically. ``WORK`` of a module is its Struct (``study.work``)."""

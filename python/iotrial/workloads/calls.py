@@ -1,7 +1,7 @@
-"""Workload kind ``calls``: whole processes whose system calls are counted, exactly, and not timed.
+"""Workload kind ``calls``: whole processes whose system calls are counted exactly and not timed.
 
-For questions of fact: how often does a program read, and on what does that depend? Every run is traced, so no time of it is a
-response.
+For questions of fact: how often does a program read, and on what does that depend? Every run is traced, so
+its times are not responses.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _ALL = (_count("calls", "system calls"), _count("errors", "system calls with an 
 
 
 class CallsWork(CommandWork, frozen=True, kw_only=True):
-    """Whole processes whose system calls are counted instead of their time. ``calls`` are the names of those that are
-    responses of their own."""
+    """Whole processes whose system calls are counted instead of their time. ``calls`` names those that are responses."""
 
     kind = "calls"
     about = "Whole processes whose system calls are counted, exactly, and not timed."
@@ -44,7 +43,7 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
         "counts them. Needs BPF: root, as a rule. All keys but calls are those of command."
     )
     documented = (_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES, *WRITTEN)
-    accountable = False  # it is nothing else, in every run
+    accountable = False  # every run already counts system calls
     timed = False
 
     calls: Annotated[

@@ -1,6 +1,6 @@
 """Workload kind ``command``: whole processes, started and timed by the probe, without a shell.
 
-What a program prints can be a response (``[[workload.output]]``), and a server can run beside it (``serve``).
+A program's output can be a response (``[[workload.output]]``), and a server can run alongside (``serve``).
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _step_times(step: str) -> tuple[ResponseSpec, ...]:
 class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     """Whole processes, started and timed by the probe.
 
-    ``{file}`` in an argument list runs the command once for each file of the run, ``{files}`` stands for all of them,
-    ``{dir}`` for their folder, ``{out}`` for a folder to write to.
+    ``{file}`` in an argument list runs the command once for each file of the run, ``{files}`` stands for all
+    of them, ``{dir}`` for their folder, ``{out}`` for a folder to write to.
     """
 
     kind = "command"
@@ -209,7 +209,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             known.add(output.name)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        """What its programs print, and what the probe sees of them."""
+        """Return what its programs print, then what the probe measures."""
         return (*self._printed(), *self._measured())
 
     def _printed(self) -> tuple[ResponseSpec, ...]:
@@ -221,7 +221,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         return (_WALL, *CPU_RESPONSES, *times, *_COUNTS, *self._written(), *(SERVED if self.serve else ()))
 
     def _written(self) -> tuple[ResponseSpec, ...]:
-        """What is counted of what a run writes, where there is a folder for that."""
+        """Return the responses about what a run writes, if it has an output folder."""
         return WRITTEN if self.needs_scratch() else ()
 
     def texts(self) -> Iterator[str]:
@@ -316,7 +316,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
 
 
 def _with_steps(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with ``argv`` as the only step. Problem where there are both, or neither."""
+    """Return the values with ``argv`` as the only step. Raises Problem if both or neither are given."""
     argv, steps = values.get("argv"), values.get("steps", ())
     if (argv is None) == (not steps):
         found = "both" if steps else "neither"
@@ -328,13 +328,13 @@ def _with_steps(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path_of(steps: Sequence[Step], index: int) -> tuple[str | int, ...]:
-    """Where the arguments of a step stand in the table."""
+    """Return the path of a step's arguments in the table."""
     alone = len(steps) == 1 and steps[0].name == SINGLE_STEP
     return ("argv",) if alone else ("step", index, "argv")
 
 
 def _check_steps(steps: Sequence[Step]) -> None:
-    """Problem for steps of one name, and for a program without a name."""
+    """Raise Problem if two steps have one name, or if a program's name is empty."""
     names = [step.name for step in steps]
     for index, step in enumerate(steps):
         if step.name in names[:index]:
@@ -356,7 +356,7 @@ def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:
 
 
 def _word(word: str) -> str:
-    """The argument, quoted where it could be taken for two or for none; ``{file}`` and the like stay bare."""
+    """Quote an argument that could be read as two or as none; ``{file}`` and the like stay bare."""
     return word if word and shlex.quote(word.translate(_BARE)) == word.translate(_BARE) else shlex.quote(word)
 
 

@@ -1,7 +1,7 @@
 """Workload kind ``database``: one test on one table, in SQLite, MariaDB or PostgreSQL, by the engine's own client.
 
-The table is made and filled before the first run on a place, from closed forms, so that answers can be checked against what
-they must be. A server is started for each run and stopped after it.
+The table is created and filled before the first run on a place, from closed forms, so that query results can
+be checked against known values. A server is started for each run and stopped after it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from iotrial.workloads.databases import Engine, engine, rows
 if TYPE_CHECKING:
     from iotrial.study.server import Server
 
-#: of what a client prints, at most what the probe keeps
+#: maximum client output that the probe keeps
 MOST_OUTPUT_BYTES = 16 << 20
-#: made when a database has been filled: one that was begun and never finished has none
+#: created when a database has been filled; a database whose creation did not finish has none
 FILLED = "filled"
 ENGINES = {
     "sqlite": "embedded in its own command-line program, which is the client and the engine in one",
@@ -55,7 +55,7 @@ TESTS = {
     "fetch": "`changed` rows go to the client with all their columns",
 }
 INSERTS = frozenset({"insert-bulk", "insert-small"})
-#: what a client may say is kept in memory: so many rows fit
+#: the client's output is kept in memory: this many rows fit
 MOST_FETCHED = 220_000
 MOST_CHANGED = 500_000
 SMALLEST_BUFFER = 8 << 20
@@ -64,7 +64,7 @@ _WALL = time_response(
     "wall", "time of the client's process, from its start to its end: connection and answer included"
 )
 _RATE = rate_response("rate", "1/s", "rows counted, indexed, inserted or fetched a second")
-_SERVER = (  # of another process than the one that is slowed down
+_SERVER = (  # not stretchable: the slowdown applies to another process
     *(
         time_response(name, text, stretchable=False)
         for name, text in (
@@ -85,7 +85,7 @@ _SERVER = (  # of another process than the one that is slowed down
 
 
 class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
-    """One test on a table of a database that the lab holds."""
+    """One test on a table of a database in the lab."""
 
     kind = "database"
     about = (
@@ -184,7 +184,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         return (_WALL, _RATE, *CPU_RESPONSES, *server, *DEVICE_RESPONSES, SYNCED_RESPONSE)
 
     def rows_touched(self) -> int:
-        """How many rows a run counts, indexes, inserts or fetches."""
+        """Return how many rows a run counts, indexes, inserts or fetches."""
         return self.rows if self.test in ("count", "index") else self.changed
 
     def described(self) -> str:
@@ -220,7 +220,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
     def reads_bytes(self, size: int, files: int) -> int:
         if self.buffer_dump:
-            return 0  # it has read its pages back before the time
+            return 0  # the server has loaded its pages before the timed part
         return 1 if self.test in INSERTS else self.rows_touched() * rows.LEAST_ROW_BYTES
 
     def may_read_warm(self) -> bool:
@@ -289,7 +289,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
         kind, folder = engine(self.engine), _folder(self, lab)
         if answer["failures"]:
-            # Told already; and who knows what it has half done: the database is made anew for the next run.
+            # The failure is already reported, and the database may be half changed: recreate it for the next run.
             lab.target.call("remove", path=f"{folder}/{FILLED}")
             return None
         used = answer.get("servers", {}).get(kind.name, {})
@@ -321,7 +321,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
 
 def _folder(work: DatabaseWork, lab: LabContext) -> str:
-    """A database for each program and number of rows: other keys change nothing that stands on the disk."""
+    """Return the database folder: one per program and number of rows. Other keys do not change what is on disk."""
     chosen = lab.program
     mark = f"-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else ""
     return f"{lab.own}/{work.engine}-{work.rows}{mark}"
@@ -341,7 +341,7 @@ def _sql(work: DatabaseWork) -> str:
 
 
 def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, said: str) -> str | None:
-    """In words what differs from what must have come of the test; None where nothing does."""
+    """Describe how the result differs from the known result of the test; None if it does not."""
     first, last = work.rows + 1, work.rows + work.changed
     match work.test:
         case "count":

@@ -1,7 +1,7 @@
-"""Workload kind ``files``: operations by file, done and timed inside the probe, each operation by itself.
+"""Workload kind ``files``: operations on files, done and timed one by one inside the probe.
 
-A sequence is walked through once here as the kernel would, so that a study that reads before it opens is
-refused when it is read and not in the middle of a trial.
+A sequence is checked here by tracking the state of a file, so that a study that reads before it opens is
+rejected when it is read and not in the middle of a trial.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPERATIONS = {
     "getdents": "the folders listed, once each, before the files; by-phase and by-operation: when its turn comes",
 }
 _OPENING = {"open": "reading", "open-write": "writing", "open-truncate": "writing", "create": "writing"}
-#: operations on an open file, and for what it must be open
+#: operations on an open file, and the mode it must be open in
 _ON_OPEN = {
     "read": "reading",
     "read-to-end": "reading",
@@ -62,8 +62,12 @@ _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 
 class FilesWork(FileSet, frozen=True, kw_only=True):
-    """Operations by file. ``order`` is ``by-file`` (all operations on one file, then the next) or ``by-operation`` (one
-    operation on all files, then the next; files stay open in between)."""
+    """Operations on files.
+
+    ``order`` is ``by-file`` (all operations on one file, then the next), ``by-operation`` (one operation on
+    all files, then the next; files stay open in between) or ``by-phase`` (everything between opening and
+    closing a file, then the next file).
+    """
 
     kind = "files"
     about = "Operations by file, done and timed inside the probe, without a process of its own."
@@ -149,14 +153,14 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
 
 
 def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> None:
-    """Problem at the first operation that must fail on every file (``repeated``: also the second time)."""
+    """Raise Problem at the first operation that must fail on every file (``repeated``: or in the second repetition)."""
     for index, operation in enumerate(operations):
         if operation not in OPERATIONS:
             near = difflib.get_close_matches(operation, OPERATIONS, n=1, cutoff=0.4)
             hint = (f'did you mean "{near[0]}"? ' if near else "") + f"known: {', '.join(OPERATIONS)}"
             raise Problem(f'no operation is called "{operation}"', "operations", index, hint=hint)
-    mode: str | None = None  # how the file is open
-    exists: bool | None = None  # not known before the first operation that tells
+    mode: str | None = None  # mode that the file is open in
+    exists: bool | None = None  # unknown until an operation determines it
     written = False  # since it was opened
     for index, operation in enumerate(operations * (2 if repeated else 1)):
         place = ("operations", index % len(operations))

@@ -1,7 +1,7 @@
-"""Workload kind ``fio``: a fio job file as it is, responses picked by name from fio's JSON.
+"""Workload kind ``fio``: an unmodified fio job file, with responses picked by name from fio's JSON.
 
-With ``clients`` the job is done by several fio servers at once, which is fio's own client and server mode: on this machine,
-each in a folder of its own, or on ``hosts`` where the user has started them.
+With ``clients``, several fio servers run the job at the same time, using fio's own client and server mode: on
+this machine, each in its own folder, or on ``hosts`` where the user has started them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picke
 from iotrial.workloads.output import MOST_OUTPUTS
 
 MOST_CLIENTS = 256
-#: of fio's output; a job with all percentiles makes some 30 KB
+#: of fio's output; a job with all percentiles prints some 30 KB
 MOST_OUTPUT_BYTES = 8 << 20
 ARGV = ("fio", "--output-format=json", "--eta=never", "-")
-#: what the last words of a path say: unit, factor to it from fio's own, scale, better. The first that fits counts.
+#: unit, factor from fio's unit, scale and direction by the end of a path; the first match counts
 _KNOWN: tuple[tuple[re.Pattern[str], tuple[str, float, Scale, Better]], ...] = (
     (re.compile(r"(^|\.)iops(_mean|_min|_max)?$"), ("1/s", 1.0, Scale.LOG, Better.HIGHER)),
     (re.compile(r"(^|\.)bw_bytes$"), ("bytes/s", 1.0, Scale.LOG, Better.HIGHER)),
@@ -63,7 +63,7 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.>=-]*")
 
 
 class Pick(Struct, frozen=True, kw_only=True):
-    """One number of fio's JSON: the response's name, where it stands, ``factor`` from its unit there to ``unit``."""
+    """One number of fio's JSON: the response's name, its path, and the ``factor`` from fio's unit to ``unit``."""
 
     path: Line
     name: Line = ""
@@ -87,7 +87,7 @@ _TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONS
 
 
 class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
-    """A fio job file, run as it is in the lab's folder."""
+    """A fio job file, run unmodified in the lab's folder."""
 
     kind = "fio"
     about = "A fio job file as it is, in the lab's folder; responses are picked by name from fio's JSON."
@@ -154,7 +154,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        """Picks with what their paths say of unit, scale and direction."""
+        """Fill in unit, scale and direction of the picks from their paths."""
         picks = tuple(_completed(pick, index) for index, pick in enumerate(values["picks"]))
         return cls(**{**values, "picks": picks})
 
@@ -197,11 +197,11 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     @property
     def several(self) -> bool:
-        """Whether several do the job at once, called by one fio."""
+        """Whether several clients, controlled by one fio, do the job at the same time."""
         return bool(self.clients or self.hosts)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        """fio's own numbers, and the process as the probe sees it."""
+        """Return fio's own numbers, then the process as the probe measures it."""
         return (*map(_spec, self.picks), _WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
 
     def texts(self) -> Iterator[str]:
@@ -232,14 +232,14 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             called = [_called(host, 0) for host in self.hosts] or [
                 f"sock:{_socket(context.lab, number)}" for number in range(1, self.clients + 1)
             ]
-            # without "-": each of them is told the job file's name
+            # without "-": each client gets the job file by name
             argv = [*ARGV[:-1], *(word for one in called for word in (f"--client={one}", "/dev/stdin"))]
             cwd = _below(context.lab)
         return {
             "steps": [{"name": "fio", "argv": argv}],
             "environment": {**minimal_environment(), **context.environment},
             "cwd": cwd,
-            # A folder of the job's own would come later and win; that needs trust.
+            # A directory option in the job itself would come later and win; that requires trust.
             "stdin": f"[global]\ndirectory={self.folder or '.'}\n{job}\n",
             "timeout_s": self.timeout_s,
             "expect_exit": 0,
@@ -268,13 +268,13 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             return
         lab.target.call("mkdir", path=lab.own, mode="0755")
         owner = None if lab.user is None else dict(lab.user)
-        # who reaches a socket may have its server run any job: nobody else gets into this folder
+        # access to a socket allows running any job on its server, so this folder is private
         folders = [_below(lab), *(_folder(lab, number) for number in range(1, self.clients + 1))]
         for folder in folders:
             if not lab.target.exists(folder):
                 lab.target.call("mkdir", path=folder, mode="0700", owner=owner)
         for number in range(1, self.clients + 1):
-            if lab.target.exists(_socket(lab, number)):  # that of the run before
+            if lab.target.exists(_socket(lab, number)):  # left over from the previous run
                 lab.target.call("remove", path=_socket(lab, number))
 
     def started_servers(self, lab: LabContext) -> tuple[Server, ...]:
@@ -323,17 +323,17 @@ def _below(lab: LabContext) -> str:
 
 
 def _folder(lab: LabContext, number: int) -> str:
-    """Where client ``number`` from 1 works."""
+    """Return the folder of client ``number``, from 1."""
     return f"{_below(lab)}/client-{number}"
 
 
 def _socket(lab: LabContext, number: int) -> str:
-    """Where its server takes jobs; not in its folder, whose files are the job's."""
+    """Return the socket of a client's server; outside its folder, which holds the job's files."""
     return f"{_below(lab)}/{number}.sock"
 
 
 def _called(host: str, index: int) -> str:
-    """A host as fio's --client names it: ``10.0.0.11``, ``10.0.0.11:8765``, ``[fe80::1]:8765``. Raises Problem."""
+    """Return a host as in fio's --client: ``10.0.0.11``, ``10.0.0.11:8765``, ``[fe80::1]:8765``. Raises Problem."""
     found = _HOST.fullmatch(host)
     try:
         address = ipaddress.ip_address(found["v6"] or found["v4"] if found else host)

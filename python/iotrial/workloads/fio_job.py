@@ -1,7 +1,8 @@
-"""A fio job file as sections of options, and what in it reaches beyond the lab's folder.
+"""Parse a fio job file into options, and find those that reach beyond the lab's folder.
 
-A job file is a program in a small language: options name files anywhere, run commands, change the machine's scheduler, and
-values are computed by a shell. So what is harmless is listed, and all else needs trust.
+A job file is a program in a small language: options name files anywhere, run commands and change the
+machine's scheduler, and a shell evaluates values. So harmless options are listed, and everything else
+requires trust.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from iotrial.study.command_trust import MOST_LOOKED_AT
 from iotrial.study.model import Setting
 
-#: options that only say what is done to files in the job's own folder, and how it is measured
+#: options that only affect files in the job's own folder, and how the job is measured
 HARMLESS = frozenset({
     "allow_file_create", "allrandrepeat", "ba", "blockalign", "blocksize", "blocksize_range", "blocksize_unaligned",
     "bs", "bs_is_seq_rand", "bs_unaligned", "bsrange", "bssplit", "buffer_compress_chunk",
@@ -39,7 +40,7 @@ HARMLESS = frozenset({
     "verify_backlog_batch", "verify_dump", "verify_fatal", "verify_interval", "verify_offset",
     "wait_for", "wait_for_previous", "zero_buffers", "zonerange", "zonesize", "zoneskip",
 })  # fmt: skip
-#: words that such an option may have, where others would reach further
+#: allowed values of options that have other values with a wider reach
 _WORDS = {
     "ioengine": frozenset({
         "falloc", "filecreate", "filedelete", "filestat", "ftruncate", "io_uring", "libaio", "mmap", "null",
@@ -47,7 +48,7 @@ _WORDS = {
     }),
     "mem": frozenset(("malloc", "mmap", "shm")),
 }  # fmt: skip
-#: why some of the others are not among them
+#: why some other options are not harmless
 _REASONS = {
     "directory": "a folder of its own; iotrial sets it to the lab's",
     "exec": "which runs a program",
@@ -72,12 +73,12 @@ MOST_LINES = 2000
 
 
 class JobProblem(ValueError):
-    """A text that is no job file."""
+    """A text that is not a job file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One line of a section; ``value`` is empty where it has none."""
+    """One line of a section; ``value`` is empty if it has none."""
 
     section: str
     name: str
@@ -86,7 +87,7 @@ class Option:
 
 
 def options_of(text: str) -> tuple[Option, ...]:
-    """All options in their order. Raises JobProblem with the line."""
+    """Parse all options, in order. Raises JobProblem with the line."""
     found = []
     section = None
     lines = text.splitlines()
@@ -115,7 +116,7 @@ def options_of(text: str) -> tuple[Option, ...]:
 
 
 def jobs_of(text: str) -> tuple[str, ...]:
-    """The names of the jobs: sections but ``global``. Raises JobProblem where there is none."""
+    """Return the names of the jobs: all sections except ``global``. Raises JobProblem if there are none."""
     options_of(text)
     names = [line.strip()[1:].partition("]")[0] for line in text.splitlines() if line.strip().startswith("[")]
     jobs = tuple(name for name in names if name.lower() != "global")
@@ -125,7 +126,7 @@ def jobs_of(text: str) -> tuple[str, ...]:
 
 
 def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
-    """What the job file has fio do beyond the lab, as written and with each placeholder as each setting has it."""
+    """Yield what the job file makes fio do beyond the lab, as written and with each setting of each placeholder."""
     try:
         yield from (f"gives fio {reason}" for reason in beyond_the_lab(job))
         looked_at = 0
@@ -147,7 +148,7 @@ def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
 
 
 def beyond_the_lab(text: str) -> Iterator[str]:
-    """What in a job file needs trust, in words."""
+    """Yield what in a job file requires trust, in words."""
     for option in options_of(text):
         reason = _reason(option.name.lower(), option.value)
         if reason is not None:

@@ -1,7 +1,6 @@
-"""fio's JSON: found in what it printed, one number of it by its path, and what it says of several clients.
+"""fio's JSON result: find it in the output, pick a number by path, and evaluate several clients.
 
-Several clients are ``client_stats``, an entry for each and, where there are several,
-"All clients".
+With several clients, ``client_stats`` has an entry for each and one called "All clients".
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from iotrial.workloads.output import near, values_at
 
 
 def result_of(output: str) -> dict[str, Any]:
-    """The JSON in fio's output; messages may stand before it. Raises RequestError where there is none."""
+    """Parse the JSON in fio's output, which may follow messages. Raises RequestError if there is none."""
     start = output.find("{")
     try:
         found, _ = json.JSONDecoder().raw_decode(output, max(start, 0))
@@ -29,7 +28,7 @@ def result_of(output: str) -> dict[str, Any]:
 
 
 def picked(result: dict[str, Any], path: str) -> float:
-    """The number at a path, in fio's unit. Raises RequestError that names near ones where there is none."""
+    """Return the number at a path, in fio's unit. Raises RequestError with similar paths if there is none."""
     roots = list(_roots(result))
     for root in roots:
         for value in values_at(root, path):
@@ -39,7 +38,7 @@ def picked(result: dict[str, Any], path: str) -> float:
 
 
 def _roots(result: dict[str, Any]) -> Iterator[Any]:
-    """The whole; and where there is one job, that job, so that its name may be left out."""
+    """Yield the whole result; and if there is a single job, that job, so that its name can be omitted."""
     yield result
     jobs = result.get("jobs")
     if isinstance(jobs, list) and len(jobs) == 1:
@@ -53,25 +52,25 @@ _WAYS = ("read", "write", "trim")
 
 
 def of_clients(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The result with ``all``, the sum (one client's own where there is one), beside what it has."""
+    """Return the result with ``all`` added: the entry for all clients, or the only client's own."""
     each, whole = _clients(result)
     return {**result, "all": whole or (each[0] if len(each) == 1 else {})}
 
 
 def evenness(result: Mapping[str, Any]) -> float | None:
-    """Jain's index of the clients' rates, all their bytes together; None where nobody moved any."""
+    """Return Jain's fairness index of the clients' rates over all bytes; None if no client moved any."""
     rates = [sum(_rate(entry.get(way)) for way in _WAYS) for entry in _clients(result)[0]]
     return fairness(rates) if any(rate > 0 for rate in rates) else None
 
 
 def missing_of(result: Mapping[str, Any], wanted: int) -> str | None:
-    """In words what is wrong with it: a client that gave nothing, or whose job failed."""
+    """Describe a client that failed, or that results are missing; None if nothing is wrong."""
     each, _ = _clients(result)
     for entry in each:
         if entry.get("error") != 0:
             who = shown(f"{entry.get('hostname')} port {entry.get('port')}"[:100])
             return f"fio's client {who} ended with error {shown(str(entry.get('error'))[:20])}"
-    # numjobs gives an entry for each process, none of another client
+    # numjobs gives an entry for each process, but with the same client's address
     came = {(entry.get("hostname"), entry.get("port")) for entry in each}
     return None if len(came) >= wanted else f"fio had results of {len(came)} of {wanted} clients"
 
@@ -90,8 +89,11 @@ def _rate(way: object) -> float:
 
 
 def fairness(rates: Sequence[float]) -> float:
-    """Jain's index (R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984): (sum x)^2 / (n sum x^2); 1 where all are equal, 1 / n where
-    one has all. ValueError where there is no rate, or none is above 0."""
+    """Return Jain's fairness index (R. Jain, D. Chiu, W. Hawe, DEC-TR-301, 1984): (sum x)^2 / (n sum x^2).
+
+    1 if all rates are equal, 1 / n if one has everything. Raises ValueError if there are no rates or none is
+    above 0.
+    """
     squares = sum(rate * rate for rate in rates)
     if not squares > 0:
         raise ValueError("fairness: wanted rates of which one at least is above 0")

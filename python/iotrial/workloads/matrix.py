@@ -1,7 +1,7 @@
 """Workload kind ``matrix``: iozone's thirteen tests on one file, done and timed inside the probe.
 
-One file size and one record size are a cell; a study makes many cells of them by condition factors on the knobs
-``matrix.file_size`` and ``matrix.record_size``. Cells whose record is larger than their file are none.
+A cell is one file size and one record size; condition factors on the knobs ``matrix.file_size`` and
+``matrix.record_size`` make many cells. Cells with a record larger than the file are left out.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ _DEVICE = (
 
 
 class MatrixWork(Work, frozen=True, kw_only=True):
-    """iozone's tests on a file of the job's own, in iozone's order. The slow-down goes into every test alike: each has a
-    control of its own. The sizes are those of a cell where no condition varies them."""
+    """iozone's tests on a file of the job's own, in iozone's order.
+
+    The slowdown is injected into every test, so each has its own control. The sizes apply if no condition
+    varies them.
+    """
 
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."
@@ -125,7 +128,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        """The tests stand in iozone's order."""
+        """Put the tests in iozone's order."""
         named = values.get("tests") or tuple(TESTS)
         for index, test in enumerate(named):
             if test not in TESTS:
@@ -151,7 +154,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         return (_WALL, *times, *CPU_RESPONSES, *_DEVICE)
 
     def cell_size(self, settings: Mapping[str, str]) -> tuple[int, int]:
-        """Bytes of file and of record, where ``settings`` (values by knob) may vary them."""
+        """Return the file and record size in bytes, as varied by ``settings`` (values by knob)."""
         try:
             return (
                 parse_size(settings[FILE_SIZE]) if FILE_SIZE in settings else self.file_size_bytes,
@@ -161,7 +164,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
             raise RequestError(f"a size of a matrix: {error}", hint=error.hint) from error
 
     def possible(self, settings: Mapping[str, str]) -> bool:
-        """Whether there is such a cell: its record fits into its file. RequestError where it fits and cannot work."""
+        """Return whether the record fits into the file. Raises RequestError if it does but cannot work."""
         file, record = self.cell_size(settings)
         if record > file:
             return False
@@ -191,7 +194,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         )
 
     def reads_bytes(self, size: int, files: int) -> int:
-        return 0  # what it reads it has written itself; cold reads are made, and proved, by the job
+        return 0  # it reads only what it has written; the job itself makes reads cold and verifies it
 
     def own_bytes(self, settings: Mapping[str, str]) -> int:
         return self.cell_size(settings)[0]
@@ -201,7 +204,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
 
 
 def response_of(test: str) -> str:
-    """The response that holds a test's time: ``random_read_time``."""
+    """Return the name of the response with a test's time: ``random_read_time``."""
     return f"{test.replace('-', '_')}_time"
 
 

@@ -1,4 +1,4 @@
-"""Workload kind ``mkfs``: a file system is made on the lab's own device, timed, and what it leaves free is counted."""
+"""Workload kind ``mkfs``: time making a file system on the lab's own device, and measure the space it leaves free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iotrial.study.work import (
 )
 from iotrial.units import format_size
 
-#: the key that says how large it gets
+#: the key with the size of the file system
 VOLUME = "volume"
 _BLOCK = 4096
 _RESPONSES = (
@@ -40,8 +40,10 @@ _RESPONSES = (
 
 
 class MkfsWork(Work, frozen=True, kw_only=True):
-    """mkfs on the lab's own device, with the type and options that the study's knobs wish. ``content`` is of the lab's file,
-    which goes with what is made."""
+    """mkfs on the lab's own device, with the type and options of the study's knobs.
+
+    ``content`` is that of the lab's file, which is lost with each mkfs.
+    """
 
     kind = "mkfs"
     about = (

@@ -1,8 +1,8 @@
 """Responses and facts that a program prints: ``[[workload.output]]``.
 
-A program knows of its own work what nobody else can see: transactions a second, the 99th percentile of its requests, what a
-system call changed. It prints that, as JSON or in lines of text, and a workload names it. A value that is not there, or is no
-number, is a failure of the run.
+A program knows things about its own work that cannot be measured from outside: transactions per second, the
+99th percentile of its requests, what a system call changed. It prints them, as JSON or in lines of text, and
+a workload names them. A value that is missing or not a number fails the run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
 from iotrial.study.work import ResponseSpec
 
-#: of what a step prints, and of a file that it writes
+#: of the output of a step, and of a file that it writes
 MOST_BYTES = 8 << 20
 MOST_OUTPUTS, MOST_FACTS, LONGEST_WORD = 64, 500, 100
 FOLDER = "{out}/"
-#: units that reports do not use, as those that they do, with the factor
+#: accepted units that reports do not use, with the report's unit and the factor
 _UNITS = {
     "ns": ("s", 1e-9), "us": ("s", 1e-6), "µs": ("s", 1e-6), "ms": ("s", 1e-3), "min": ("s", 60.0),
     "kB": ("bytes", 1e3), "MB": ("bytes", 1e6), "GB": ("bytes", 1e9),
@@ -38,11 +38,11 @@ _UNITS = {
 
 
 def _percentile(share: float) -> Callable[[Sequence[float]], float]:
-    """The least value that so great a share of all does not exceed (nearest rank)."""
+    """Return a nearest-rank percentile: the smallest value that at least this share of all values does not exceed."""
     return lambda values: sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-#: what becomes of several values; "only" wants one, and "count" needs no numbers
+#: how several values are combined; "only" requires exactly one, and "count" works on any values
 _TAKEN: Mapping[str, Callable[[Sequence[float]], float]] = {
     "only": lambda values: values[0],
     "first": lambda values: values[0],
@@ -129,7 +129,7 @@ class Output(Struct, frozen=True, kw_only=True):
     ] = False
 
     def check(self, steps: Sequence[str]) -> None:
-        """Raises Problem for what cannot be, of a workload with these steps."""
+        """Check the output against the steps of its workload. Raises Problem."""
         if bool(self.json) == bool(self.regex):
             found = "both" if self.json else "neither"
             raise Problem(f'output "{self.name}" has either json or regex, found {found}')
@@ -144,12 +144,12 @@ class Output(Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str | None:
-        """The file in ``{out}``, where it is not printed."""
+        """The file in ``{out}``, or None if the value is printed."""
         return self.source.removeprefix(FOLDER) if self.source.startswith(FOLDER) else None
 
     @property
     def spec(self) -> ResponseSpec:
-        """The response that it is."""
+        """The response that this output defines."""
         unit, _ = _UNITS.get(self.unit, (self.unit, 1.0))
         usual = Better.LOWER if unit == "s" else Better.HIGHER if unit.endswith("/s") else Better.NONE
         where = f"{self.json} of the JSON" if self.json else f"what {self.regex} finds"
@@ -159,7 +159,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 def fields_of(outputs: Sequence[Output]) -> dict[str, object]:
-    """What the probe is asked to keep for these, as fields of its ``command`` job."""
+    """Return the fields of the probe's ``command`` job that make it keep what these outputs read."""
     files = sorted({output.file for output in outputs if output.file is not None})
     return {"keep_output": MOST_BYTES, "keep_files": files} if outputs else {}
 
@@ -167,8 +167,7 @@ def fields_of(outputs: Sequence[Output]) -> dict[str, object]:
 def numbers_and_facts(
     outputs: Sequence[Output], answer: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """The responses and the facts in the answer of a ``command`` job, by name. Raises RequestError for one that is not
-    there."""
+    """Return the responses and facts in the answer to a ``command`` job, by name. Raises RequestError if one is missing."""
     numbers: dict[str, float] = {}
     facts: dict[str, str] = {}
     for output in outputs:
@@ -265,7 +264,7 @@ def _word(value: Any) -> str:
 
 
 def documents_in(text: str) -> Iterator[Any]:
-    """The objects and lists of JSON in a text, one after the other; whatever stands between them is passed over."""
+    """Yield the JSON objects and lists in a text, in order, skipping everything between them."""
     decoder, at = json.JSONDecoder(), 0
     while (start := re.compile(r"[{\[]").search(text, at)) is not None:
         try:
@@ -276,8 +275,10 @@ def documents_in(text: str) -> Iterator[Any]:
 
 
 def values_at(node: Any, path: str) -> Iterator[Any]:
-    """What stands at a path; several where names can be read in two ways, those with the longest first names first. Names may
-    hold dots themselves. Entries of a list go by their "jobname" or "name", or by their number from 0."""
+    """Yield the values at a path. Names may contain dots, so a path can match in several ways: longest first names first.
+
+    List entries are addressed by their "jobname" or "name", or by their index from 0.
+    """
     if not path:
         yield node
         return
@@ -293,14 +294,14 @@ def values_at(node: Any, path: str) -> Iterator[Any]:
 
 
 def near(documents: Sequence[Any], path: str) -> str | None:
-    """A hint that names the paths to numbers which are nearest to one that is not there."""
+    """Return a hint with the paths to numbers that are closest to a missing path."""
     known = list(dict.fromkeys(path for one in documents for path in _paths(one)))
     found = difflib.get_close_matches(path, known, n=5, cutoff=0.0)
     return f"near it: {', '.join(found)}" if found else None
 
 
 def entries_of(node: Any) -> list[tuple[str, Any]]:
-    """The entries of an object or a list, by name or number."""
+    """Return the entries of an object or a list, by name or index."""
     if isinstance(node, dict):
         return [(str(name), value) for name, value in node.items()]
     if not isinstance(node, list):

@@ -1,8 +1,8 @@
-"""Kinds of work that can no longer be run. Trials of them, stored or packed, are still read and reported.
+"""Workload kinds that can no longer be run. Stored or packed trials of them can still be read and reported.
 
-What a study asks of such a kind now is in ``gone``. Load on a web server: any load generator as a ``command``, with what it
-prints as responses. Several clients: those of fio, or a program that has several connections. Access times: a script that
-prints facts.
+``gone`` says what a study should use instead. Load on a web server: any load generator as a ``command``, with
+its output as responses. Several clients: those of fio, or a program with several connections. Access times: a
+script that prints facts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Seconds = Annotated[float, Meta(ge=0, le=86400)]
 
 
 class PastWork(Work, frozen=True, kw_only=True):
-    """What a stored trial says of a work that is not done any more."""
+    """A workload of a stored trial that is no longer run."""
 
     verb = "none"
 
@@ -101,7 +101,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
 
 
 class ClientsWork(PastWork, frozen=True, kw_only=True):
-    """The same commands of many clients at once, against one server."""
+    """The same commands by many clients at once, against one server."""
 
     kind = "clients"
     gone = f'use kind = "fio" with clients, or {_SERVED.removeprefix("use ")}'
@@ -156,7 +156,7 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
 
 
 class AtimeWork(PastWork, frozen=True, kw_only=True):
-    """System calls, each done once, and whether the access time changes."""
+    """System calls, each done once, and whether each changes the access time."""
 
     kind = "atime"
     gone = 'use kind = "command" with a script that prints facts, as the study mount/atime-semantics has it'

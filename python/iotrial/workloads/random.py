@@ -1,4 +1,4 @@
-"""Workload kind ``random``: blocks of files read and written in random or sequential order, inside the probe."""
+"""Workload kind ``random``: read and write blocks of files in random or sequential order, inside the probe."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from iotrial.units import format_duration
 MIB = 1 << 20
 LARGEST_BUFFERS = 1 << 30
 LONGEST_S = 86_400.0
-#: of open arrivals, in operations a second; the probe's own
+#: limits of open-loop arrivals, in operations per second; the same as the probe's
 SLOWEST, FASTEST = 1.0 / LONGEST_S, 1e9
 PERCENTILES = {"p50": "median", "p99": "99th percentile", "p999": "99.9th percentile"}
 PAGE = 4096
-#: so many standard deviations fewer blocks than expected may a random order reach
+#: a random order may reach this many standard deviations fewer distinct blocks than expected
 DEVIATIONS = 4.0
-#: seconds that the probe tells apart; what comes later counts to the last of them
+#: maximum number of seconds that the probe records separately; later ones count towards the last
 MOST_SECONDS = 600
-#: that are stored of a run, so that a packed trial holds them beside its samples
+#: maximum seconds stored for a run, so that they fit into a packed trial with its samples
 MOST_STORED = 300
 
 
 def _latencies(way: str) -> tuple[ResponseSpec, ...]:
-    # The slow-down put in on purpose comes after all operations: a percentile does not hold it.
+    # The injected slowdown comes after all operations, so a percentile does not include it.
     return tuple(
         time_response(f"{way}_{name}", f"{text} of the time of one {way}", stretchable=False)
         for name, text in PERCENTILES.items()
@@ -54,7 +54,7 @@ _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 class RandomWork(FileSet, frozen=True, kw_only=True):
     """Blocks of files read and written inside the probe.
 
-    ``depth`` operations are under way at once. What is written is what the files hold at that place.
+    ``depth`` operations are in flight at once. A write writes what the file already holds at that place.
     """
 
     kind = "random"
@@ -162,7 +162,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             )
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        """How long open arrivals take is in the study: there the tail of latency counts."""
+        """With open-loop arrivals the study sets the duration, so the latency tail (p99) comes first."""
         ways = [
             way for way, share in (("read", 1 - self.write_share), ("write", self.write_share)) if share > 0
         ]
@@ -181,7 +181,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         )
 
     def expected_load(self) -> tuple[str, float] | None:
-        return ("rate", self.rate) if self.rate else None  # reached unless operations queue
+        return ("rate", self.rate) if self.rate else None  # reached unless operations queue up
 
     def described(self) -> str:
         ways = {0.0: "reads", 1.0: "writes"}.get(self.write_share, "reads and writes")
@@ -227,7 +227,8 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         units = max(1, files * size // unit)
         if self.order == "sequential" and self.write_share == 0.0:
             return min(math.floor(reads) * self.block_bytes, units * unit)
-        # so many of `units` are reached by so many draws with replacement; direct reads get each block every time
+        # expected number of distinct units after this many draws with replacement; direct reads reach the
+        # device every time
         reached = reads if self.direct else units * -math.expm1(reads * math.log1p(-1.0 / (units + 1)))
         surely = (
             math.floor(reached - DEVIATIONS * math.sqrt(reached))
@@ -241,8 +242,11 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
 
 
 def by_second(seconds: Sequence[Mapping[str, int]], lasted_s: float) -> dict[str, list[float | None]]:
-    """Operations a second and their latencies in seconds, at the middle of each whole second of a run that lasted so long;
-    nothing of a run with fewer than two. Of a long run every second one is left out, and again."""
+    """Return operations per second and their latencies in seconds, at the middle of each whole second of a run.
+
+    Empty for a run of fewer than two seconds. A long run is thinned by repeatedly dropping every second
+    value.
+    """
     whole = seconds[: min(int(lasted_s), MOST_SECONDS - 1)]
     if len(whole) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""Workload kind ``rebuild``: an array of md's takes a disk back, and brings it into step."""
+"""Workload kind ``rebuild``: an md array takes a disk back and resynchronises it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iotrial.study.work import (
 from iotrial.units import format_size
 
 _PIECE_BYTES = 1 << 20
-#: seconds between md's looks for bits to be cleared, while the array is made ready
+#: interval in seconds at which md clears bitmap bits, while the array is being prepared
 _HURRIED = "0.1"
 _CLEAN_WITHIN_S, _LOOKS_EVERY_S = 30.0, 0.05
 _RESPONSES = (
@@ -48,7 +48,7 @@ _RESPONSES = (
 
 
 class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
-    """An array brings a disk into step. ``load`` goes on meanwhile in the lab's one file."""
+    """An array resynchronises a disk. ``load`` runs meanwhile on the lab's one file."""
 
     kind = "rebuild"
     about = "An array brings a disk into step again: how long it takes, how fast it is where, what it had announced."
@@ -128,7 +128,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         }
 
     def provide(self, lab: LabContext) -> None:
-        """The array without its last disk; that disk given back to it, and md told to wait."""
+        """Remove the array's last disk, then add it again with md's recovery frozen."""
         folder, disk = f"/sys/block/{lab.device}/md", lab.disks[-1]
         if lab.target.read_or_none(f"{folder}/degraded") is None:
             raise LabError(
@@ -147,8 +147,11 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         _mdadm(lab, ["--add", f"/dev/{disk}"])
 
     def _await_clean(self, lab: LabContext, folder: str) -> None:
-        """Until no bit of a write-intent bitmap is set, as in an array that has been idle for a while: md clears one some
-        seconds after the last write to its part, and what making the file system has set would be copied too."""
+        """Wait until no bit of a write-intent bitmap is set, as in an array that has been idle for a while.
+
+        md clears a bit some seconds after the last write to its chunk, and the chunks dirtied by making the
+        file system would be copied too.
+        """
         if lab.target.read_or_none(f"{folder}/bitmap/location") in (None, "none", ""):
             return
         lab.target.call("syncfs", path=lab.root)
@@ -179,7 +182,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         ends = [*(mark / 1e9 for mark in answer["parts_ns"]), seconds]
         numbers: dict[str, float] = {"rebuild_rate": size / seconds} if size else {}
         took = [end - begin for begin, end in zip((0.0, *ends), ends, strict=False)]
-        # else it did not go through all of the disk: what a bitmap spares is passed in no time
+        # otherwise it skipped part of the disk: what a bitmap spares takes no time
         if size and len(took) == self.parts and min(took) > 0:
             rates = [size / self.parts / one for one in took]
             numbers |= {f"rate_part_{number}": rate for number, rate in enumerate(rates, 1)}
@@ -195,7 +198,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         return 0
 
     def writes(self) -> bool:
-        return False  # what the load writes is what it has read
+        return False  # the load writes only what it has read
 
     def labs(self) -> frozenset[str]:
         return frozenset({"guest"})

@@ -1,4 +1,4 @@
-"""A server that a work starts for each run, and the site that is made for it in the lab, once."""
+"""A server that a workload starts for each run, and the site that is created for it in the lab, once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from iotrial.study.server import Server
 from iotrial.study.work import FileSet, HasServer, LabContext, Step, filled, minimal_environment
 
 LOOPBACK = "127.0.0.1"
-#: how long a site may take to be made, and a server to be ready or to end
+#: timeouts for making a site, and for starting or stopping a server
 MAKE_S, START_S = 120.0, 30.0
 
 
 class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
-    """A work whose server the study may start: ``serve`` for each run, ``make`` what fills its site in the lab, once;
-    neither by a shell."""
+    """A workload with an optional server of the study.
+
+    ``serve`` starts it for each run, ``make`` fills its site in the lab, once. Neither uses a shell.
+    """
 
     serve: Annotated[
         Arguments,
@@ -42,7 +44,7 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     make_input: Annotated[LongText, Meta(description="instead of `make_file`: the text")] = ""
 
     def check_serving(self) -> None:
-        """Problem for programs that lack a name, an input or an address."""
+        """Raise Problem for programs without a name, an input or an address."""
         if self.make_input and not self.make:
             raise Problem("a text, and no program that it is for", "make_input", hint="add make")
         for argv, name in ((self.serve, "serve"), (self.make, "make")):
@@ -56,16 +58,16 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
             raise Problem(message, "serve", hint="put {address}, or {port}, among its arguments")
 
     def served_texts(self) -> Iterator[str]:
-        """The texts of the server that a placeholder may stand in."""
+        """Yield the texts of the server in which a placeholder may occur."""
         yield from self.serve
         yield from (value for _, value in self.serve_environment)
 
     def served_steps(self) -> tuple[Step, ...]:
-        """The server's programs as commands."""
+        """Return the server's programs as commands."""
         return tuple(Step(name, argv) for name, argv in (("serve", self.serve), ("make", self.make)) if argv)
 
     def where(self, lab: LabContext) -> Mapping[str, str]:
-        """What placeholders stand for where there is a server."""
+        """Return the values of the server's placeholders; empty without a server."""
         if not self.serve:
             return {}
         return {
@@ -104,7 +106,7 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
             make_site(self, lab)
 
 
-#: the key that names a text file for ``make``, for ``file_keys`` of a work that is served
+#: the key that names a text file for ``make``, for ``file_keys`` of a kind with a server
 MAKE_FILE = {
     "make_file": Annotated[
         Line,
@@ -116,7 +118,7 @@ MAKE_FILE = {
 
 
 def make_site(work: ServedWork, lab: LabContext) -> None:
-    """The site, made once in a lab; and the server's empty folder. Raises LabError where its program fails."""
+    """Make the site, once per lab, and empty the server's scratch folder. Raises LabError if its program fails."""
     own_folder(lab, f"{lab.own}/scratch")
     site = site_folder(work, lab)
     if lab.target.exists(f"{site}.made"):
@@ -140,13 +142,13 @@ def make_site(work: ServedWork, lab: LabContext) -> None:
 
 
 def site_folder(work: ServedWork, lab: LabContext) -> str:
-    """The folder of the site: one for each way of making it, of which a lab may have several."""
+    """Return the folder of the site: one for each way of making it, since a lab may have several."""
     made = "\0".join((*work.make, work.make_input)).encode()
     return f"{lab.own}/site-{hashlib.sha256(made).hexdigest()[:12]}"
 
 
 def program_of(name: str, lab: LabContext) -> str:
-    """The study's program, or the one that the user has chosen: by itself, or by its folder."""
+    """Return the study's program, or the one the user chose, given as a program or its folder."""
     if lab.program is None:
         return name
     is_folder = lab.target.call("stat", path=lab.program, follow=True)["kind"] == "directory"
@@ -154,6 +156,6 @@ def program_of(name: str, lab: LabContext) -> str:
 
 
 def own_folder(lab: LabContext, path: str) -> None:
-    """An empty folder, of whoever the programs are."""
+    """Create an empty folder owned by the user of the programs."""
     lab.target.call("remove", path=path, recursive=True)
     lab.target.call("mkdir", path=path, mode="0755", owner=None if lab.user is None else dict(lab.user))

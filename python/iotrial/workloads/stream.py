@@ -1,4 +1,4 @@
-"""Workload kind ``stream``: sequential reading and writing with the exact meaning of dd and hdparm, inside the probe."""
+"""Workload kind ``stream``: sequential reads and writes with the exact meaning of dd and hdparm, inside the probe."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from iotrial.study.work import (
 )
 from iotrial.units import format_duration, format_percent, format_size
 
-#: what direct I/O is aligned to at least; many devices want 4096
+#: minimum alignment of direct I/O; many devices require 4096
 SECTOR_BYTES = 512
-#: each is a thread with a block, and what it writes, in memory
+#: each stream is a thread with a block and its data to write in memory
 MOST_STREAMS = 64
 _SHARE = re.compile(r"zeros|random|(?:100|[1-9]?[0-9]) % random")
 
@@ -49,7 +49,7 @@ _OPTIONS = (
     "truncate",
     "data",
 )
-#: keys of writing that an operation has no use for
+#: writing options that do not apply to an operation
 _NOT_OF = {
     "read": ("sync", "flush", "truncate", "data"),
     "write": (),
@@ -187,7 +187,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     @classmethod
     def made(cls, values: dict[str, Any]) -> Self:
-        """The files that are left out are those that its streams need; a device has no files."""
+        """Fill in the number of files if not given: as many as its streams need. A device has no files."""
         work = cls(**values)
         if work.on == "device":
             alone = {"files": 1, "pool": 1, "size_bytes": 0}
@@ -196,7 +196,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         return cls(**{"pool": files, **values, "files": files})
 
     def needed_files(self) -> int:
-        """How many files the streams work on: as the probe counts them."""
+        """Return how many files the streams work on, counted as in the probe."""
         apart = 1 if self.shared else self.streams
         return apart + self.streams if self.operation == "copy" else apart
 
@@ -263,13 +263,13 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
                 raise Problem(f'"{name}" is of writing', name)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
-        """A reading that ends with a time has no time that could differ."""
+        """A read that ends at a given time has no ``wall`` response, which would not vary."""
         first = (_RATE,) if self.time_s else (_WALL, _RATE)
         synced = (SYNCED_RESPONSE,) if self.operation != "read" else ()
         return (*first, *CPU_RESPONSES, *DEVICE_RESPONSES, *synced)
 
     def default_cache(self) -> str | None:
-        """Reading and copying begin on a cold cache unless they are to begin as published."""
+        """Reading and copying start with a cold cache unless they are to start as published."""
         return "cold" if self.operation in ("read", "copy") and not self.as_published else None
 
     def described(self) -> str:
@@ -318,7 +318,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         return common | {"data": self.data}
 
     def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
-        # What was spun for another response is taken off, as it is from the wall time.
+        # Subtract slowdown that was injected for another response, as for the wall time.
         spun = 0 if context.stretched == "rate" else answer["spun"]["wall_ns"]
         numbers = {
             "rate": answer["bytes"] * 1e9 / max(1, answer["wall_ns"] - spun),
@@ -339,7 +339,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         if self.on == "device":
             # the mounted file system keeps some of its own blocks cached
             return max(1, self.volume_bytes // 2)
-        # Who shares a file past the cache reads it anew; through it, it is read once.
+        # Streams that share a file each read it with direct I/O; through the cache it is read once.
         apart = self.streams if self.direct or not self.shared else 1
         return (self.volume_bytes or size) * apart
 
@@ -357,8 +357,11 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
 
 def among(rates: Sequence[float]) -> dict[str, float]:
-    """How streams that ran at once got on beside each other: Jain's index of their rates in percent (100: all the same;
-    100/N: one had everything), the ends, and the sum, which is what published totals are and no rate that there ever was."""
+    """Compare streams that ran at once: Jain's fairness index of their rates in percent, the extremes, and the sum.
+
+    Fairness is 100 if all rates are equal and 100/N if one stream had everything. The sum is what published
+    totals report; it is not a rate at which data was ever moved.
+    """
     squares = sum(rate * rate for rate in rates)
     return {
         "stream_fairness": 100.0 * sum(rates) ** 2 / (len(rates) * squares) if squares else 100.0,

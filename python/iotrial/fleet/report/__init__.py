@@ -1,1 +1,1 @@
-"""What all hosts of a fleet say together: terminal, Markdown, JSON, and one HTML page."""
+"""Report over all hosts of a fleet: terminal, Markdown, JSON, and one HTML page."""

@@ -1,4 +1,4 @@
-"""A fleet as blocks: what it comes to, the means, then hosts of each comparison, those that need a look first."""
+"""Build the report of a fleet: headline, means, then the hosts of each comparison, notable ones first."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ from iotrial.study.model import Scale
 if TYPE_CHECKING:
     from iotrial.report.text import Console
 
-#: comparisons that have a figure and a table of hosts; of others, only the mean is shown
+#: comparisons with a figure and a table of hosts; others show only the mean
 MOST_DRAWN, _MOST_FULL, _MOST_SHORT = 12, 6, 3
-#: hosts in a table that is open on a page; of more, those that need a look, and all of them behind a fold
+#: longest table of hosts shown unfolded on a page; with more, notable hosts first and all of them folded
 MOST_OPEN = 60
-#: of the hosts that need no look, the lowest and the highest are kept longest
+#: when a table is shortened, this many of the lowest and highest unremarkable hosts are kept longest
 _ENDS = 5
 _MOST_GROUPS = 20
 
@@ -69,23 +69,23 @@ _MOST_GROUPS = 20
 def print_fleet(
     report: FleetReport, console: Console, *, full: bool = False, html_path: str | None = None
 ) -> None:
-    """Write it to ``console``, on one screen unless ``full``; ``html_path`` is named at the end where a page was written."""
+    """Print the report, on one screen unless ``full``; ``html_path`` is named at the end if a page was written."""
     print_blocks(fleet_blocks(report, html_path=html_path), console, full=full)
 
 
 def fleet_markdown(report: FleetReport) -> str:
-    """GitHub-flavoured Markdown, ending in a newline."""
+    """Return GitHub-flavoured Markdown, ending in a newline."""
     return markdown(fleet_blocks(report))
 
 
 def fleet_html(report: FleetReport) -> str:
-    """One HTML page that opens offline."""
+    """Return one self-contained HTML page that works offline."""
     made = fleet_blocks(report, figures=True)
     return html(lambda _: made)
 
 
 def fleet_blocks(report: FleetReport, *, figures: bool = False, html_path: str | None = None) -> Report:
-    """The report of a fleet, with ``figures`` for a page."""
+    """Build the report of a fleet, with ``figures`` for a page."""
     main = primary(report)
     word, tone = ("data at risk", "risk") if danger(report) else _tone(main)
     began = min((one.started for one in report.hosts), default="")
@@ -144,8 +144,10 @@ def _blocks(
 
 
 def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
-    """The comparisons whose hosts are listed: all where they are few, else those with an outlying host or a verdict, in their
-    order, and the first where there is no such."""
+    """Return the comparisons whose hosts are listed.
+
+    All if they are few, else those with an outlying host or a verdict, in order; the first if there are none.
+    """
     if len(main) <= _MOST_SHORT:
         return tuple(main)
     looked = [
@@ -157,7 +159,7 @@ def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
 
 
 def _means(comparisons: Sequence[FleetComparison], report: FleetReport, note: str) -> Table:
-    """A line a comparison, under one for each condition."""
+    """Build the table of means: one row per comparison, grouped by condition."""
     groups: dict[str, list[Row]] = {}
     for one in comparisons:
         word, risk = mean_verdict(one, report)
@@ -176,7 +178,7 @@ def _means(comparisons: Sequence[FleetComparison], report: FleetReport, note: st
 
 
 def _hosts(one: FleetComparison) -> Iterator[Block]:
-    """Those that need a look first; on a page of many, the others are folded."""
+    """Build the tables of hosts, notable ones first; on a page with many, the full table is folded."""
     rows = one.ordered
     look = [row for row in rows if row.outlier is not None or row.why is not None]
     many = len(rows) > MOST_OPEN
@@ -201,7 +203,7 @@ def _hosts(one: FleetComparison) -> Iterator[Block]:
 
 
 def _host(row: HostRow, place: int, others: int) -> Row:
-    """``place`` counts the hosts that need no look from 0; the lowest and the highest of them are kept longest."""
+    """Build one row. ``place`` counts unremarkable hosts from 0; the lowest and the highest of them are kept longest."""
     effect = "–" if row.effect is None else interval(row.effect)
     word, _, rest = host_verdict(row).partition(", ")
     tone = "invalid" if word == "no verdict" else "probable" if word.startswith("probably") else word
@@ -254,7 +256,7 @@ def _properties(one: FleetComparison, *, alone: bool) -> Iterator[Section]:
 
 
 def _group(found: Moderator, group: HostGroup, one: FleetComparison) -> tuple[str, str, str]:
-    """How many hosts, their mean, and how it differs from that of the largest group."""
+    """Return the number of hosts, their mean, and its difference from the mean of the largest group."""
     numbers = [on_scale(end, one.like) for end in (group.mean, group.low, group.high)]
     said = bracketed(*numbers, null=null_value(one.like), unit=one.like.unit).replace(
         " [no interval yet]", ""
@@ -265,7 +267,7 @@ def _group(found: Moderator, group: HostGroup, one: FleetComparison) -> tuple[st
 
 
 def difference_words(one: FleetComparison, value: float, low: float, high: float) -> str:
-    """A difference between groups: a factor of ratios, or a difference of differences."""
+    """Format a difference between groups: a factor for ratios, a difference for differences."""
     if one.like.scale is Scale.LOG:
         numbers = [on_scale(end, one.like) for end in (value, low, high)]
         return f"× {bracketed(*numbers)}"
@@ -280,7 +282,7 @@ def _example(report: FleetReport) -> str:
 
 
 def _tone(comparisons: Sequence[FleetComparison]) -> tuple[str, str]:
-    """A word for the whole, and the class that colours it."""
+    """Return one word for the whole report, and its colour class."""
     found = {
         (one.mean.conclusion.words, one.mean.conclusion.tone) for one in comparisons if one.mean is not None
     }

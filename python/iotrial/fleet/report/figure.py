@@ -1,7 +1,7 @@
-"""The figure of one comparison over hosts: a line a host, sorted by effect; the mean and a further host's range as bands.
+"""Figure of one comparison over hosts: one line per host, sorted by effect; mean and prediction interval as bands.
 
-Up to forty hosts are named; a thousand are thin lines, of which only outlying ones are named. Intervals
-are the hosts' own. A host that is not averaged is not drawn among the others: its reason stands in the table.
+Up to forty hosts are labelled; with more, lines are thin and only outlying hosts are labelled. Intervals are
+the hosts' own. Hosts that are not averaged are not drawn: the table gives the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FARTHEST = 3.0
 
 
 def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool) -> Drawing | None:
-    """The SVG of one comparison; None where no host is averaged."""
+    """Return the SVG of one comparison; None if no host is averaged."""
     rows = sorted(one.averaged, key=_place)
     if not rows:
         return None
@@ -93,7 +93,7 @@ def _axis(axes: Axes, one: FleetComparison, rows: list[HostRow], lines: int, mar
 
 
 def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[float, float]:
-    """From the estimates; ends of intervals count as far as three times the farthest estimate."""
+    """Return axis limits from the estimates; interval ends are clipped at three times the farthest estimate."""
     places = [_place(row) for row in rows]
     reach = max(_FARTHEST * max(map(abs, places)), 4 * band) or 1.0
     ends = [end for row in rows for end in (row.part.low, row.part.high) if end is not None]
@@ -110,7 +110,7 @@ def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[flo
 
 
 def _hides_conditions(one: FleetComparison) -> bool:
-    """Whether it is a mean over conditions that differ, which has no place on an axis."""
+    """Return whether it is a mean over differing conditions, which has no place on an axis."""
     return one.mean is not None and one.mean.conclusion is Conclusion.VARIES
 
 
@@ -191,7 +191,7 @@ def _mean(figure: Figure, axes: Axes, one: FleetComparison, line: int, *, narrow
 
 
 def caption(one: FleetComparison) -> str:
-    """What the bands of the figure are, for its caption."""
+    """Return the caption, which explains the bands of the figure."""
     mean = one.found.mean
     if mean is None:
         return "One line a host, with its own interval."

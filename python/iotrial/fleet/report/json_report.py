@@ -1,6 +1,6 @@
 """A fleet as JSON, schema 1 (``schemas/fleet-report.schema.json``).
 
-Numbers are unrounded, what is not bounded is null, labels are those of the trials.
+Numbers are unrounded, unbounded ends are null, labels are those of the trials.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def fleet_json(report: FleetReport) -> dict[str, object]:
-    """All of it as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+    """Return the report as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
     return {
         "schema": SCHEMA,
         "fleet": {

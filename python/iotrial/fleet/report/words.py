@@ -1,4 +1,4 @@
-"""What a fleet comes to, in sentences: the first could stand alone. And what such a report can claim, in words."""
+"""The results of a fleet in sentences, of which the first can stand alone, and what such a report can claim."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _MOST_NAMED = 5
 _OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})
 _LONGEST_NAME = 40
 _LARGE_FACTOR = 3.0
-#: a spread, and a range for a further host, that say nothing: a standard deviation of ten times, ends a hundred times apart
+#: above these a spread (SD as a factor) and a prediction interval (ratio of its ends) are uninformative
 _HOPELESS_FACTOR, _HOPELESS_RANGE = 10.0, 100.0
 _LONGEST_REASON = 60
 
 
 def headline(report: FleetReport) -> str:
-    """The first sentence; where the faster level puts data at risk on average, it says so."""
+    """Return the first sentence. It warns if the faster level puts data at risk on average."""
     return f"{_found(report).removesuffix('.')}{danger(report)}."
 
 
 def danger(report: FleetReport) -> str:
-    """What the headline says of levels that are faster on average and put data at risk; "" for none."""
+    """Return the headline's warning about levels that are faster on average and put data at risk, or ""."""
     return risk_note([one.mean for one in primary(report) if one.mean is not None], report.risks)
 
 
 def mean_verdict(one: FleetComparison, report: FleetReport) -> tuple[str, str]:
-    """The verdict on the mean over hosts, and the mark of a level that puts data at risk; "" for none."""
+    """Return the verdict on the mean over hosts, and the risk mark of a level that puts data at risk, or ""."""
     return (
         ("no verdict", "")
         if one.mean is None
@@ -72,7 +72,7 @@ def _found(report: FleetReport) -> str:
 
 
 def details(report: FleetReport) -> Iterator[str]:
-    """The sentences that belong beside the first: of the only comparison, or of what several have in common."""
+    """Yield the sentences after the headline: those of the only comparison, or of what several have in common."""
     main = primary(report)
     if report.running:
         yield (
@@ -98,7 +98,7 @@ def details(report: FleetReport) -> Iterator[str]:
 
 
 def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[str]:
-    """What one comparison says beside its mean: hosts by themselves, spread, evidence, outliers, who is left out."""
+    """Yield details of one comparison: individual hosts, spread, evidence, outliers, hosts left out."""
     own = Counter(
         row.effect.conclusion.words
         for row in one.rows
@@ -130,7 +130,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
 
 
 def claims(report: FleetReport) -> Iterator[str]:
-    """What the page can and cannot claim, for its end."""
+    """Yield what the report can and cannot claim, for its end."""
     yield (
         'The evidence against "no effect on any host" says that some host has one, not which, nor in which direction. '
         "It holds at any moment and however early a host stopped, also where hosts share a server, since each host draws "
@@ -157,7 +157,7 @@ def claims(report: FleetReport) -> Iterator[str]:
 
 
 def primary(report: FleetReport) -> tuple[FleetComparison, ...]:
-    """The comparisons that sentences are made of: no interactions, these where there are no others."""
+    """Return the comparisons used in sentences: the main effects, or all comparisons if there are none."""
     main = tuple(one for one in report.comparisons if one.like.kind == "main")
     return main or report.comparisons
 
@@ -171,19 +171,19 @@ def title(one: FleetComparison) -> str:
 
 
 def short_title(one: FleetComparison) -> str:
-    """E.g. "atime noatime / strictatime", for a table that says elsewhere where."""
+    """E.g. "atime noatime / strictatime", for a table that shows the condition elsewhere."""
     like = one.like
     response = "" if is_speed(like) else f", {response_name(like)}"
     return f"{level_name(like)} / {label(like.reference)}{response}"
 
 
 def place_words(one: FleetComparison) -> str:
-    """Where a comparison holds, without what all share: "workload probe, cache cold"; empty where there is no other place."""
+    """Return a comparison's condition without what all share: "workload probe, cache cold"; empty if there is none."""
     return _levels(one.place)
 
 
 def spread_words(one: FleetComparison) -> str | None:
-    """How much hosts differ, and what to expect of another one."""
+    """Describe how much hosts differ, and what to expect of a further one."""
     mean, like = one.found.mean, one.like
     if mean is None:
         return None
@@ -219,7 +219,7 @@ def spread_words(one: FleetComparison) -> str | None:
 
 
 def evidence_words(one: FleetComparison) -> str:
-    """What e-values say of "no effect on any host"."""
+    """Describe the e-values against "no effect on any host"."""
     found = one.found.evidence
     if not found.hosts:
         return "Nothing speaks for or against an effect: no host counts."
@@ -236,7 +236,7 @@ def evidence_words(one: FleetComparison) -> str:
 
 
 def e_value_words(log_e: float) -> str:
-    """A number, or a power of ten where it is far from 1."""
+    """Format as a number, or as a power of ten if far from 1."""
     ten = log_e / math.log(10)
     if math.isinf(ten):
         return "0"
@@ -244,12 +244,12 @@ def e_value_words(log_e: float) -> str:
 
 
 def reason_of(row: HostRow) -> str:
-    """Why a host is not averaged."""
+    """Return why a host is not averaged."""
     return row.why or ""
 
 
 def note_of(row: HostRow) -> str:
-    """What a table says beside a host: outlying, why it is not averaged, interrupted, without controls."""
+    """Return the note on a host in a table: outlying, why it is not averaged, interrupted, without controls."""
     said = []
     if row.outlier is not None:
         side = "above" if row.outlier.distance > 0 else "below"
@@ -264,7 +264,7 @@ def note_of(row: HostRow) -> str:
 
 
 def host_verdict(row: HostRow) -> str:
-    """The host's own verdict; "no verdict" where nothing of it counts."""
+    """Return the host's own verdict; "no verdict" if its result does not count."""
     if row.effect is None or row.part.distrusted is not None:
         return "no verdict"
     word = row.effect.conclusion.words
@@ -272,12 +272,12 @@ def host_verdict(row: HostRow) -> str:
 
 
 def host_name(row: HostRow) -> str:
-    """Shown, and not longer than a table takes."""
+    """Return the host's name, sanitised and shortened for a table."""
     return elided(shown(row.trial.host), _LONGEST_NAME)
 
 
 def mean_words(one: FleetComparison) -> str:
-    """The mean's interval, or why there is none."""
+    """Return the interval of the mean, or "no mean"."""
     return "no mean" if one.mean is None else interval(one.mean)
 
 
@@ -309,7 +309,7 @@ def _counted_reasons(found: Sequence[str]) -> str:
 
 
 def _covered(alpha: float) -> str:
-    """1 - alpha with as many digits as tell what is left: "95 %", "99.6 %"."""
+    """Format 1 - alpha with as many digits as alpha needs: "95 %", "99.6 %"."""
     for decimals in range(6):
         text = f"{100 * (1 - alpha):.{decimals}f}"
         if abs(float(text) - 100 * (1 - alpha)) <= 10 * alpha:
@@ -346,7 +346,7 @@ def _own(row: HostRow) -> str:
 
 
 def outliers_sought(one: FleetComparison) -> str:
-    """What was looked for, and found."""
+    """Describe the search for outlying hosts and its result."""
     if not one.found.outliers_sought:
         return f"Outlying hosts are looked for from {FEWEST_FOR_OUTLIERS} averaged hosts on."
     found = len(one.found.outliers)

@@ -1,4 +1,4 @@
-"""Databases that workloads of kind ``database`` are done in: how each is made, served, asked and put back."""
+"""Database engines for workloads of kind ``database``: how each is created, served, queried and restored."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _ENGINES: dict[str, Engine] = {found.name: found for found in (Sqlite(), MariaDb
 
 
 def engine(name: str) -> Engine:
-    """The engine of this name, as studies write it."""
+    """Return the engine of this name, as written in studies."""
     return _ENGINES[name]

@@ -1,4 +1,4 @@
-"""What every engine says of itself. All that is done here is untimed but the client's process of a run."""
+"""The interface of a database engine. Everything here is untimed except the client process of a run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ MOST_SAID = 1000
 
 
 class Engine(ABC):
-    """One kind of database.
+    """One database engine.
 
-    ``needed`` and ``package``: its programs, and the Debian package of all of them. ``separator``: between the columns that
-    the client prints. ``elsewhere``: patterns of folders, below /, in which Debian keeps programs that are in no PATH.
-    ``own_bytes``: what a database without rows takes. ``passes``: how often a test is done before one that is warm.
+    ``needed`` and ``package``: its programs, and the Debian package of all of them. ``separator``: between
+    the columns that the client prints. ``elsewhere``: glob patterns of folders, relative to /, in which
+    Debian installs programs outside PATH. ``own_bytes``: size of a database without rows. ``passes``: number
+    of warm-up tests before a warm one.
     """
 
     name: ClassVar[str]
@@ -40,50 +41,53 @@ class Engine(ABC):
 
     @abstractmethod
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        """Make a database in a folder that is there and the user's own. Raises LabError."""
+        """Create a database in an existing folder owned by the user. Raises LabError."""
 
     @abstractmethod
     def filling(self, work: DatabaseWork) -> str:
-        """The SQL that makes the table and its rows, and leaves nothing to be done later."""
+        """Return the SQL that creates and fills the table and leaves no deferred work."""
 
     @abstractmethod
     def client_argv(self, work: DatabaseWork, lab: LabContext, folder: str) -> list[str]:
-        """The client: it reads SQL from standard input, prints rows and nothing else, and fails at the first error."""
+        """Return the client's argv. It reads SQL from standard input, prints only rows, and exits at the first error."""
 
     def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server | None:
-        """The server of a database in a folder; None for an engine that has none."""
+        """Return the server of a database in a folder, or None for an engine without one."""
         return None
 
     def before(self, work: DatabaseWork) -> str:
-        """What the client's SQL begins with."""
+        """Return SQL to put before the client's SQL."""
         return ""
 
     def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
-        """When its first server has come up, before there is a table."""
+        """Called when the first server has started, before there is a table."""
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
-        """Just after the server has come up: wait for what it goes on doing by itself."""
+        """Called just after the server has started: wait for its background work to finish."""
 
     def index_query(self) -> str:
-        """SQL that prints 1 where the index is there and can be used."""
+        """Return SQL that prints 1 if the index exists and is usable."""
         raise NotImplementedError
 
     def tidy(self) -> str:
-        """SQL after rows were deleted, so that the table is as it was."""
+        """Return SQL to run after deleting rows, to restore the table's initial state."""
         return ""
 
     def drop_index(self) -> str:
-        """SQL that takes the index away."""
+        """Return SQL that drops the index."""
         return f"DROP INDEX {rows.INDEX};\n"
 
-    # what all have in common
+    # common to all engines
 
     def log_folder(self, lab: LabContext, folder: str) -> str | None:
-        """Where it writes ahead, in the place for logs; None where the study has none, or the engine no such folder."""
+        """Return the folder of the write-ahead log on the log place.
+
+        None if the study has no such place, or the engine no separate log folder.
+        """
         return None if lab.log is None else f"{lab.log}/{PurePath(folder).name}"
 
     def program(self, name: str, chosen: str | None = None) -> str:
-        """Where a program of this engine is: in the folder that the user has chosen, or where Debian puts it.
+        """Return the path of a program of this engine, in the user's folder or where Debian installs it.
 
         Raises MissingTool.
         """
@@ -104,7 +108,7 @@ class Engine(ABC):
         return found
 
     def installed(self) -> Mapping[str, str]:
-        """Its programs, with the Debian package: those that are there by their paths."""
+        """Return its programs with their Debian package; installed programs by path."""
         found = {}
         for name in self.needed:
             try:
@@ -116,7 +120,7 @@ class Engine(ABC):
     def run(
         self, lab: LabContext, argv: Sequence[str], *, cwd: str, stdin: str = "", timeout_s: float = 3600.0
     ) -> str:
-        """Run one of its programs as the user whose database it is. Raises LabError with what it said."""
+        """Run one of its programs as the owner of the database. Raises LabError with the program's output."""
         done = lab.target.call(
             "run",
             argv=list(argv),
@@ -134,12 +138,12 @@ class Engine(ABC):
     def ask(
         self, work: DatabaseWork, lab: LabContext, folder: str, sql: str, *, timeout_s: float = 3600.0
     ) -> str:
-        """What the client prints for some SQL."""
+        """Return what the client prints for some SQL."""
         argv = self.client_argv(work, lab, folder)
         return self.run(lab, argv, cwd=folder, stdin=self.before(work) + sql, timeout_s=timeout_s)
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        """Make the table; and do once, and undo, what runs do, so that the first of them finds what all others find."""
+        """Create the table, then do and undo once what runs do, so that the first run finds the same state as the others."""
         serving = self.server(work, lab, folder)
         if serving is not None:
             server.start(lab.target, serving, lab.user)
@@ -154,7 +158,7 @@ class Engine(ABC):
                 server.stop(lab.target, serving)
 
     def deletion(self, work: DatabaseWork) -> str:
-        """SQL that takes away what a run has inserted."""
+        """Return SQL that deletes what a run has inserted."""
         return f"DELETE FROM {rows.TABLE} WHERE id > {work.rows};\n{self.tidy()}"
 
 

@@ -1,4 +1,4 @@
-"""MariaDB: mariadb-install-db, a server for each run, its own client. The table is InnoDB's."""
+"""MariaDB: mariadb-install-db, a server for each run, its own client. Tables are InnoDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATABASE = "iotrial"
 
 
 class MariaDb(Engine):
-    """A server that refuses root. What is deleted is purged before it ends, and not by the next run's server."""
+    """A server that refuses to run as root. Deleted rows are purged before it shuts down, not by the next run's server."""
 
     name = "mariadb"
     needed: ClassVar[tuple[str, ...]] = ("mariadbd", "mariadb-install-db", "mariadb")
@@ -47,7 +47,7 @@ class MariaDb(Engine):
         self.run(lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(lab, folder)], cwd=folder)
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        # The list of pages is there before the first run, whichever arm that is.
+        # The dump of cached pages exists before the first run, whichever arm that is.
         super().fill(replace(work, buffer_dump=True), lab, folder)
 
     def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
 
 
-#: in the name of the socket, where no port is listened on
+#: part of the socket's name; no TCP port is opened
 PORT = 5432
 
 
 class PostgreSql(Engine):
-    """A server that refuses root. Its statistics and its vacuum are done once, and not left to the background."""
+    """A server that refuses to run as root. ANALYZE and VACUUM are run explicitly, not left to the background."""
 
     name = "postgresql"
     needed: ClassVar[tuple[str, ...]] = ("postgres", "initdb", "psql")
     package = "postgresql"
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
-    # The first connection after a start writes down what it has looked up; what later ones look up, the second reads.
+    # The first connection after a start caches what it has looked up on disk; the second reads what later ones look up.
     passes = 2
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
@@ -47,7 +47,7 @@ class PostgreSql(Engine):
     def filling(self, work: DatabaseWork) -> str:
         columns = rows.columns_sql("i", "'entry number ' || i")
         series = f"generate_series(1::bigint, {work.rows}) AS i"
-        # Rows that are not frozen would be looked up, and marked, by the first who reads them.
+        # Freeze the rows: otherwise the first reader would check their visibility and set hint bits.
         return (
             f"{rows.create_sql('BIGINT')}\nINSERT INTO {rows.TABLE} SELECT {columns} FROM {series};\n"
             f"VACUUM (FREEZE, ANALYZE) {rows.TABLE};\nCHECKPOINT;\n"
@@ -88,7 +88,7 @@ class PostgreSql(Engine):
                 *("-D", f"{folder}/data", "-p", str(lab.port if over else PORT)),
                 *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
             ),
-            # It takes connections before it can serve them; this line is its last step.
+            # It accepts connections before it can serve them; this line is written last.
             ready={"file": f"{folder}/data/postmaster.pid", "contains": "ready"},
             environment=minimal_environment(),
             cwd=folder,

@@ -1,7 +1,7 @@
-"""The table of all databases: rows by closed forms, and what must come out of each test.
+"""The table of all databases: rows from closed forms, and the expected result of each test.
 
-Row i (from 1) is (i, 7919 i mod 1000, 104729 i mod 3650, 15485863 i mod 1000000, "entry number i"): three primes, so that
-neighbours differ in every column, and all values of a column come about equally often.
+Row i (from 1) is (i, 7919 i mod 1000, 104729 i mod 3650, 15485863 i mod 1000000, "entry number i"): three
+primes, so that neighbours differ in every column, and the values of a column are about equally frequent.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ INDEX = "by_three"
 COLUMNS = ("account", "day", "amount")
 #: multiplier and modulus of each column
 FORMS = ((7919, 1000), (104729, 3650), (15485863, 1_000_000))
-#: at the least, of one row in any engine
+#: minimum size of one row in any engine
 LEAST_ROW_BYTES = 20
-#: at the most, table and one index, with room to spare
+#: maximum size of one row with table and one index, with a margin
 MOST_ROW_BYTES = 220
 BATCH = 100
 
 
 def row(i: int) -> tuple[int, int, int, int, str]:
-    """One row."""
+    """Return row ``i``."""
     account, day, amount = (i * factor % modulus for factor, modulus in FORMS)
     return i, account, day, amount, f"entry number {i}"
 
 
 def lines(first: int, last: int, separator: str) -> str:
-    """Rows as a client prints them."""
+    """Return rows as a client prints them."""
     return "".join(separator.join(map(str, row(i))) + "\n" for i in range(first, last + 1))
 
 
 def columns_sql(i: str, note: str) -> str:
-    """The columns of row ``i`` as an expression of SQL; ``note``: how this engine writes the text."""
+    """Return SQL expressions for the columns of row ``i``; ``note``: the engine's expression for the text."""
     return ", ".join([i, *(f"({i} * {factor}) % {modulus}" for factor, modulus in FORMS), note])
 
 
 def create_sql(identity: str, more: str = "") -> str:
-    """The table, empty. ``identity``: type of the first column."""
+    """Return SQL that creates the empty table. ``identity``: type of the first column."""
     return (
         f"CREATE TABLE {TABLE} (id {identity} PRIMARY KEY, account INTEGER NOT NULL, day INTEGER NOT NULL, "
         f"amount INTEGER NOT NULL, note VARCHAR(40) NOT NULL){more};"
@@ -45,12 +45,12 @@ def create_sql(identity: str, more: str = "") -> str:
 
 
 def index_sql() -> str:
-    """The index over three columns."""
+    """Return SQL that creates the index over three columns."""
     return f"CREATE INDEX {INDEX} ON {TABLE} ({', '.join(COLUMNS)});\n"
 
 
 def insert_sql(first: int, last: int, *, at_once: bool) -> str:
-    """Rows as a client sends them: in one transaction, a hundred by each statement; or each in one of its own."""
+    """Return SQL that inserts rows: in one transaction, 100 per statement; or each in a transaction of its own."""
     if not at_once:
         return "".join(f"INSERT INTO {TABLE} VALUES {_values(i)};\n" for i in range(first, last + 1))
     statements = (
@@ -68,7 +68,7 @@ def _values(i: int) -> str:
 
 
 def amounts(first: int, last: int) -> int:
-    """The sum of a column."""
+    """Return the sum of the ``amount`` column."""
     return sum(_amounts(first, last))
 
 

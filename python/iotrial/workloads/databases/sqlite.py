@@ -1,7 +1,7 @@
 """SQLite, by its own command-line program.
 
-A small program in C, so that hardly more than the engine is in the time. Python, which has the same library built in, takes
-longer to start than many a test lasts; and the user nobody may not be allowed to reach it.
+It is a small C program, so the time is almost entirely the engine's. Python, which has the same library built
+in, takes longer to start than many tests last, and the user nobody may not be allowed to access it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Sqlite(Engine):
-    """One file; the engine is in the client."""
+    """A single file; the client contains the engine."""
 
     name = "sqlite"
     needed: ClassVar[tuple[str, ...]] = ("sqlite3",)
     package = "sqlite3"
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        """The file comes with the table."""
+        """Nothing to do: the file is created with the table."""
 
     def filling(self, work: DatabaseWork) -> str:
         numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {work.rows})"
@@ -42,7 +42,7 @@ class Sqlite(Engine):
         ]
 
     def log_folder(self, lab: LabContext, folder: str) -> None:
-        """Its journal lies beside its file."""
+        """No separate folder: the journal is next to the database file."""
 
     def before(self, work: DatabaseWork) -> str:
         synchronous = "FULL" if work.durable else "OFF"
