@@ -37,7 +37,8 @@ impl<'a> Borrowed<'a> {
         };
         let doing = |what: &str| format!("{what} for user {} group {}", user.uid, user.gid);
         // From here on an error drops `borrowed`, which switches back. Groups first: afterwards we
-        // lack the permission. SAFETY: no groups are read from the null pointer.
+        // lack the permission.
+        // SAFETY: no groups are read from the null pointer.
         unsafe {
             check(libc::setgroups(0, std::ptr::null()), || {
                 doing("drop supplementary groups")

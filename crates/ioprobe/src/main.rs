@@ -95,7 +95,8 @@ fn main() -> ExitCode {
 
 fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     // If SIGCHLD were inherited as ignored, the kernel would reap our children itself and their
-    // exit status would be lost. SAFETY: no handler is installed.
+    // exit status would be lost.
+    // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut lifeline = Lifeline::to_parent();
     isolate::leave_terminal();

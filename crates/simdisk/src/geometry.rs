@@ -1,9 +1,9 @@
 //! Where a byte of the image is on a rotating disk, and how long the arm takes to get there.
 //!
 //! The image represents the whole disk, or a share of its stroke. At a constant bit density along
-//! the track, the rate is proportional to the radius, and the number of bytes outside a radius to
-//! the area. So the square of the rate falls linearly with the offset, the arm's position follows
-//! from the rate, and the number of turns from the outermost byte is linear in that position.
+//! the track, the rate is proportional to the radius, and the number of bytes up to a radius to the
+//! area. So the square of the rate falls linearly with the offset, the arm's position follows from
+//! the rate, and the number of turns from the outermost byte is linear in that position.
 
 use super::NS;
 

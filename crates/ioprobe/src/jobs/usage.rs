@@ -38,7 +38,7 @@ pub struct Usage {
     #[serde(skip)]
     pub sys_ns: u64,
     /// User plus system time. For a thread exact to the nanosecond, where the kernel only estimates
-    /// the two shares from its ticks.
+    /// the split between the two from its ticks.
     #[serde(skip)]
     pub cpu_ns: u64,
 }

@@ -88,8 +88,8 @@ impl Starter {
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             (pid, errand)
         };
-        // The child wrote to it without the compiler's knowledge. SAFETY: we own `errand`, and it
-        // is alive.
+        // The child wrote to it without the compiler's knowledge.
+        // SAFETY: we own `errand`, and it is alive.
         let (errno, step) = unsafe {
             (
                 std::ptr::read_volatile(&errand.errno),

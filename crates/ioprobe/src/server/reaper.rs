@@ -134,7 +134,8 @@ fn keep(
     loop {
         match sys::wait(-1, libc::__WALL) {
             // Do not exit: its times are the server's, and must stay readable until the probe has
-            // read them. SAFETY: no pointers are involved.
+            // read them.
+            // SAFETY: no pointers are involved.
             Err(_) => unsafe {
                 libc::pause();
             },

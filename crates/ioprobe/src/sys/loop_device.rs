@@ -163,7 +163,7 @@ fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result
     }
 }
 
-/// Return what a device is attached to, without opening it if that is nothing.
+/// Return what a device is attached to. A device that is not attached is not opened.
 pub fn describe(request: &LoopStatus) -> Result<Value> {
     let number = number_of(&request.device)?;
     let nothing = json!({"attached": false, "inode": null});

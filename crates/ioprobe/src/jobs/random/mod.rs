@@ -184,7 +184,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
             own.time_s.unwrap_or(0.0)
         ));
     }
-    // A period of more than a day or less than a nanosecond is a typing error.
+    // A period of more than a day or less than a nanosecond can only be a mistake.
     if !positive(own.rate, 1e9) || own.rate.is_some_and(|rate| rate < 1.0 / LONGEST_S) {
         return refuse(format!(
             "rate: wanted {} to 1e9 operations a second, found {}",

@@ -123,7 +123,7 @@ fn begin<'scope, 'all: 'scope>(
     clock: &'scope Clock,
 ) -> Result<Thread<'scope>> {
     let thread = Builder::new().spawn_scoped(scope, move || {
-        gate.pass().then(|| stream.perform(clock)) // if not opened for work, skip it
+        gate.pass().then(|| stream.perform(clock)) // None if another stream could not be started
     });
     thread.map_err(|error| {
         let errno = error.raw_os_error().unwrap_or(0);

@@ -63,7 +63,7 @@ struct Stack {
     devices: BTreeMap<libc::dev_t, String>,
     /// Device and inode of the files behind loop devices below the disk.
     files: BTreeSet<(u64, u64)>,
-    /// The disk and its slaves further down. They use what is below them, but are not users of the
+    /// The disk and the devices below it. They use what is below them, but are not users of the
     /// disk.
     chain: BTreeSet<libc::dev_t>,
 }
