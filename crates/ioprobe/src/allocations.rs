@@ -1,4 +1,4 @@
-//! An allocator for tests that counts: what is timed must not ask for memory.
+//! A counting allocator for tests: timed code must not allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,11 +13,11 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that ends has no count any more.
+    // The counter of an ending thread is gone.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: everything is the system's own allocator; counting allocates nothing.
+// SAFETY: all calls go to the system allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How often this thread has asked for memory or given it back while doing something.
+/// Count how often this thread allocates or frees memory while doing something.
 pub fn during<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = COUNT.with(Cell::get);
     let done = work();

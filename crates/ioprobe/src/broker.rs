@@ -1,8 +1,9 @@
 //! Lets the sandboxed probe ask its parent to start a simulated disk outside the sandbox.
 //!
-//! A server inside would be taken for something that a command has left behind, and worse, it would hold the probe's mounts: the
-//! last to leave a mount namespace unmounts what is in it, and would wait for answers of its own. The kernel ends the servers
-//! with the outer probe, which ends them before it gives up the mounts over them.
+//! Inside the sandbox, a server would be taken for a leftover of a command. Worse, it would hold
+//! the probe's mounts: the last process to leave a mount namespace unmounts what is in it, and
+//! would wait for its own answers. The kernel ends the servers with the outer probe, which ends
+//! them before it releases the mounts over them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -39,7 +40,7 @@ pub struct Outer {
     mounts: OwnedFd,
 }
 
-/// To be called before the process moves to namespaces of its own.
+/// Create both ends. Call this before the process enters its own namespaces.
 pub fn prepare() -> Result<(Broker, Outer)> {
     let (asking, asked) = Disk::sockets()?;
     let outer = Outer {
@@ -51,7 +52,7 @@ pub fn prepare() -> Result<(Broker, Outer)> {
 }
 
 impl Broker {
-    /// Starts a simulated disk: its file, opened, and the disk itself.
+    /// Start a simulated disk. Returns its opened file and the disk.
     pub fn disk(&self, given: Map<String, Value>, size: u64) -> Result<(OwnedFd, Disk)> {
         require_privilege("make a modelled disk")?;
         let fuse = open("/dev/fuse", libc::O_RDWR | libc::O_NONBLOCK, 0)?;
@@ -59,7 +60,8 @@ impl Broker {
         let (control, theirs) = Disk::sockets()?;
         let text = Value::Object(given).to_string();
         hand_over(&self.asking, &text, [fuse.as_fd(), theirs.as_fd()])?;
-        // From here on the server alone has the device: were it ours too, we could be waiting for ourselves.
+        // From here on only the server has the device: if we had it too, we could end up waiting
+        // for ourselves.
         drop((fuse, theirs));
         let (disk, inode) = Disk::started(control)?;
         let itself = c_text(&format!("/proc/self/fd/{}", mount.as_raw_fd()))?;
@@ -77,14 +79,14 @@ impl Broker {
 }
 
 impl Outer {
-    /// Starts what is asked for until the inner process has ended; then ends it. What is not written back by then meets an error
-    /// at once instead of a slow disk.
+    /// Start disks on request until the inner process has ended; then end them. What is not written
+    /// back by then fails with an error at once instead of waiting for a slow disk.
     pub fn keep_until_end(self, inner: pid_t) {
-        // An old kernel has none: the one who asks is told that it has ended.
+        // An old kernel has no pidfds: the inner probe sees the connection closed.
         let Ok(process) = process_descriptor(inner) else {
             return;
         };
-        // Children are to be born where we are ourselves.
+        // Children must be created in our own PID namespace.
         let kind = Some(LinkNameSpaceType::ProcessID);
         if move_into_link_name_space(self.processes.as_fd(), kind).is_err() {
             return;
@@ -113,10 +115,11 @@ impl Outer {
         }
     }
 
-    /// One server; None where it could not be forked, which whoever asked for it sees as its end.
+    /// Start one server. Returns None if it could not be forked, which the requester sees as its
+    /// end.
     fn start(&self, text: &str, fuse: OwnedFd, control: OwnedFd) -> Option<Pid> {
         let parent = getpid();
-        // SAFETY: the process has one thread, so the child may go on as the parent would.
+        // SAFETY: the process has one thread, so the child can go on like the parent.
         match unsafe { libc::fork() } {
             -1 => None,
             0 => {
@@ -137,9 +140,10 @@ impl Outer {
     }
 }
 
-/// Closes what belongs to the outer probe alone: by its pipes conductor and inner probe learn of its end.
+/// Close what belongs to the outer probe alone: conductor and inner probe notice its end by its
+/// pipes.
 fn keep_only(ours: [RawFd; 2]) {
-    // SAFETY: descriptors of a process that uses none of them but these and standard error.
+    // SAFETY: the process uses no descriptors except these and standard error.
     unsafe {
         let most = libc::sysconf(libc::_SC_OPEN_MAX).clamp(64, 4096) as RawFd;
         for fd in (3..most).filter(|fd| !ours.contains(fd)) {
@@ -164,7 +168,7 @@ fn hand_over(socket: &OwnedFd, text: &str, descriptors: [BorrowedFd<'_>; 2]) -> 
     Ok(())
 }
 
-/// One request: its text and its two descriptors. None where the probe has gone.
+/// Receive one request: its text and its two descriptors. None if the probe is gone.
 fn take(socket: &OwnedFd) -> Option<(String, OwnedFd, OwnedFd)> {
     let mut text = vec![0_u8; LONGEST];
     let mut room = [MaybeUninit::uninit(); TWO];

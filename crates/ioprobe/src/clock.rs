@@ -1,19 +1,22 @@
-//! The clock of all timed parts: the TSC where it is invariant, else the vDSO's CLOCK_MONOTONIC.
+//! The clock of all timed parts: the TSC if it is invariant, else the vDSO's CLOCK_MONOTONIC.
 //!
-//! One read of the TSC costs about 16 ns, a read through the vDSO twice that; an operation under test may take 200 ns. The
-//! TSC is used only if the processor says that it ticks evenly (CPUID) and the kernel has not thrown it out of its list of
-//! clock sources, and its rate is measured against CLOCK_MONOTONIC_RAW, which no time daemon bends.
+//! Reading the TSC costs about 16 ns, reading through the vDSO twice that; an operation under test
+//! may take 200 ns. The TSC is used only if the CPU declares it invariant (CPUID) and the kernel
+//! has not removed it from its list of clock sources. Its rate is measured against
+//! CLOCK_MONOTONIC_RAW, which no time daemon adjusts.
 
 use std::{env, fs};
 
 use crate::error::{Error, Result};
 
-/// How long the TSC is watched for its rate at least, and at most where that does not yet make the rate good enough.
+/// Minimum duration of the TSC calibration, and the maximum if the rate is not yet accurate enough.
 const WATCH_NS: u64 = 10_000_000;
 const LONGEST_WATCH_NS: u64 = 100_000_000;
-/// How far off the rate may be. Each end of the watch is known to half the time that reading both clocks took there.
+/// Acceptable relative error of the rate. Each end of the calibration is known to half the time
+/// that reading both clocks took.
 const GOOD: f64 = 1e-5;
-/// The environment's word for which clock to take; for tests, and for machines whose TSC is not what it says.
+/// The environment variable that selects the clock; for tests, and for machines whose TSC is not as
+/// declared.
 const CHOICE: &str = "IOPROBE_CLOCK";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +29,15 @@ enum Source {
 pub struct Clock {
     source: Source,
     hz: u64,
-    /// Nanoseconds a tick, times 2^32.
+    /// Nanoseconds per tick, times 2^32.
     scale: u64,
-    /// By what share the rate may be off, at most.
+    /// Maximum relative error of the rate.
     error: f64,
 }
 
 impl Clock {
-    /// The clock that the environment asks for: `monotonic`, or the best of this machine where it says nothing.
+    /// Return the clock that the environment selects: `monotonic`, or the best of this machine if
+    /// it is not set.
     pub fn chosen() -> Result<Self> {
         match env::var_os(CHOICE) {
             None => Ok(Clock::best()),
@@ -44,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// Picks the best clock of this machine; takes 10 to 100 ms where there is a TSC to calibrate.
+    /// Pick the best clock of this machine; takes 10 to 100 ms if there is a TSC to calibrate.
     pub fn best() -> Self {
         if !tsc_is_invariant() || !kernel_trusts_tsc() {
             return Clock::monotonic();
@@ -92,7 +96,8 @@ impl Clock {
         self.hz
     }
 
-    /// By what share times may be off, at most: what calibration left open. The kernel's own clock is the measure.
+    /// Return the maximum relative error of times, as left by the calibration, compared with the
+    /// kernel's clock.
     pub fn error(&self) -> f64 {
         self.error
     }
@@ -105,13 +110,14 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds between two readings; 0 where a move to another core made the second one the smaller.
+    /// Return the nanoseconds between two readings; 0 if a move to another core made the second one
+    /// the smaller.
     #[inline(always)]
     pub fn ns_between(&self, start: u64, end: u64) -> u64 {
         self.ns_of(end.saturating_sub(start))
     }
 
-    /// So many ticks in nanoseconds, to the nearest.
+    /// Convert ticks to nanoseconds, rounded to the nearest.
     #[inline(always)]
     pub fn ns_of(&self, ticks: u64) -> u64 {
         const HALF: u128 = 1 << 31;
@@ -125,7 +131,7 @@ pub fn read_ns(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the structure is ours; the clocks used exist on every kernel that runs this.
+    // SAFETY: we own the structure; the clocks used exist on every kernel that runs this.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -149,8 +155,8 @@ pub fn process_cpu_ns() -> u64 {
     read_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// One moment by both clocks, of several tries the one that took least. `ns` was read somewhere within `width` ticks, in
-/// the middle of which `ticks` lies.
+/// One moment on both clocks, from the fastest of several tries. `ns` was read somewhere within
+/// `width` ticks, with `ticks` in the middle.
 struct Moment {
     ticks: u64,
     ns: u64,
@@ -180,7 +186,8 @@ impl Moment {
     }
 }
 
-/// A kernel that finds the TSC unsteady takes it off this list. No list: trust the processor.
+/// Return whether the kernel trusts the TSC: it removes an unsteady one from this list. Without a
+/// list, trust the CPU.
 fn kernel_trusts_tsc() -> bool {
     fs::read_to_string("/sys/devices/system/clocksource/clocksource0/available_clocksource")
         .map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"))
@@ -189,15 +196,15 @@ fn kernel_trusts_tsc() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn read_tsc() -> u64 {
-    // SAFETY: every x86-64 processor has it.
+    // SAFETY: every x86-64 CPU has it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(target_arch = "x86_64")]
-#[allow(unused_unsafe)] // __cpuid is a safe function from Rust 1.94 on, not before
+#[allow(unused_unsafe)] // __cpuid is a safe function since Rust 1.94
 fn tsc_is_invariant() -> bool {
     use std::arch::x86_64::__cpuid;
-    // SAFETY: every x86-64 processor has CPUID.
+    // SAFETY: every x86-64 CPU has CPUID.
     unsafe { __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 }
 }
 
@@ -234,7 +241,8 @@ mod tests {
             let kernel = read_ns(libc::CLOCK_MONOTONIC_RAW) - kernel_start;
             let own = clock.ns_between(start, end);
             assert!(own >= 20_000_000);
-            // The kernel's window encloses ours; one part in a thousand covers the rates of the two clocks.
+            // The kernel's window encloses ours; one part in a thousand covers the difference in
+            // the clocks' rates.
             assert!(own <= kernel + kernel / 1000, "{own} {kernel}");
         }
     }

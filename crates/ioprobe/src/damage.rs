@@ -1,8 +1,8 @@
-//! Input that was damaged on its way, for tests of parsers: cut short, bytes flipped, lengths made huge. The same each time.
+//! Damaged input for tests of parsers: truncated, bits flipped, lengths made huge. Deterministic.
 
 use crate::content::word;
 
-/// What lengths, counts and offsets are like when they are wrong.
+/// Typical wrong values of lengths, counts and offsets.
 const WORDS: [u32; 10] = [
     0,
     1,
@@ -16,7 +16,7 @@ const WORDS: [u32; 10] = [
     0xffff_ffff,
 ];
 
-/// Variant `number` of some bytes, damaged in one to four ways.
+/// Return variant `number` of some bytes, damaged in one to four ways.
 pub fn damaged(whole: &[u8], number: u64) -> Vec<u8> {
     let mut drawn = 0;
     let mut below = |limit: usize| {
@@ -26,7 +26,7 @@ pub fn damaged(whole: &[u8], number: u64) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     for _ in 0..1 + below(4) {
         let length = bytes.len();
-        // Headers decide most: half of all damage is among the first bytes.
+        // Headers matter most: half of all damage hits the first bytes.
         let near = if below(2) == 0 { 64 } else { length };
         let at = below(near.min(length));
         let end = (at + 1 + below(32)).min(length);

@@ -1,7 +1,7 @@
-//! The four ways in which a request can fail, and the text of each.
+//! The four kinds of request failure, and their messages.
 //!
-//! A message says what was being done, to what, and what was found; the code tells the conductor whose fault it is: the
-//! request's, the kernel's, the outcome's, or this machine's lack of something.
+//! A message states the action, its object, and what was found. The code tells the conductor what
+//! is at fault: the request, the kernel, the outcome, or something that this machine lacks.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -12,11 +12,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug)]
 pub enum Error {
-    /// The request itself is wrong: unknown verb, missing, unknown or unusable field.
+    /// The request itself is wrong: unknown verb; missing, unknown or unusable field.
     BadRequest(String),
     /// A system call failed.
     Os { doing: String, errno: i32 },
-    /// The work was done, but its outcome is not what it should be.
+    /// The work was done, but its outcome is wrong.
     Verify(String),
     /// This kernel, file system or privilege cannot do it.
     Unsupported(String),
@@ -55,12 +55,12 @@ impl Error {
         }
     }
 
-    /// The failure of the system call just made by this thread.
+    /// The failure of the system call that this thread has just made.
     pub fn last_os(doing: impl Into<String>) -> Self {
         Error::errno(doing, last_errno())
     }
 
-    /// The answer's `error` object.
+    /// Return the answer's `error` object.
     pub fn report(&self) -> Report {
         let (code, errno) = match self {
             Error::BadRequest(_) => ("bad_request", None),
@@ -84,7 +84,7 @@ pub struct Report {
     pub errno: Option<i32>,
 }
 
-/// Says what was being done when a call of the standard library failed.
+/// Adds what was being done to a failure of a library call.
 pub trait Doing<T> {
     fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T>;
 }
@@ -93,7 +93,7 @@ impl<T> Doing<T> for io::Result<T> {
     fn doing<D: Display>(self, doing: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|cause| match cause.raw_os_error() {
             Some(errno) => Error::errno(doing().to_string(), errno),
-            // The library's own refusals: a NUL byte in a path.
+            // The library's own errors, such as a NUL byte in a path.
             None => Error::bad(format!("{}: {cause}", doing())),
         })
     }
@@ -119,7 +119,8 @@ pub fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// The kernel's words alone: the standard library adds "(os error 2)", which the answer carries as `errno`.
+/// Return only the kernel's message: the standard library adds "(os error 2)", which the answer has
+/// as `errno`.
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     match text.find(" (os error") {

@@ -1,9 +1,10 @@
-//! The root of the fuzz target in `fuzz/`: the modules that parse, and libFuzzer in front of them.
+//! The root of the fuzz target in `fuzz/`: the modules that parse, behind libFuzzer.
 //!
-//! It stands here so that the modules find each other as they do in the probe; the probe itself is not built from it.
+//! It is in this folder so that the modules find each other as in the probe; the probe itself is
+//! not built from it.
 
 #![no_main]
-#![allow(dead_code)] // what only the rest of the probe uses
+#![allow(dead_code)] // used only by the rest of the probe
 
 mod trace;
 mod prefault;

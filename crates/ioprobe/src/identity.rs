@@ -1,7 +1,9 @@
-//! Does work as another user for a while: effective user and group changed, supplementary groups dropped.
+//! Acts as another user for a while: effective user and group are changed, supplementary groups
+//! dropped.
 //!
-//! Real and saved ids stay root's, which is how the way back is kept. A job on files runs under the identity that the study
-//! asks for, so that a file which that user cannot open fails here as it would for them.
+//! Real and saved ids stay root's, so the change can be undone. A job on files runs under the
+//! identity that the study requests, so a file that this user cannot open fails here as it would
+//! for them.
 
 use libc::{c_int, gid_t, uid_t};
 use serde::Deserialize;
@@ -19,7 +21,7 @@ pub struct User {
 
 const KEEP: u32 = u32::MAX;
 
-/// While it lives this process acts as somebody else.
+/// While this lives, the process acts as another user.
 pub struct Borrowed<'a> {
     own: User,
     own_groups: Vec<gid_t>,
@@ -34,7 +36,8 @@ impl<'a> Borrowed<'a> {
             lifeline,
         };
         let doing = |what: &str| format!("{what} for user {} group {}", user.uid, user.gid);
-        // From here on an error drops `borrowed`, which goes back. Groups first: afterwards there is no right to.
+        // From here on an error drops `borrowed`, which switches back. Groups first: afterwards we
+        // lack the permission.
         // SAFETY: no groups are read from the null pointer.
         unsafe {
             check(libc::setgroups(0, std::ptr::null()), || {
@@ -73,7 +76,7 @@ impl Drop for Borrowed<'_> {
         };
         self.lifeline.tie();
         if !back || effective() != self.own {
-            // A probe that cannot become itself again must do nothing more in anybody's name.
+            // A probe that cannot switch back must not do anything more.
             eprintln!("ioprobe: cannot return to user {}", self.own.uid);
             std::process::exit(70);
         }
@@ -92,7 +95,7 @@ fn effective() -> User {
 
 fn groups() -> Result<Vec<gid_t>> {
     let mut groups = vec![0; 65_536]; // NGROUPS_MAX
-                                      // SAFETY: the vector has room for as many as are asked for.
+                                      // SAFETY: the vector has room for the requested number.
     let n = check(
         unsafe { libc::getgroups(groups.len() as c_int, groups.as_mut_ptr()) },
         || "read supplementary groups".to_string(),

@@ -1,7 +1,9 @@
-//! The probe as process 1 of a guest: brings up the little that a kernel needs to serve, then serves from the conductor's port.
+//! The probe as process 1 of a guest: brings up the little that a kernel needs, then serves the
+//! conductor's port.
 //!
-//! There is nothing else in a guest: no shell, no init system, no daemon that could do anything meanwhile. Modules are loaded
-//! in the order of a list that was made with the initramfs, so that nothing has to be looked for.
+//! Nothing else runs in a guest: no shell, no init system, no daemon that could interfere. Modules
+//! are loaded in the order of a list that was created with the initramfs, so nothing has to be
+//! searched.
 
 use crate::sys;
 use rustix::io::Errno;
@@ -18,20 +20,21 @@ use libc::{c_int, pid_t};
 use crate::error::{Doing, Error, Result};
 use crate::sys::{c_text, open};
 
-/// The ports' names on the virtio bus, which QEMU is told too: that of the protocol, and one on which a guest that is not hung
-/// gives a sign of life every second.
+/// Names of ports on the virtio bus, which QEMU is given too: the port of the protocol, and one on
+/// which a guest that has not hung sends a heartbeat every second.
 const PORT: &str = "iotrial";
 const PULSE: &str = "iotrial.pulse";
-/// Said to the probe that serves here, which then shares its mounts below /run with the kernel's own threads.
+/// Option for the probe that serves here: it shares its mounts below /run with the kernel's own
+/// threads.
 pub const OF_GUEST: &str = "--of-guest";
 const SHARED: &str = "/run";
 const PULSE_EVERY: Duration = Duration::from_secs(1);
-/// A line for each module: its path, and behind a blank its parameters.
+/// One line per module: its path and, after a space, its parameters.
 const MODULES: &str = "/modules";
 const PORTS: &str = "/sys/class/virtio-ports";
 const PORT_WITHIN: Duration = Duration::from_secs(20);
 
-/// Serves as process 1, and turns the guest off when the conductor has hung up. Does not return.
+/// Serve as process 1, and power the guest off when the conductor has hung up. Does not return.
 pub fn run() -> ! {
     if std::process::id() != 1 {
         eprintln!("ioprobe: --init: wanted to be process 1 of a guest");
@@ -73,13 +76,13 @@ fn mount(kind: &str, target: &str) -> Result<()> {
         .doing(|| format!("mount {kind} on {target}"))
 }
 
-/// What is mounted below it in one namespace of mounts is so in all.
+/// Make mounts below the target shared: they appear in all mount namespaces.
 fn share(target: &str) -> Result<()> {
     mount_change(target, MountPropagationFlags::SHARED)
         .doing(|| format!("share the mounts of {target}"))
 }
 
-/// One that is there already is fine: a kernel may have it built in.
+/// Load a module. One that exists already is fine: a kernel may have it built in.
 fn load(path: &str, parameters: &str) -> Result<()> {
     let file = open(path, libc::O_RDONLY, 0)?;
     let text = c_text(parameters)?;
@@ -89,7 +92,7 @@ fn load(path: &str, parameters: &str) -> Result<()> {
     }
 }
 
-/// A port of the conductor's, as soon as the bus has shown it.
+/// Open a port of the conductor as soon as it appears on the bus.
 fn port(wanted: &str) -> Result<OwnedFd> {
     let until = Instant::now() + PORT_WITHIN;
     loop {
@@ -109,7 +112,7 @@ fn port(wanted: &str) -> Result<OwnedFd> {
     }
 }
 
-/// Has the probe itself answer from the port; ends what is orphaned meanwhile, until the probe has ended.
+/// Start the probe itself to answer from the port, and reap orphans until the probe has ended.
 fn serve(port: OwnedFd) -> Result<c_int> {
     let own = "/proc/self/exe";
     let input = port.try_clone().doing(|| "open the port twice")?;

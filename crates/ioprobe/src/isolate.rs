@@ -1,8 +1,10 @@
-//! Dies with its parent, and takes everything it started along: parent-death signal and namespaces.
+//! Ensures that the probe dies with its parent, along with everything it started: parent-death
+//! signal and namespaces.
 //!
-//! With `--isolate` the probe is process 1 of a PID namespace and lives in a mount namespace of its own. When it dies,
-//! however it dies, the kernel kills every process in the one and takes down every mount in the other; loop devices clear
-//! themselves after their last mount. So SIGKILL needs no clean-up.
+//! With `--isolate` the probe is process 1 of a PID namespace and has its own mount namespace. When
+//! it dies, for whatever reason, the kernel kills every process in the one and removes every mount
+//! in the other; loop devices clear themselves after their last mount. So SIGKILL needs no
+//! clean-up.
 
 use std::os::unix::io::OwnedFd;
 use std::process::exit;
@@ -21,25 +23,26 @@ use crate::broker::{self, Broker};
 use crate::error::{Doing, Error, Result};
 use crate::sys::{self, check};
 
-/// How the probe knows that its parent is still there. The kernel forgets the parent-death signal when a process
-/// changes its user (prctl(2), PR_SET_PDEATHSIG), so it is set anew after each change.
+/// How the probe knows that its parent still lives. The kernel clears the parent-death signal when
+/// a process changes its user (prctl(2), PR_SET_PDEATHSIG), so it is set again after each change.
 pub enum Lifeline {
-    /// The parent's process id, as getppid() says while it lives.
+    /// The parent's pid, which getppid() returns while it lives.
     Parent(Pid),
-    /// A pipe of which only the outer process has the writing end: its id cannot be seen from inside the namespace.
+    /// A pipe to which only the outer process has the write end: its pid is not visible inside the
+    /// namespace.
     Pipe(OwnedFd),
 }
 
 impl Lifeline {
-    /// Ties this process to its present parent.
+    /// Tie this process to its current parent.
     pub fn to_parent() -> Self {
-        // Nobody is above process 1.
+        // Process 1 has no parent.
         let lifeline = Lifeline::Parent(getppid().unwrap_or(Pid::INIT));
         lifeline.tie();
         lifeline
     }
 
-    /// Asks the kernel for SIGKILL at the parent's death; ends at once if it died before it was asked.
+    /// Request SIGKILL at the parent's death; exit at once if the parent is already dead.
     pub fn tie(&self) {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         if !self.parent_lives() {
@@ -50,7 +53,7 @@ impl Lifeline {
     fn parent_lives(&self) -> bool {
         match self {
             Lifeline::Parent(pid) => getppid().unwrap_or(Pid::INIT) == *pid,
-            // No event is asked for: what comes is that the other end was closed.
+            // No event is requested: the only one that can occur is that the other end was closed.
             Lifeline::Pipe(reading) => {
                 let mut polled = [PollFd::new(reading, PollFlags::empty())];
                 poll(&mut polled, Some(&Timespec::default())) == Ok(0)
@@ -59,15 +62,16 @@ impl Lifeline {
     }
 }
 
-/// Moves to private namespaces. Returns in the inner process only; the outer one waits for it and ends as it ended.
-/// `of_guest`: there is nobody from whom mounts are to be kept, and servers of the kernel's own look for them where it began.
+/// Move to private namespaces. Returns in the inner process only; the outer one waits for it and
+/// exits with its status. `of_guest`: mounts need not be hidden from anyone, and the kernel's own
+/// servers look for them in the original namespace.
 pub fn enter(of_guest: bool) -> Result<(Lifeline, Broker)> {
     let (broker, outer) = broker::prepare()?;
     // SAFETY: the process has one thread, and no descriptors or folders are unshared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWPID) }
         .doing(|| "unshare mount and PID namespaces")?;
     let (reading, writing) = sys::pipe()?;
-    // SAFETY: the process has one thread, so the child may go on as the parent would.
+    // SAFETY: the process has one thread, so the child can go on like the parent.
     match check(unsafe { libc::fork() }, || "fork".to_string())? {
         0 => {
             drop(writing);
@@ -90,13 +94,13 @@ pub fn enter(of_guest: bool) -> Result<(Lifeline, Broker)> {
     }
 }
 
-/// No mount of ours reaches the host and none of the host's changes reaches us.
+/// Make all mounts private: ours do not reach the host, and the host's changes do not reach us.
 fn make_mounts_private() -> Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", flags).doing(|| "make all mounts private")
 }
 
-/// /proc shows our own processes.
+/// Mount a /proc that shows our own processes.
 fn mount_own_proc() -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).doing(|| "mount a fresh /proc")
@@ -117,8 +121,9 @@ fn pass_on(status: c_int) -> ! {
     exit(libc::WEXITSTATUS(status))
 }
 
-/// The session that the probe and all it starts belong to, as the host sees it: how a later process finds what is left.
-/// And the host's /proc, from before the probe moved to a namespace in which it sees no other processes.
+/// The session of the probe and all it starts, as the host sees it, by which a later process finds
+/// leftovers. Also the host's /proc, opened before the probe moved to a namespace in which it sees
+/// no other processes.
 pub struct Origin {
     pub session: pid_t,
     pub started: u64,
@@ -127,7 +132,8 @@ pub struct Origin {
 
 impl Origin {
     pub fn here() -> Result<Self> {
-        // Started by hand from a shell, the session is the shell's, and not ours to end: then this process alone.
+        // If started by hand from a shell, the session is the shell's and not ours to end: then
+        // only this process.
         let leader = getpid().as_raw_nonzero().get();
         let started = crate::process::orphans::started(leader).ok_or_else(|| {
             Error::verify(format!("read /proc/{leader}/stat: wanted a start time"))
@@ -140,12 +146,13 @@ impl Origin {
     }
 }
 
-/// Goes on in a child, with a guard above it that outlives both the child and the conductor for as long as it takes to end
-/// what commands have left running. Without a PID namespace the kernel would only end the direct children.
+/// Continue in a child, below a guard that outlives both the child and the conductor for as long as
+/// it takes to end what commands have left running. Without a PID namespace the kernel would end
+/// only direct children.
 pub fn under_guard(outer: Lifeline) -> Result<Lifeline> {
     adopt_orphans()?;
     let guard = getpid();
-    // SAFETY: the process has one thread, so the child may go on as the parent would.
+    // SAFETY: the process has one thread, so the child can go on like the parent.
     match check(unsafe { libc::fork() }, || "fork".to_string())? {
         0 => {
             adopt_orphans()?;
@@ -157,9 +164,10 @@ pub fn under_guard(outer: Lifeline) -> Result<Lifeline> {
     }
 }
 
-/// Waits for the inner process or for the conductor's death, then ends everything below.
+/// Wait for the inner process or for the conductor's death, then end everything below.
 fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
-    // SAFETY: the set is ours; signals that are waited for are blocked, so none is lost between the checks.
+    // SAFETY: we own the set; the signals waited for are blocked, so none is lost between the
+    // checks.
     let status = unsafe {
         let mut wanted: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut wanted);
@@ -185,29 +193,32 @@ fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
             }
         }
     };
-    // Orphans of commands have come to us with the inner process's death.
+    // At the inner process's death, orphans of commands have become our children.
     if let Err(error) = crate::process::stragglers::sweep(false, true) {
         eprintln!("ioprobe: {error}");
     }
     pass_on(status)
 }
 
-/// Orphans of commands come to us instead of going to the system's process 1, so that they can be found and ended.
+/// Become a subreaper: orphans of commands become our children instead of those of the system's
+/// process 1, so that they can be found and ended.
 fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).doing(|| "become the reaper of orphans")
 }
 
-/// Leaves the terminal's process group: at Ctrl-C the conductor still needs the probe to put things back.
+/// Leave the terminal's process group: after Ctrl-C the conductor still needs the probe to restore
+/// things.
 pub fn leave_terminal() {
-    // Fails for a group's leader (started by hand), which then keeps its Ctrl-C.
+    // Fails for a group leader (started by hand), which then still receives Ctrl-C.
     let _ = setsid();
 }
 
-/// Drops the signals of the terminal that came before `leave_terminal`, and takes them from now on.
+/// Drop terminal signals that arrived before `leave_terminal`, and unblock them from now on.
 ///
-/// The conductor blocks them while it starts the probe, so that a Ctrl-C, which is the conductor's, does not end the probe.
+/// The conductor blocks them while it starts the probe, so that a Ctrl-C meant for the conductor
+/// does not end the probe.
 pub fn drop_signals_of_terminal() {
-    // SAFETY: the set is ours; no handler is installed. To ignore a signal drops it where it is pending.
+    // SAFETY: we own the set; no handler is installed. Ignoring a signal discards a pending one.
     unsafe {
         let mut these: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut these);
@@ -220,7 +231,7 @@ pub fn drop_signals_of_terminal() {
     }
 }
 
-/// Ties a forked child to its parent: the kernel ends it with it.
+/// Tie a forked child to its parent: the kernel kills it when the parent dies.
 pub fn end_with(parent: Pid) {
     let tied = set_parent_process_death_signal(Some(Signal::KILL));
     if tied.is_err() || getppid() != Some(parent) {
@@ -228,7 +239,7 @@ pub fn end_with(parent: Pid) {
     }
 }
 
-/// Whether mounts and loop devices are within reach: CAP_SYS_ADMIN is in force.
+/// Return whether mounts and loop devices are permitted: CAP_SYS_ADMIN is effective.
 pub fn privileged() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     std::fs::read_to_string("/proc/self/status")
@@ -240,7 +251,7 @@ pub fn privileged() -> bool {
         .is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
 }
 
-/// Refuses early what needs root, in words.
+/// Fail early, with a clear message, if root is needed and missing.
 pub fn require_privilege(doing: &str) -> Result<()> {
     if privileged() {
         Ok(())

@@ -1,7 +1,10 @@
-//! `ioprobe`: acts on a target, does the work, times it, and says what came of it.
+//! `ioprobe`: prepares devices and file systems, runs the workloads, times them and reports the
+//! results.
 //!
-//! One JSON object a line in, one out, in order; the log goes to standard error. One process serves a whole trial, so that
-//! a run costs no start-up. It never decides anything: what is done, in which order and on what, the conductor says.
+//! Reads one JSON object per line from standard input and answers each, in order, with one line on
+//! standard output. The log goes to standard error. One process serves a whole trial, so a run pays
+//! no start-up cost. The probe makes no decisions: the conductor says what to do, in which order
+//! and on what.
 
 #[cfg(test)]
 mod allocations;
@@ -91,7 +94,8 @@ fn main() -> ExitCode {
 }
 
 fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
-    // Inherited as ignored, the kernel would reap our children itself, and nobody would learn of their end.
+    // If SIGCHLD were inherited as ignored, the kernel would reap our children itself and their
+    // exit status would be lost.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut lifeline = Lifeline::to_parent();
@@ -112,7 +116,7 @@ fn begin(isolated: bool, of_guest: bool, powercap: &str) -> Result<Session> {
     Session::new(isolated, lifeline, origin, broker)
 }
 
-/// Answers requests until standard input ends.
+/// Answer requests until standard input ends.
 fn serve(session: &mut Session) -> Result<()> {
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let (mut line, mut answer) = (Vec::new(), Vec::new());

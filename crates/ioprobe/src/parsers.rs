@@ -1,7 +1,8 @@
 //! Every parser of the probe as a function of bytes that must return, whatever the bytes.
 //!
-//! Two things call them: the fuzz target in `fuzz/`, and the tests below, which replay the kept cases of `tests/fuzz/cases` and
-//! some thousands of damaged copies of each. What a parser accepts is looked at too, where there is something that must hold of it.
+//! They are called by the fuzz target in `fuzz/`, and by the tests below, which replay the stored
+//! cases of `tests/fuzz/cases` and some thousands of damaged copies of each. Where accepted input
+//! must have certain properties, these are checked too.
 
 use serde_json::{json, Value};
 
@@ -20,7 +21,7 @@ pub const PARSERS: &[Parser] = &[
     ("types", types),
 ];
 
-/// Requests with objects, lists and words in them.
+/// Readers of requests that contain objects, lists and enum words.
 const READERS: [fn(&str, Fields) -> Result<()>; 5] = [
     |verb, given| fields::<protocol::Mount>(verb, given).map(drop),
     |verb, given| fields::<protocol::Run>(verb, given).map(drop),
@@ -29,7 +30,7 @@ const READERS: [fn(&str, Fields) -> Result<()>; 5] = [
     |verb, given| fields::<protocol::Warm>(verb, given).map(drop),
 ];
 
-/// A request line, read as several verbs, and the answer that an error becomes.
+/// Parse a request line as several verbs, and format the answer to any error.
 fn request(line: &[u8]) {
     let mut id = Value::Null;
     let (verb, given) = match protocol::request(line, &mut id) {
@@ -61,23 +62,23 @@ fn request(line: &[u8]) {
     }
 }
 
-/// An answer is one line whatever is told in it.
+/// Check that an answer is always a single line.
 fn answer(id: &Value, error: &Error) {
     let text = json!({"id": id, "error": error.report()}).to_string();
     assert!(!text.contains('\n'));
 }
 
-/// The counters of a block device.
+/// Parse the counters of a block device.
 fn counters(text: &[u8]) {
     devices::parse(text);
 }
 
-/// A line of /proc/PID/stat, whose second field is any name in parentheses.
+/// Parse a line of /proc/PID/stat, whose second field is any name in parentheses.
 fn stat(text: &[u8]) {
     process::stragglers::parent_in_stat(&String::from_utf8_lossy(text));
 }
 
-/// The kernel's type information (BTF).
+/// Parse the kernel's type information (BTF).
 fn types(blob: &[u8]) {
     let types = match Types::parse(blob.to_vec()) {
         Some(types) => types,

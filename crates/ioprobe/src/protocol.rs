@@ -1,7 +1,7 @@
 //! The requests of the probe's protocol (docs/probe-protocol.md), as types.
 //!
-//! Unknown and missing fields are errors: a field that is silently ignored is a treatment that was never applied. null is the
-//! same as left out.
+//! Unknown and missing fields are errors: a field that is silently ignored is a treatment that was
+//! never applied. null is the same as an absent field.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ use crate::error::{Error, Result};
 use crate::identity::User;
 
 pub type Fields = Map<String, Value>;
-/// Which files of a set: all, or these.
+/// The selected files of a set; None selects all.
 pub type Selection = Option<Vec<u32>>;
 
-/// A longer text is the name of nothing, and errors repeat it.
+/// No verb is longer than this. Errors repeat the verb, so its length is limited.
 const LONGEST_VERB: usize = 64;
 
-/// Splits a line into id, verb and the verb's own fields. The id is set as soon as it is known, so that errors carry it.
+/// Split a line into id, verb and the verb's own fields. The id is set as soon as it is parsed, so
+/// that errors carry it.
 pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
     let wanted = |found: &dyn ToString| {
         let found = shortened(&found.to_string());
@@ -44,7 +45,7 @@ pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
     }
 }
 
-/// The fields of a verb as its own type.
+/// Parse the fields of a verb into the verb's type.
 pub fn fields<T: DeserializeOwned>(verb: &str, mut given: Fields) -> Result<T> {
     given.retain(|_, value| !value.is_null());
     serde_path_to_error::deserialize(Value::Object(given)).map_err(|cause| {
@@ -56,7 +57,7 @@ pub fn fields<T: DeserializeOwned>(verb: &str, mut given: Fields) -> Result<T> {
     })
 }
 
-/// What a reader of the error should have written.
+/// Plain words for Rust's number types in error messages.
 const NUMBERS: [(&str, &str); 8] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -68,7 +69,7 @@ const NUMBERS: [(&str, &str); 8] = [
     ("f64", "a number"),
 ];
 
-/// Bounds a text from outside that an error repeats: its beginning and its end.
+/// Shorten input that an error message repeats: keep its beginning and its end.
 fn shortened(text: &str) -> String {
     const HEAD: usize = 200;
     const TAIL: usize = 600;
@@ -81,7 +82,7 @@ fn shortened(text: &str) -> String {
     format!("{head} ... {tail}")
 }
 
-/// The fields that all jobs have.
+/// The fields common to all jobs.
 const COMMON: [&str; 10] = [
     "set",
     "files",
@@ -95,7 +96,7 @@ const COMMON: [&str; 10] = [
     "replicates",
 ];
 
-/// A job's fields: those that all jobs have, and its own.
+/// Split a job's fields into the common ones and its own, and parse both.
 pub fn job_fields<T: DeserializeOwned>(verb: &str, own: Fields) -> Result<(Common, T)> {
     let (common, own) = own
         .into_iter()
@@ -115,7 +116,7 @@ pub fn job_fields<T: DeserializeOwned>(verb: &str, own: Fields) -> Result<(Commo
     Ok((common, fields(verb, own)?))
 }
 
-/// The devices of a job, whichever it is; what is no job has none.
+/// Return the devices of any job. A request without devices is an error.
 pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
     let mut devices = Fields::new();
     devices.extend(
@@ -132,12 +133,12 @@ pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
     Ok(common.devices)
 }
 
-/// An answer, or a part of one.
+/// Serialize an answer or a part of one.
 pub fn value(answer: impl Serialize) -> Result<Value> {
     serde_json::to_value(answer).map_err(|cause| Error::verify(format!("make an answer: {cause}")))
 }
 
-/// The word that stands for a member of an enumeration in requests and answers.
+/// Return the name of an enum variant as it appears in requests and answers.
 pub fn word(member: impl Serialize) -> String {
     match serde_json::to_value(member) {
         Ok(Value::String(word)) => word,
@@ -145,7 +146,7 @@ pub fn word(member: impl Serialize) -> String {
     }
 }
 
-// What fields are that a request leaves out.
+// Default values of fields.
 
 fn of<const N: u32, T: TryFrom<u32> + Default>() -> T {
     T::try_from(N).unwrap_or_default()
@@ -202,7 +203,8 @@ pub fn mode_text(mode: u32) -> String {
     format!("{:04o}", mode & 0o7777)
 }
 
-/// How much of each page that a stream writes is random, where the rest is zeros: `zeros`, `random`, `50 % random`.
+/// How much of each page that a stream writes is random: `zeros`, `random` or e.g. `50 % random`.
+/// The rest is zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Share {
@@ -231,7 +233,7 @@ impl TryFrom<String> for Share {
     }
 }
 
-/// How an image gets its blocks.
+/// How the blocks of an image are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fill {
@@ -239,7 +241,7 @@ pub enum Fill {
     Write,
 }
 
-/// What the files of a set hold.
+/// The content of a set's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -250,7 +252,7 @@ pub enum Content {
     C,
 }
 
-/// What relatime will do at the next read.
+/// The state of the access time, which decides what relatime does at the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtimeState {
@@ -269,7 +271,7 @@ pub enum LinkKind {
     Hardlink,
 }
 
-/// What a server is asked to end by; each gives these another meaning.
+/// The signal that stops a server. Servers differ in what each signal means to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EndSignal {
@@ -279,7 +281,7 @@ pub enum EndSignal {
     Quit,
 }
 
-/// Which time of a job the positive control stretches.
+/// The time of a job that the injected slowdown of the positive control extends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum StretchClock {
@@ -300,7 +302,7 @@ pub enum Order {
     Phase,
 }
 
-/// How the `random` job reaches the kernel.
+/// The I/O engine of the `random` job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
@@ -310,7 +312,7 @@ pub enum Engine {
     IoUring,
 }
 
-/// In which order the `random` job visits blocks.
+/// The order in which the `random` job visits blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
@@ -350,7 +352,7 @@ pub enum StreamOperation {
     Copy,
 }
 
-/// How a copy inside a file system is made.
+/// How to copy a file within a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyWith {
@@ -359,7 +361,7 @@ pub enum CopyWith {
     CopyFileRange,
 }
 
-/// What goes on in an array while it is rebuilt.
+/// The load on an array during its rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum RebuildLoad {
@@ -369,7 +371,7 @@ pub enum RebuildLoad {
     Write,
 }
 
-/// O_SYNC or O_DSYNC: whether every write waits for the disk.
+/// Whether each write waits for the disk: O_SYNC or O_DSYNC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamSync {
@@ -379,7 +381,7 @@ pub enum StreamSync {
     Dsync,
 }
 
-/// What follows the last write of a stream.
+/// The flush after the last write of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamFlush {
@@ -389,7 +391,7 @@ pub enum StreamFlush {
     Fdatasync,
 }
 
-/// The tests of the matrix in their order.
+/// The tests of the matrix, in the order in which they run.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, VariantArray,
 )]

@@ -1,29 +1,31 @@
-//! Latencies of one operation: a recorder that is hot and mutable, and the distribution that it becomes.
+//! Latencies of one operation: a fast, mutable recorder, and the distribution that it becomes.
 //!
-//! The recorder counts ticks of the clock, not nanoseconds: where a bar lies in time is worked out once, at the end, and not
-//! for every operation. Bars are those of an HDR histogram (Tene, hdrhistogram.org): 1024 of equal width to each power of
-//! two, so that every value is known to a thousandth, and a bar's number is a shift and an addition. All memory is there,
-//! every page of it touched, before the clock starts: while timing it neither allocates nor faults.
+//! The recorder counts clock ticks, not nanoseconds: bars are converted to times once, at the end,
+//! and not for every operation. The bars are those of an HDR histogram (Tene, hdrhistogram.org):
+//! 1024 of equal width per power of two. So every value is accurate to a thousandth, and a bar's
+//! index is a shift and an addition. All memory is allocated and faulted in before the clock
+//! starts: recording neither allocates nor faults.
 
 use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::prefault::ask_for;
 
-/// Bars to a power of two, as a power of two.
+/// Bars per power of two, as a power of two.
 pub const FINENESS: u32 = 10;
-/// Longer times count as the longest: 2^40 ticks are over three minutes of the fastest clock there is.
+/// Longer times count as this one: 2^40 ticks are over three minutes on the fastest existing clock.
 const LONGEST: u64 = (1 << 40) - 1;
 pub const BARS: usize = bar_of(LONGEST, FINENESS) + 1;
 
-/// The bar that holds a value, with 2^`fineness` bars to a power of two. Below 2^(`fineness` + 1) each value has its own.
+/// Return the bar of a value, with 2^`fineness` bars per power of two. Below 2^(`fineness` + 1)
+/// each value has its own.
 #[inline(always)]
 pub const fn bar_of(value: u64, fineness: u32) -> usize {
     let shift = 63 - fineness - (value | 1 << fineness).leading_zeros();
     ((shift as usize) << fineness) + (value >> shift) as usize
 }
 
-/// The highest value that falls into a bar.
+/// Return the highest value in a bar.
 pub const fn top_of(bar: usize, fineness: u32) -> u64 {
     let shift = (bar >> fineness).saturating_sub(1);
     let place = (bar - (shift << fineness)) as u64;
@@ -31,17 +33,18 @@ pub const fn top_of(bar: usize, fineness: u32) -> u64 {
 }
 
 pub struct LatencyRecorder {
-    /// With one more at the end, which stands for no bar.
+    /// With one more at the end, which is no bar.
     bars: Vec<u64>,
-    /// The bar of the value recorded last, which is counted with the next one. Work that moves much data drives the bars out
-    /// of the near caches: asked for now, its memory is there by then, and nobody waits for it (16 ns here).
+    /// The bar of the value recorded last, which is counted with the next one. Work that moves much
+    /// data evicts the bars from the near CPU caches: prefetched now, the bar is there by then, and
+    /// nothing waits for it (saves 16 ns here).
     pending: usize,
     total_ticks: u64,
     min_ticks: u64,
     max_ticks: u64,
 }
 
-/// What is said about the latencies of one operation, in nanoseconds; percentiles are good to 0.1 %.
+/// The latencies of one operation, in nanoseconds; percentiles are accurate to 0.1 %.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Latency {
     pub count: u64,
@@ -54,14 +57,15 @@ pub struct Latency {
     pub p999_ns: u64,
     pub p9999_ns: u64,
     pub p99999_ns: u64,
-    /// (highest value that falls into the bar, count); empty unless asked for.
+    /// (highest value in the bar, count); empty unless requested.
     pub histogram: Vec<(u64, u64)>,
 }
 
 impl LatencyRecorder {
     pub fn new() -> Self {
         let mut bars = Vec::with_capacity(BARS + 1);
-        // Ones first: zeroed memory alone is the kernel's one page of zeros, and new to the timed part.
+        // Ones first: zeroed memory alone would be the kernel's shared zero page, and would fault
+        // in the timed part.
         bars.resize(BARS + 1, 1);
         bars.fill(0);
         LatencyRecorder {
@@ -73,7 +77,7 @@ impl LatencyRecorder {
         }
     }
 
-    /// One that will have nothing to record, and takes no memory.
+    /// A recorder that will record nothing, and takes almost no memory.
     pub fn idle() -> Self {
         LatencyRecorder {
             bars: vec![0],
@@ -98,7 +102,7 @@ impl LatencyRecorder {
         self.total_ticks
     }
 
-    /// Takes over what another one has recorded.
+    /// Merge the recordings of another recorder.
     pub fn absorb(&mut self, other: LatencyRecorder) {
         for (mine, its) in self.bars.iter_mut().zip(&other.bars) {
             *mine += its;
@@ -111,13 +115,14 @@ impl LatencyRecorder {
         self.max_ticks = self.max_ticks.max(other.max_ticks);
     }
 
-    /// Ends the recording. `stretched_ns` is what the positive control added: it is in the total, not in the percentiles.
+    /// End the recording. `stretched_ns` is the slowdown that the positive control injected: it is
+    /// added to the total, not to the percentiles.
     pub fn finish(mut self, clock: &Clock, stretched_ns: u64, with_histogram: bool) -> Latency {
         self.bars[self.pending] += 1;
         self.bars.pop();
         let count = self.bars.iter().sum();
         let at = |q: f64| {
-            // The upper end of a bar may lie above all values.
+            // The upper end of a bar may be above all values.
             let ticks = quantile(&self.bars, FINENESS, count, q).min(self.max_ticks);
             clock.ns_of(ticks)
         };
@@ -128,7 +133,7 @@ impl LatencyRecorder {
             }
             let ns = clock.ns_of(top_of(bar, FINENESS));
             match histogram.last_mut() {
-                // A nanosecond may be several ticks.
+                // Several bars may round to the same nanosecond.
                 Some((same, so_far)) if *same == ns => *so_far += n,
                 _ => histogram.push((ns, *n)),
             }
@@ -153,7 +158,7 @@ impl LatencyRecorder {
     }
 }
 
-/// The top of the bar that holds the value of rank `q` of `count`; 0 of nothing.
+/// Return the top of the bar that holds the value of rank `q` of `count`; 0 if there are no values.
 pub fn quantile<N: Copy + Into<u64>>(bars: &[N], fineness: u32, count: u64, q: f64) -> u64 {
     let rank = ((count as f64 * q).ceil() as u64).max(1);
     let mut below = 0;

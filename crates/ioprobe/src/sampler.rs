@@ -1,8 +1,9 @@
-//! Samples of the machine while a run lasts: processors, memory and page cache, devices, every so many milliseconds.
+//! Samples the machine during a run: CPUs, memory and page cache, and devices, at a fixed period.
 //!
-//! It is meant for a probe of its own, beside the one that works: a thread here would be in that one's process. The room is
-//! made before the first sample; where it is full, every second sample goes and the period doubles, so that a run of any
-//! length fits. Nothing is worked out here: the columns are the kernel's counters at each moment.
+//! It is meant to run in a separate probe next to the one that works: a thread here would be in the
+//! working probe's process. Memory is allocated before the first sample. When it is full, every
+//! second sample is dropped and the period doubles, so that a run of any length fits. Nothing is
+//! computed here: the columns are the kernel's counters at each moment.
 
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 use std::fs::File;
@@ -20,7 +21,7 @@ use crate::counters::{lines, number};
 use crate::error::{Doing, Error, Result};
 use crate::protocol::SampleStart;
 
-/// So many samples are kept; a stored run may hold some 4,000 numbers in all.
+/// Number of samples kept; a stored run may hold some 4,000 numbers in total.
 const MOST: usize = 192;
 const MOST_DEVICES: usize = 4;
 const PERIODS_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
@@ -49,7 +50,7 @@ struct Sample {
     devices: [[u64; OF_DEVICE.len()]; MOST_DEVICES],
 }
 
-/// The files that are read, open before the first sample.
+/// The files to read, opened before the first sample.
 struct Sources {
     cpu: File,
     memory: File,
@@ -57,7 +58,7 @@ struct Sources {
     tick_ns: u64,
 }
 
-/// A thread that takes samples until it is told to stop.
+/// A thread that takes samples until it is stopped.
 pub struct Sampler {
     told: Arc<(Mutex<bool>, Condvar)>,
     thread: JoinHandle<Vec<Sample>>,
@@ -90,7 +91,7 @@ impl Sampler {
         })
     }
 
-    /// The last sample is taken now.
+    /// Stop sampling, after one last sample now.
     pub fn stop(self) -> Result<Value> {
         if let Ok(mut told) = self.told.0.lock() {
             *told = true;
@@ -137,11 +138,11 @@ fn sample(
             samples.extend(sources.read());
             return samples;
         }
-        due = due.max(Instant::now() - period); // a machine that slept is not sampled in a burst
+        due = due.max(Instant::now() - period); // do not sample in a burst after a suspend
     }
 }
 
-/// The first, third, fifth ...: the first stays.
+/// Keep the first, third, fifth ... sample.
 fn halve<T: Copy>(samples: &mut Vec<T>) {
     let kept = samples.len().div_ceil(2);
     for place in 0..kept {
@@ -150,7 +151,8 @@ fn halve<T: Copy>(samples: &mut Vec<T>) {
     samples.truncate(kept);
 }
 
-/// To the last processor that we may use, where there are several: the work is mostly begun on the first ones.
+/// Pin this thread to the last CPU that we may use, if there are several: work mostly starts on the
+/// first ones.
 fn keep_to_one_side() {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
@@ -178,7 +180,7 @@ impl Sources {
         })
     }
 
-    /// None where a file has gone, as a device's does with the device.
+    /// Take one sample. None if a file is gone, as with a removed device.
     fn read(&self) -> Option<Sample> {
         let mut room = [0; 4096];
         let mut found = Sample {
@@ -205,7 +207,7 @@ impl Sources {
     }
 }
 
-/// Of the first line of /proc/stat.
+/// Parse the first line of /proc/stat.
 fn processors(text: &[u8]) -> Option<[u64; CPU.len()]> {
     spent(lines(text).next()?.strip_prefix(b"cpu ")?)
 }

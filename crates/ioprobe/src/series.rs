@@ -1,8 +1,9 @@
-//! What happened in each second of a timed part: a coarse histogram a second, in memory that is there before the clock starts.
+//! What happened in each second of a timed part: a coarse histogram per second, in memory allocated
+//! before the clock starts.
 //!
-//! A stall, a write-back, a warming cache show in time and not in percentiles of the whole. A second's bars are 32 to a
-//! power of two (good to 3 %), and one more count for each operation. What comes after the last second that there is room
-//! for counts to that.
+//! A stall, write-back or a warming cache shows over time and not in overall percentiles. Each
+//! second has 32 bars per power of two (accurate to 3 %); recording costs one more count per
+//! operation. Operations after the last second that fits are counted in that second.
 
 use serde::Serialize;
 
@@ -16,7 +17,7 @@ const BARS: usize = bar_of(LONGEST, FINENESS) + 1;
 pub const MOST_SECONDS: usize = 600;
 
 pub struct Series {
-    /// Ticks of a second, and of the end of the present one.
+    /// Ticks per second, and the ticks at which the current one ends.
     second: u64,
     end: u64,
     at: usize,
@@ -24,7 +25,7 @@ pub struct Series {
     longest: Vec<u64>,
 }
 
-/// What is answered of one second.
+/// One second, as reported in the answer.
 #[derive(Debug, Serialize)]
 pub struct Second {
     pub count: u64,
@@ -34,7 +35,7 @@ pub struct Second {
 }
 
 impl Series {
-    /// With room for so many seconds; none is no series.
+    /// Create a series with room for this many seconds; none if 0.
     pub fn of(seconds: usize, clock: &Clock) -> Self {
         let room = seconds.min(MOST_SECONDS);
         let mut bars = Vec::with_capacity(room * BARS);
@@ -53,12 +54,12 @@ impl Series {
         !self.longest.is_empty()
     }
 
-    /// The reading of the clock at which the first second begins.
+    /// Set the clock reading at which the first second begins.
     pub fn begin(&mut self, start: u64) {
         self.end = start + self.second;
     }
 
-    /// Counts an operation that ended at a reading of the clock.
+    /// Count an operation that ended at a clock reading.
     #[inline(always)]
     pub fn record(&mut self, now: u64, ticks: u64) {
         if now >= self.end {
@@ -75,7 +76,7 @@ impl Series {
         self.at = (self.at as u64 + passed).min(self.longest.len() as u64 - 1) as usize;
     }
 
-    /// A list of all seconds until the last operation.
+    /// Return all seconds up to the last operation.
     pub fn seconds(&self, clock: &Clock) -> Vec<Second> {
         let seconds = self
             .longest

@@ -1,4 +1,4 @@
-//! One session: what the probe holds between requests, and which verb is done where.
+//! One session: the state that the probe keeps between requests, and the dispatch of verbs.
 
 mod devices;
 
@@ -60,7 +60,8 @@ impl Session {
             origin,
             starter: Starter::new(Inherited {
                 open_files: open_files(),
-                // The modes of our own files are what was asked for; programs get the usual mask back.
+                // Our own files get exactly the requested modes. Child programs get the original
+                // umask back.
                 umask: umask(Mode::empty()).bits(),
             }),
             sets: Registry::default(),
@@ -71,7 +72,8 @@ impl Session {
         })
     }
 
-    /// Does what is asked. `account_requests` on any job has the requests of its devices counted meanwhile.
+    /// Perform one request. With `account_requests` on a job, also count the block requests to its
+    /// devices while it runs.
     pub fn perform(&mut self, verb: &str, mut given: Fields) -> Result<Value> {
         let asked = given.remove("account_requests");
         if !matches!(asked, Some(Value::Bool(true))) {

@@ -1,12 +1,14 @@
-//! Sets up an io_uring with what this kernel offers, found by asking for it: from the best combination down to none.
+//! Sets up an io_uring with the features of this kernel, found by trial: from the best combination
+//! down to none.
 //!
-//! Single issuer with deferred task work came with Linux 6.1, rings without an array of indices with 6.6.
+//! Single issuer with deferred task work came with Linux 6.1, rings without an index array with
+//! 6.6.
 
 use io_uring::{Builder, IoUring};
 
 use crate::error::{errno_text, Error, Result};
 
-/// What is set up, by the words that answers have for it.
+/// The combinations to try, in the words used in answers.
 const SETUPS: [&[&str]; 5] = [
     &["single-issuer", "deferred-task-work", "no-index-array"],
     &["single-issuer", "deferred-task-work"],
@@ -14,10 +16,11 @@ const SETUPS: [&[&str]; 5] = [
     &[],
     OLD,
 ];
-/// A kernel that stops at the first submission that fails.
+/// For kernels without IORING_SETUP_SUBMIT_ALL: they stop at the first submission that fails.
 const OLD: &[&str] = &["old"];
 
-/// A ring with room for so many submissions, for use by this thread alone; and what it has.
+/// Set up a ring with room for this many submissions, for use by this thread only. Returns it with
+/// its features.
 pub fn set_up(entries: u32) -> Result<(IoUring, Vec<&'static str>)> {
     let mut errno = libc::EINVAL;
     for wanted in SETUPS {

@@ -1,8 +1,10 @@
-//! What this machine did while another one worked whose files it serves: counters between two marks that the other sets.
+//! Counters of this machine, a file server, while another machine works on its files: the changes
+//! between two marks that the other machine sets.
 //!
-//! The work is another probe's, and so is its timed part: just before it, that probe says so through the network, and goes on
-//! when it is answered; just after it, it says so again. What is done outside of it, such as checking what was written, is in
-//! neither machine's counters.
+//! The work and its timed part belong to another probe. Just before the timed part, that probe
+//! sends a mark over the network and continues when it is answered; just after it, it sends
+//! another. What it does outside of that, such as verifying what was written, is in neither
+//! machine's counters.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,11 +27,11 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 const CARDS: &str = "/sys/class/net";
 const OF_CARD: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
 
-/// The probe that works, and the machine that serves it.
+/// The working probe's connection to the file server.
 pub struct Peer(TcpStream);
 
 impl Peer {
-    /// Says that the timed part is about to begin; back when it is marked.
+    /// Signal that the timed part is about to begin. Returns when the mark has been answered.
     pub fn begin(address: &str) -> Result<Self> {
         let doing = || format!("tell {address} that the work begins");
         let wanted: SocketAddr = address
@@ -43,7 +45,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Says that it is over.
+    /// Signal the end of the timed part.
     pub fn end(&mut self) -> Result<()> {
         self.say(ENDED)
             .doing(|| "tell the machine that serves that the work is over")
@@ -55,12 +57,12 @@ impl Peer {
     }
 }
 
-/// Listens for marks, until it is stopped.
+/// Listens for marks until it is stopped.
 pub struct Watch {
     address: SocketAddr,
     over: Arc<AtomicBool>,
     found: Arc<Mutex<Option<Value>>>,
-    /// The connection that marks come by. A peer that has died says nothing of it.
+    /// The connection on which marks arrive. A peer that has died sends no notice.
     open: Arc<Mutex<Option<TcpStream>>>,
     thread: JoinHandle<Result<()>>,
 }
@@ -96,19 +98,19 @@ impl Watch {
         })
     }
 
-    /// Where it listens.
+    /// Return the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happened between the last two marks, as a job's answer has it.
+    /// Return what happened between the last two marks, in the form of a job's answer.
     pub fn stop(self) -> Result<Value> {
         self.over.store(true, Ordering::SeqCst);
         if let Some(stream) = locked(&self.open).take() {
-            // Nothing comes by it any more, or it is closed already.
+            // Nothing more arrives on it, or it is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // Whoever waits for a connection gets one.
+        // Connect, to wake up the thread if it is waiting for a connection.
         drop(TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN));
         self.thread
             .join()
@@ -124,7 +126,7 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-/// What is counted, and the room for it.
+/// The counters, with the memory to read them into.
 struct Counted {
     devices: Counters,
     cards: Vec<Card>,
@@ -168,7 +170,7 @@ impl Counted {
         }))
     }
 
-    /// Reads all when this mark has come, and answers it.
+    /// Wait for this mark, read all counters, and answer the mark.
     fn at(&mut self, stream: &mut TcpStream, wanted: u8) -> Result<Reading> {
         let mut mark = [0];
         stream.read_exact(&mut mark).doing(|| "wait for a mark")?;
@@ -192,7 +194,7 @@ impl Counted {
     }
 }
 
-/// A network card, by its name, and what its interrupts are called after.
+/// A network card: its name, and the names of its interrupts.
 struct Card {
     name: String,
     called: Vec<String>,
@@ -232,7 +234,7 @@ impl Card {
     }
 }
 
-/// Those of all lines that are called after one of these: "virtio1-input.0", "wire-rx-0", "wire".
+/// Sum up all interrupt lines named after one of these: "virtio1-input.0", "wire-rx-0", "wire".
 fn interrupts(text: &str, called: &[String]) -> u64 {
     let is_called = |word: &str, name: &String| {
         word.strip_prefix(name.as_str())
@@ -284,7 +286,7 @@ mod tests {
 
         let silent = Watch::start(&request).unwrap();
         let peer = Peer::begin(&silent.address().to_string()).unwrap();
-        assert!(silent.stop().is_err()); // and comes back, though the peer never said that it was over
+        assert!(silent.stop().is_err()); // returns even though the peer never sent the second mark
         drop(peer);
 
         let nothing = Watch::start(&request).unwrap().stop();

@@ -1,4 +1,4 @@
-//! The probe's side of a simulated disk: the mount that its file is in, and the socket by which it is controlled.
+//! The probe's side of a simulated disk: the mount with its file, and the socket that controls it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use serde_json::Value;
 use super::{Error, Result};
 
 const LONGEST: usize = 1 << 16;
-/// How long a new disk may take for its memory.
+/// How long a new disk may take to allocate its memory.
 const STARTS_WITHIN: Duration = Duration::from_secs(120);
 
-/// What a disk is sent, in one byte each; it answers with its account.
+/// Commands to a disk, one byte each. The answer to each is its statistics.
 pub const ACCOUNT: u8 = b'a';
 /// Answer requests at once.
 pub const AT_ONCE: u8 = b'o';
-/// Answer them when the model says.
+/// Answer requests when the model says so.
 pub const AS_MODELLED: u8 = b'm';
 
 /// The first message of a disk.
@@ -34,7 +34,8 @@ pub enum Greeting {
     Refused { message: String, errno: Option<i32> },
 }
 
-/// Mounts a FUSE file system that is one file, where no path leads. `fuse` is /dev/fuse, opened.
+/// Create a detached mount of a FUSE file system that is a single file. `fuse` is an open
+/// /dev/fuse.
 pub fn mount(fuse: &impl AsFd) -> Result<OwnedFd> {
     let failed = || Error::os("mount fuse");
     let fd = rustix::fd::AsRawFd::as_raw_fd(&fuse.as_fd()).to_string();
@@ -54,25 +55,26 @@ pub fn mount(fuse: &impl AsFd) -> Result<OwnedFd> {
     fsmount(&context, flags, MountAttrFlags::empty()).map_err(failed())
 }
 
-/// A simulated disk, which ends when this is dropped.
+/// A simulated disk. Dropping this ends it.
 pub struct Disk {
     control: OwnedFd,
     pub pid: u32,
 }
 
 impl Disk {
-    /// A new socket for a disk: our end, and the one that its server gets.
+    /// Create a socket pair for a disk: our end, and the server's.
     pub fn sockets() -> Result<(OwnedFd, OwnedFd)> {
         let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)
             .map_err(Error::os("make a pair of sockets"))?;
-        // A disk that was stopped by a signal is not waited for for ever.
+        // Time out instead of waiting forever for a disk that was stopped by a signal.
         set_socket_timeout(&ours, Timeout::Recv, Some(STARTS_WITHIN))
             .map_err(Error::os("set how long to wait for a simulated disk"))?;
         Ok((ours, theirs))
     }
 
-    /// Waits until the server at the other end has started; the disk, and the inode of the file in its mount.
+    /// Wait until the server at the other end has started. Returns the disk, and the inode of the
+    /// file in its mount.
     pub fn started(control: OwnedFd) -> Result<(Self, u64)> {
         match receive(&control)? {
             Greeting::Started { pid, inode } => Ok((Disk { control, pid }, inode)),
@@ -86,12 +88,13 @@ impl Disk {
         }
     }
 
-    /// What the disk has done so far.
+    /// Return the disk's statistics so far.
     pub fn account(&self) -> Result<Value> {
         self.send(ACCOUNT)
     }
 
-    /// Whether it takes the time that the model takes. Otherwise nothing is added to its account.
+    /// Set whether requests take as long as the model says. If not, they are not added to the
+    /// statistics.
     pub fn set_pace(&self, modelled: bool) -> Result<()> {
         self.send(if modelled { AS_MODELLED } else { AT_ONCE })
             .map(drop)

@@ -1,4 +1,5 @@
-//! What a disk's write cache holds and the platter does not yet: extents by offset, those that touch joined.
+//! The content of a disk's write cache that is not yet on the platter: extents by offset, adjacent
+//! ones merged.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,15 @@ use std::collections::BTreeMap;
 pub struct Extent {
     pub offset: u64,
     pub length: u64,
-    /// Number of the oldest write in it: a flush waits for those before it.
+    /// Number of the oldest write in it: a flush waits for the writes before it.
     pub oldest: u64,
-    /// When its first byte had come, in nanoseconds.
+    /// When its first byte had arrived, in nanoseconds.
     pub ready: u64,
 }
 
 #[derive(Debug, Default)]
 pub struct Dirty {
-    /// By offset: end, oldest write, when it was there.
+    /// By offset: end, oldest write, time of arrival.
     extents: BTreeMap<u64, (u64, u64, u64)>,
     bytes: u64,
 }
@@ -28,7 +29,7 @@ impl Dirty {
         self.extents.is_empty()
     }
 
-    /// Number of the oldest write that is not on the platter.
+    /// Return the number of the oldest write that is not on the platter.
     pub fn oldest(&self) -> Option<u64> {
         self.extents.values().map(|(_, oldest, _)| *oldest).min()
     }
@@ -56,7 +57,8 @@ impl Dirty {
         self.extents.insert(start, (end, oldest, ready));
     }
 
-    /// Those that an arm at `head` comes by, on its way inwards and then from the outermost one again.
+    /// Return the extents in the order in which an arm at `head` passes them: inwards first, then
+    /// from the outermost one again.
     pub fn from(&self, head: u64) -> impl Iterator<Item = Extent> + '_ {
         let extent = |(offset, (end, oldest, ready)): (&u64, &(u64, u64, u64))| Extent {
             offset: *offset,
@@ -70,7 +72,7 @@ impl Dirty {
             .map(extent)
     }
 
-    /// Takes so many bytes from the front of an extent; what remains of it stays.
+    /// Take up to this many bytes from the front of an extent. The rest stays.
     pub fn take(&mut self, offset: u64, most: u64) -> Option<Extent> {
         let (end, oldest, ready) = self.extents.remove(&offset)?;
         let length = most.min(end - offset);

@@ -1,15 +1,17 @@
-//! A disk without moving parts: so many requests at once, each with a latency, and one rate that they share.
+//! A disk without moving parts: a number of parallel requests, each with a latency, that share one
+//! transfer rate.
 
 use std::collections::VecDeque;
 
 use super::{Account, Due, Kind, Mechanism, Request, NS};
 
-/// Latencies in nanoseconds, rates in bytes a second.
+/// Latencies in nanoseconds, rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub read: f64,
     pub write: f64,
-    /// Besides, of a write that does not go on where the last one ended: a block of flash has to be erased and copied.
+    /// Extra latency of a write that does not continue where the last one ended: a flash block has
+    /// to be erased and copied.
     pub jump: f64,
     pub flush: f64,
     pub overhead: f64,
@@ -22,7 +24,7 @@ pub struct Flat {
     settings: Settings,
     waiting: VecDeque<Request>,
     working: Vec<Due>,
-    /// When the last of the places for requests that work at once became free.
+    /// When the last of the slots for parallel requests became free.
     place_free: u64,
     channel_free: f64,
     written_to: Option<u64>,
@@ -85,7 +87,7 @@ impl Flat {
         let settings = &self.settings;
         let busy = self.working.len();
         let request = match self.waiting.front() {
-            // What was written before a flush has to have arrived.
+            // What was written before a flush must have completed.
             Some(first) if first.kind == Kind::Flush && busy > 0 => return false,
             Some(first) if busy < settings.depth => *first,
             _ => return false,
@@ -160,7 +162,7 @@ mod tests {
         let mut disk = flat(1);
         disk.submit(request(1, Kind::Read, 0, 10_000, 0));
         disk.submit(request(2, Kind::Read, 50_000, 10_000, 0));
-        // 5 us, 80 us, 10 us; the second's overhead was while the first worked.
+        // 5 us, 80 us, 10 us; the second request's overhead overlaps with the first.
         assert_eq!(times(&mut disk), [(1, 95_000), (2, 185_000)]);
     }
 

@@ -1,9 +1,11 @@
-//! The kernel's side of FUSE, as far as a file system takes that is one file: requests out of bytes, answers into bytes.
+//! The part of the FUSE protocol that a single-file file system needs: parsing requests, building
+//! answers.
 //!
-//! Layouts are those of linux/fuse.h, protocol 7.31 (Linux 5.4) and later; all numbers are in the machine's own order.
+//! Layouts are those of linux/fuse.h, protocol 7.31 (Linux 5.4) and later; all numbers are in
+//! native byte order.
 
 pub const HEADER: usize = 40;
-/// The longest read or write, which is the most that the kernel's 256 pages come to.
+/// The longest read or write: the kernel's maximum of 256 pages.
 pub const MOST: usize = 1 << 20;
 /// Room for a write of that length with its headers.
 pub const BUFFER: usize = MOST + 4096;
@@ -37,7 +39,7 @@ const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 
-/// What the kernel asks for.
+/// A request of the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     Read {
@@ -53,22 +55,22 @@ pub enum Asked<'a> {
         offset: u64,
         length: u64,
     },
-    /// Answered at once, with this or an error number.
+    /// To be answered at once, with this body or an errno.
     Now(Result<Vec<u8>, i32>),
-    /// Has no answer.
+    /// Needs no answer.
     Nothing,
-    /// The file system has gone.
+    /// The file system is gone.
     End,
 }
 
-/// The file that is exported.
+/// The exported file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
     pub size: u64,
     pub inode: u64,
 }
 
-/// A request's number, and what it asks for; None for anything that is no request.
+/// Parse a request into its id and its content. None if it is not a valid request.
 pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, Asked<'a>)> {
     let length = word(message, 0)? as usize;
     let (operation, unique) = (word(message, 4)?, long(message, 8)?);
@@ -126,7 +128,7 @@ fn inside(file: &File, offset: u64, length: u64) -> bool {
         .is_some_and(|end| end <= file.size)
 }
 
-/// The head of an answer, before so many bytes.
+/// Build the header of an answer with this many bytes of body.
 pub fn head(unique: u64, error: i32, length: usize) -> [u8; 16] {
     let mut head = [0; 16];
     head[..4].copy_from_slice(&((16 + length) as u32).to_ne_bytes());
@@ -135,7 +137,7 @@ pub fn head(unique: u64, error: i32, length: usize) -> [u8; 16] {
     head
 }
 
-/// What a write of so many bytes is answered with.
+/// Build the answer to a write of this many bytes.
 pub fn written(length: u32) -> [u8; 8] {
     let mut answer = [0; 8];
     answer[..4].copy_from_slice(&length.to_ne_bytes());
@@ -155,7 +157,7 @@ fn begin(body: &[u8]) -> Result<Vec<u8>, i32> {
     put(4, &OLDEST_MINOR.to_ne_bytes());
     put(8, &ahead.to_ne_bytes());
     put(12, &wanted.to_ne_bytes());
-    // At once: more than any queue above holds.
+    // Background limits: more than any queue above holds.
     put(16, &4096_u16.to_ne_bytes());
     put(18, &4096_u16.to_ne_bytes());
     put(20, &(MOST as u32).to_ne_bytes());
@@ -210,7 +212,7 @@ mod tests {
         bytes
     }
 
-    /// fuse_read_in and fuse_write_in begin alike.
+    /// fuse_read_in and fuse_write_in start with the same fields.
     fn transfer(offset: u64, length: u32) -> Vec<u8> {
         let mut body = vec![0; 40];
         body[8..16].copy_from_slice(&offset.to_ne_bytes());

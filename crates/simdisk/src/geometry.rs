@@ -1,12 +1,13 @@
-//! Where on a turning disk a byte of the image lies, and how long the arm takes to get there.
+//! Where a byte of the image is on a rotating disk, and how long the arm takes to get there.
 //!
-//! The image stands for the whole disk, or for a share of its stroke. At a constant density of bits along the track the rate
-//! is proportional to the radius, and the bytes up to a radius to the area: so the square of the rate falls evenly with the
-//! offset, the arm's place follows from the rate, and the number of turns from the outermost byte is even in that place.
+//! The image represents the whole disk, or a share of its stroke. At a constant bit density along
+//! the track, the rate is proportional to the radius, and the number of bytes up to a radius to the
+//! area. So the square of the rate falls linearly with the offset, the arm's position follows from
+//! the rate, and the number of turns from the outermost byte is linear in that position.
 
 use super::NS;
 
-/// Radii, rates and seek times of a disk, all that stays the same while it turns.
+/// Radii, rates and seek times of a disk: everything that does not change while it rotates.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
     /// Bytes of the whole stroke.
@@ -20,7 +21,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `capacity` in bytes, rates in bytes a second.
+    /// `capacity` in bytes, rates in bytes per second.
     pub fn new(capacity: f64, rates: (f64, f64), turns_per_minute: f64, seek: Seek) -> Self {
         let (outer, inner) = rates;
         let turns_per_ns = turns_per_minute / 60.0 / NS;
@@ -34,13 +35,13 @@ impl Geometry {
         }
     }
 
-    /// Bytes a second that pass under the head at this offset.
+    /// Return the bytes per second that pass under the head at this offset.
     pub fn rate(&self, offset: f64) -> f64 {
         let share = offset / self.capacity;
         (self.outer.powi(2) - share * (self.outer.powi(2) - self.inner.powi(2))).sqrt()
     }
 
-    /// The arm's place: 0 at the outermost track, 1 at the innermost.
+    /// Return the arm's position: 0 at the outermost track, 1 at the innermost.
     pub fn place(&self, offset: f64) -> f64 {
         if self.outer > self.inner {
             (self.outer - self.rate(offset)) / (self.outer - self.inner)
@@ -49,12 +50,13 @@ impl Geometry {
         }
     }
 
-    /// Turns of the disk that reading everything before this offset takes; the fraction is the angle at which it begins.
+    /// Return the number of turns that reading everything before this offset takes. The fraction is
+    /// the angle at which the offset is.
     pub fn turns(&self, offset: f64) -> f64 {
         self.place(offset) * self.tracks
     }
 
-    /// The offset that so many turns lead to; after the last one, the innermost.
+    /// Return the offset after this many turns; the innermost after the last one.
     pub fn offset_after(&self, turns: f64) -> f64 {
         let place = (turns / self.tracks).min(1.0);
         if self.outer > self.inner {
@@ -66,7 +68,7 @@ impl Geometry {
         }
     }
 
-    /// Nanoseconds from one track to another; nothing within a track.
+    /// Return the seek time in nanoseconds; 0 within a track.
     pub fn seek_ns(&self, from: f64, to: f64) -> f64 {
         if (self.turns(from) - self.turns(to)).abs() < 1.0 {
             return 0.0;
@@ -74,9 +76,10 @@ impl Geometry {
         self.seek.ns((self.place(from) - self.place(to)).abs())
     }
 
-    /// Nanoseconds until the byte at this offset comes under the head, from a moment in nanoseconds.
+    /// Return the rotational delay in nanoseconds until the byte at this offset is under the head,
+    /// starting at `at`.
     pub fn wait_ns(&self, offset: f64, at: f64) -> f64 {
-        /// A moment is a whole number of nanoseconds, so what has just arrived may seem to have just passed.
+        /// Times are whole nanoseconds, so what has just arrived may seem to have just passed.
         const JUST_PASSED: f64 = 1e-5;
         let ahead = (self.turns(offset) - at * self.turns_per_ns).rem_euclid(1.0);
         if ahead > 1.0 - JUST_PASSED {
@@ -85,20 +88,21 @@ impl Geometry {
         ahead / self.turns_per_ns
     }
 
-    /// Nanoseconds in which the disk turns from one offset to a later one without leaving off.
+    /// Return the nanoseconds of continuous rotation from one offset to a later one.
     pub fn pass_ns(&self, from: f64, to: f64) -> f64 {
         (self.turns(to) - self.turns(from)) / self.turns_per_ns
     }
 
-    /// The offset to which the disk turns in so many nanoseconds.
+    /// Return the offset that rotation reaches after this many nanoseconds.
     pub fn passed_in(&self, from: f64, ns: f64) -> f64 {
         self.offset_after(self.turns(from) + ns * self.turns_per_ns)
     }
 }
 
-/// Seek time by distance, from the three figures of a data sheet (Lee and Katz, An analytic performance model of disk arrays,
-/// SIGMETRICS 1993): a + b sqrt(d) + c d, where d is the share of the stroke, so that d near 0 takes the time from a track to the
-/// next, d = 1 that of the full stroke, and a distance between two places drawn at random, whose density is 2 (1 - d), the mean.
+/// Seek time by distance, from the three figures of a data sheet (Lee and Katz, An analytic
+/// performance model of disk arrays, SIGMETRICS 1993): a + b sqrt(d) + c d, where d is the share of
+/// the stroke. d near 0 gives the track-to-track time, d = 1 that of the full stroke. Averaged over
+/// the distance between two random positions, whose density is 2 (1 - d), it gives the mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seek {
     track: f64,
@@ -107,11 +111,11 @@ pub struct Seek {
 }
 
 impl Seek {
-    /// None where no such curve rises all the way. In nanoseconds.
+    /// Fit the curve; times in nanoseconds. None if no such curve rises monotonically.
     pub fn through(track: f64, mean: f64, full: f64) -> Option<Self> {
         let root = (15.0 * mean - 10.0 * track - 5.0 * full) / 3.0;
         let linear = (7.0 * track + 8.0 * full - 15.0 * mean) / 3.0;
-        // Figures may come to exactly zero, and then a hair below it.
+        // A coefficient may be exactly zero, and rounding may put it slightly below.
         let slack = 1e-9 * full;
         let rises = track >= 0.0 && root >= -slack && linear >= -slack;
         rises.then_some(Seek {
@@ -142,7 +146,7 @@ mod tests {
         let disk = disk();
         assert!((disk.rate(0.0) - 180e6).abs() < 1.0);
         assert!((disk.rate(512.0 * MIB) - 90e6).abs() < 1.0);
-        // By turns, not by bytes: as many tracks in the outer half as in the inner one.
+        // By turns, not by bytes: the outer half has as many tracks as the inner one.
         let middle = disk.offset_after(disk.turns(512.0 * MIB) / 2.0);
         assert!((disk.rate(middle) - 135e6).abs() < 10.0);
     }
@@ -163,7 +167,7 @@ mod tests {
     fn the_curve_goes_through_the_three_figures() {
         let seek = Seek::through(0.8, 8.5, 18.0).unwrap();
         assert!((seek.ns(0.0) - 0.8).abs() < 1e-9 && (seek.ns(1.0) - 18.0).abs() < 1e-9);
-        // The mean over pairs of places by brute force.
+        // The mean over pairs of positions, by brute force.
         let places = 400;
         let mut sum = 0.0;
         for a in 0..places {

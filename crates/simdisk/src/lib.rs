@@ -1,8 +1,9 @@
-//! A simulated disk: an image in memory behind a FUSE file, whose server answers each request after the time that a model of a
-//! disk would take.
+//! A simulated disk: an image in memory behind a FUSE file. Its server answers each request after
+//! the time that the model of a disk would take.
 //!
-//! Loop device, scheduler and file system above it are the kernel's own, and see the ratios of a disk that this machine does
-//! not have. The models are pure and go by a clock that they are given; the server alone knows what time it is.
+//! Loop device, scheduler and file system above it are the kernel's own, and see the timing of a
+//! disk that this machine does not have. The models are pure and use the time passed to them; only
+//! the server reads a clock.
 
 mod control;
 mod dirty;
@@ -25,14 +26,14 @@ pub use self::server::run;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no disk, or no longer.
+/// Why a disk could not be started, or failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The description is that of no disk.
+    /// The description is invalid.
     Description(String),
     /// A system call failed.
     Os { doing: String, errno: i32 },
-    /// Somebody did not keep to the protocol.
+    /// The other side violated the protocol.
     Protocol(String),
 }
 
@@ -59,7 +60,7 @@ impl Error {
     }
 }
 
-/// What disk there is to be: its size, and the figures of one of the models.
+/// The disk to simulate: its size, and the parameters of one of the models.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
@@ -68,7 +69,7 @@ pub struct Description {
     pub flat: Option<Flash>,
 }
 
-/// A disk that turns. What the figures mean is in docs/labs.md.
+/// A rotating disk. docs/labs.md explains the parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turning {
@@ -101,7 +102,7 @@ pub struct Flash {
     pub depth: usize,
 }
 
-/// In which order a simulated disk serves what waits.
+/// The order in which a simulated disk serves waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueOrder {
@@ -115,7 +116,7 @@ const US: f64 = 1e3;
 const LARGEST: u64 = 1 << 44;
 
 impl Description {
-    /// Whether this is a disk.
+    /// Check that the description is valid.
     pub fn check(&self) -> Result<()> {
         Model::of(self).map(drop)
     }
@@ -129,7 +130,7 @@ enum Kind {
     Trim,
 }
 
-/// One request; times are nanoseconds since the disk began.
+/// One request; times are nanoseconds since the start of the disk.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     pub tag: u64,
@@ -157,29 +158,29 @@ struct Due {
     pub arrival: u64,
 }
 
-/// What every model of a disk does. Its clock only goes on when it is told.
+/// The interface of all disk models. Their clock advances only when they are called.
 trait Mechanism {
     fn submit(&mut self, request: Request);
 
-    /// Goes on to `now`, and hands over what is due by then, in order.
+    /// Advance to `now`, and append the answers due by then, in order.
     fn advance(&mut self, now: u64, into: &mut Vec<Due>);
 
-    /// When something is next due or has to be decided.
+    /// Return when something is next due or has to be decided.
     fn next_at(&self) -> Option<u64>;
 
-    /// Whether blocks can be given back to it.
+    /// Return whether the disk supports trim.
     fn trims(&self) -> bool;
 
     fn account(&mut self) -> &mut Account;
 }
 
-/// One disk, with the account of what it was asked for.
+/// One disk, with statistics of its requests.
 struct Model {
     disk: Box<dyn Mechanism>,
 }
 
 impl Model {
-    /// The disk that a request describes. Figures that are no disk's are refused.
+    /// Create the disk that is described. Parameters that are out of range are refused.
     fn of(request: &Description) -> Result<Self> {
         if request.size == 0 || request.size % 4096 != 0 || request.size > LARGEST {
             return Err(Error::Description(format!(
@@ -213,7 +214,7 @@ impl Model {
         self.disk.submit(request);
     }
 
-    /// Goes on to `now` and hands over what is due by then, in order.
+    /// Advance to `now`, and append the answers due by then, in order.
     pub fn due(&mut self, now: u64, into: &mut Vec<Due>) {
         let first = into.len();
         self.disk.advance(now, into);
@@ -229,7 +230,7 @@ impl Model {
         self.disk.trims()
     }
 
-    /// An answer went so much later than it was due.
+    /// Record that an answer was sent this much later than it was due.
     pub fn late(&mut self, ns: u64) {
         let account = self.disk.account();
         account.late_ns += ns;
@@ -240,7 +241,7 @@ impl Model {
         *self.disk.account()
     }
 
-    /// Counts on from there.
+    /// Continue counting from these statistics.
     pub fn go_on_with(&mut self, account: Account) {
         *self.disk.account() = account;
     }
@@ -322,7 +323,8 @@ fn within(name: &str, found: f64, least: f64, most: f64) -> Result<()> {
     )))
 }
 
-/// What a simulated disk reports: what it was asked for, where its time went, and how much later it answered than it should.
+/// The statistics of a simulated disk: its requests, where its time went, and how late its answers
+/// were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Account {
     reads: u64,
@@ -331,11 +333,11 @@ struct Account {
     written_bytes: u64,
     flushes: u64,
     trims: u64,
-    /// Reads that were in the disk's memory already.
+    /// Reads served from the disk's memory.
     read_hits: u64,
-    /// Times that the arm, or the flash, was set to work.
+    /// Number of operations of the arm or of the flash.
     operations: u64,
-    /// Of these, how many moved the arm.
+    /// How many of these moved the arm.
     seeks: u64,
     #[serde(serialize_with = "whole")]
     seek_ns: f64,
@@ -343,17 +345,17 @@ struct Account {
     rotation_ns: f64,
     #[serde(serialize_with = "whole")]
     transfer_ns: f64,
-    /// Of a disk that does not turn: its latencies.
+    /// Latencies of a disk that does not rotate.
     #[serde(serialize_with = "whole")]
     latency_ns: f64,
-    /// From each request's arrival to when its answer was due.
+    /// Sum of the times from each request's arrival until its answer was due.
     response_ns: u64,
-    /// How much later than that the answers went, in sum and at most.
+    /// How late answers were sent: sum and maximum.
     late_ns: u64,
     latest_ns: u64,
 }
 
-/// Nanoseconds without their fraction.
+/// Serialize nanoseconds without their fraction.
 fn whole<S: Serializer>(ns: &f64, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_u64(*ns as u64)
 }

@@ -1,7 +1,8 @@
-//! A disk that turns: one arm, a queue, memory that it reads ahead into, and, where it has one, a cache that writes wait in.
+//! A rotating disk: one arm, a queue, memory for read-ahead and, optionally, a write cache.
 //!
-//! What the arm does next is chosen when it is free, among what has come by then. While nothing is asked of it after a read it
-//! reads on, so that who goes on where he stopped does not wait for another turn; and what the write cache holds is written.
+//! When the arm becomes free, it chooses its next work among what has arrived by then. While idle
+//! after a read it reads ahead, so that a sequential reader does not wait for another turn; and it
+//! writes out the write cache.
 
 use std::collections::VecDeque;
 
@@ -9,23 +10,24 @@ use super::dirty::{Dirty, Extent};
 use super::geometry::Geometry;
 use super::{Account, Due, Kind, Mechanism, QueueOrder, Request, NS};
 
-/// Of what is written from the cache in one go, so that a read that comes meanwhile does not wait for long.
+/// Maximum number of bytes destaged from the cache at once, so that a read arriving meanwhile does
+/// not wait for long.
 const DESTAGE_BYTES: u64 = 1 << 20;
-/// A request that has waited so long is served next, wherever it lies.
+/// A request that has waited this long is served next, wherever it is.
 const OVERDUE_NS: f64 = 5e8;
 
-/// Times in nanoseconds, rates in bytes a second.
+/// Times in nanoseconds, rates in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub size: u64,
     pub overhead: f64,
-    /// Of the wire between disk and machine.
+    /// Rate of the interface between disk and machine.
     pub interface: f64,
-    /// How far it reads ahead, and how much it remembers of what it has read last.
+    /// How far it reads ahead, and how much of the latest reads it keeps.
     pub ahead: u64,
-    /// Of the write cache; 0: none.
+    /// Size of the write cache; 0: none.
     pub cache: u64,
-    /// Among how many requests it chooses.
+    /// The number of requests among which it chooses.
     pub depth: usize,
     pub order: QueueOrder,
 }
@@ -50,7 +52,8 @@ pub struct Rotating {
     account: Account,
 }
 
-/// What the disk remembers of what it has read, and reads ahead while nothing is asked of it: from `low`, past `base` at `base_at`, up to `limit`.
+/// The disk's read buffer, filled by read-ahead while idle. It holds data from `low`; reading
+/// passed `base` at `base_at` and goes on up to `limit`.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     low: u64,
@@ -60,12 +63,13 @@ struct Memory {
 }
 
 impl Memory {
-    /// How far the disk has read by this moment, and whether it had to leave off before.
+    /// Return how far the disk has read by this time, and whether it had to stop at the limit
+    /// before.
     fn frontier(&self, geometry: &Geometry, at: f64) -> (u64, bool) {
         let passed = geometry.passed_in(self.base as f64, at - self.base_at as f64);
         let stopped =
             geometry.pass_ns(self.base as f64, self.limit as f64) < at - self.base_at as f64 - 1.0;
-        // To the nearest byte: what has just been passed is not to be waited for again.
+        // Rounded to the nearest byte: what has just passed must not be waited for again.
         let frontier = (passed + 0.5) as u64;
         (frontier.clamp(self.base, self.limit), stopped)
     }
@@ -181,7 +185,7 @@ impl Rotating {
         }
     }
 
-    /// What the disk's memory holds after a read that went to the platter.
+    /// Return the read buffer after a read from the platter.
     fn reading_on(&self, request: &Request, end: u64) -> Memory {
         let base = request.offset + request.length;
         Memory {
@@ -192,7 +196,7 @@ impl Rotating {
         }
     }
 
-    /// Sends the arm to what is next; false where there is nothing to do or it is at work.
+    /// Start the arm on its next work. Returns false if there is nothing to do or it is busy.
     fn begin(&mut self) -> bool {
         if self.arm.is_some() {
             return false;
@@ -237,7 +241,8 @@ impl Rotating {
         best.map(|(place, _)| place)
     }
 
-    /// Nanoseconds until the head reads or writes this offset from this moment, and how many of them the arm moves.
+    /// Return the nanoseconds until the head reads or writes this offset, starting at `at`, and how
+    /// many of them are seek time.
     fn positioning(&self, offset: u64, at: f64) -> (f64, f64) {
         let head = match &self.memory {
             Some(memory) => memory.frontier(&self.geometry, at).0,
@@ -267,7 +272,8 @@ impl Rotating {
         true
     }
 
-    /// A read that begins in what was read ahead: what is there comes by the protocol, the rest as the disk turns on.
+    /// Serve a read that starts in the read buffer: what is there is transferred over the
+    /// interface, the rest is read as the disk rotates on.
     fn serve_from_memory(
         &mut self,
         request: Request,
@@ -283,7 +289,7 @@ impl Rotating {
             .min(self.settings.size)
             .max(memory.limit);
         let left = frontier.saturating_sub(end);
-        // Full, it leaves off, and reads on when half of that has been taken.
+        // When the buffer is full, reading stops, and resumes when half of it has been consumed.
         if end <= frontier && (!stopped || left > self.settings.ahead / 2) {
             let limit = if stopped { memory.limit } else { limit };
             self.wire_free = by_wire;
@@ -294,7 +300,7 @@ impl Rotating {
         }
         let (mut base, mut base_at) = (memory.base as f64, memory.base_at as f64);
         if stopped {
-            // It had stopped at the end of its memory, and waits for its turn again.
+            // Reading had stopped at the end of the buffer, and has to wait for its turn again.
             base = frontier as f64;
             let wait = self.geometry.wait_ns(base, start);
             base_at = start + wait;
@@ -322,7 +328,7 @@ impl Rotating {
         true
     }
 
-    /// Moves the arm, waits for the turn, and lets the bytes pass: when that ends.
+    /// Seek, wait for the rotation, and transfer. Returns when that ends.
     fn work(&mut self, offset: u64, length: u64, start: f64) -> u64 {
         let (wait, seek) = self.positioning(offset, start);
         let transfer = self
@@ -359,7 +365,7 @@ impl Rotating {
         true
     }
 
-    /// Takes writes into the cache for as long as there is room; all of them are answered from there.
+    /// Admit writes to the cache while there is room, and answer each from there.
     fn let_in(&mut self, at: f64) {
         while let Some(request) = self.outside.front().copied() {
             let room = self.dirty.bytes() + request.length <= self.settings.cache;
@@ -382,7 +388,7 @@ impl Rotating {
         }
     }
 
-    /// A flush is done when every write that was let in before it is on the platter.
+    /// Complete flushes. A flush is done when every write admitted before it is on the platter.
     fn answer_flushes(&mut self, at: u64) {
         let at_work = match &self.arm {
             Some(Work::Destage(extent, _)) => Some(extent.oldest),

@@ -1,7 +1,9 @@
-//! The process that is a simulated disk: holds the image in its memory and answers the kernel when the model says so.
+//! The process that simulates a disk: holds the image in memory and answers the kernel when the
+//! model says so.
 //!
-//! It is a process of its own, outside the probe's namespaces, because whoever waits for the disk must never be the one who keeps
-//! it: when the probe dies, this dies too, the kernel ends the connection, and what waits gets an error.
+//! It is a separate process, outside the probe's namespaces, because a process waiting for the disk
+//! must never be the one that serves it. When the probe dies, this dies too, the kernel aborts the
+//! connection, and whatever waits gets an error.
 
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -22,10 +24,10 @@ use super::control::{Greeting, AS_MODELLED, AT_ONCE};
 use super::fuse::{self, Asked};
 use super::{Description, Due, Error, Kind, Model, Request, Result};
 
-/// The end of a wait that is spent looking at the clock, because waking up takes its time.
+/// The end of a wait is spent polling the clock, because waking up takes time.
 const LOOK_NS: u64 = 15_000;
 
-/// Serves until the connection or the probe's end of `control` is closed. Never returns.
+/// Serve until the connection or the probe's end of `control` is closed. Never returns.
 pub fn run(request: &Description, fuse: OwnedFd, control: OwnedFd) -> ! {
     let code = match Server::new(request, fuse, control).and_then(Server::serve) {
         Ok(()) => 0,
@@ -42,12 +44,12 @@ struct Server<'a> {
     fuse: OwnedFd,
     control: OwnedFd,
     file: fuse::File,
-    /// There from the start and never swapped out, so that no answer waits for memory.
+    /// Allocated and locked from the start, so that no answer waits for memory.
     image: MmapMut,
     model: Model,
-    /// Requests that the model has, by number: what is read, or how much was written.
+    /// Pending requests of the model, by id: kind, offset and length.
     asked: HashMap<u64, (Kind, u64, u64)>,
-    /// The model is put aside: whatever is asked is answered as soon as it has come.
+    /// Bypass the model: answer each request as soon as it arrives.
     at_once: bool,
     began: u64,
 }
@@ -67,7 +69,7 @@ impl<'a> Server<'a> {
             }
         };
         punctual();
-        // Told apart from other modelled disks, and from files, by number.
+        // An inode number that distinguishes it from other simulated disks and from files.
         let inode = (1 << 40) | u64::from(std::process::id()) << 8 | (monotonic_ns() >> 20) & 0xff;
         let pid = std::process::id();
         tell(&control, &Greeting::Started { pid, inode })?;
@@ -110,7 +112,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits for a request or until something is due; false where the probe has gone.
+    /// Wait for a request or until something is due. Returns false if the probe is gone.
     fn wait(&mut self) -> Result<bool> {
         let left = self.model.next_at().map(|at| at.saturating_sub(self.now()));
         if let Some(0..=LOOK_NS) = left {
@@ -129,7 +131,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Does what the probe has sent; false where the probe has gone.
+    /// Execute a command of the probe. Returns false if the probe is gone.
     fn obey(&mut self) -> Result<bool> {
         let mut question = [0_u8; 16];
         match recv(&self.control, &mut question[..], RecvFlags::DONTWAIT) {
@@ -146,7 +148,7 @@ impl<'a> Server<'a> {
         Ok(true)
     }
 
-    /// What waits is answered, and what the model remembers is forgotten: it comes back as that of a disk at rest.
+    /// Answer all pending requests, and reset the model: it resumes as a disk at rest.
     fn put_model_aside(&mut self) -> Result<()> {
         self.at_once = true;
         let account = self.model.account();
@@ -158,13 +160,13 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Takes what has come; false where the file system has gone.
+    /// Accept the requests that have arrived. Returns false if the file system is gone.
     fn take_requests(&mut self, buffer: &mut [u8]) -> Result<bool> {
         loop {
             let n = match read(&self.fuse, &mut *buffer) {
                 Ok(n) => n,
                 Err(Errno::AGAIN) => return Ok(true),
-                // Interrupted, or the request was, before it was read.
+                // We were interrupted, or the request was, before it was read.
                 Err(Errno::INTR | Errno::NOENT) => continue,
                 Err(Errno::NODEV) => return Ok(false),
                 Err(errno) => return Err(Error::os("read a request")(errno)),
@@ -244,7 +246,8 @@ fn range(offset: u64, length: u64) -> std::ops::Range<usize> {
     offset as usize..(offset + length) as usize
 }
 
-/// Memory for an image, locked; and the rest of this process too, as far as it is allowed.
+/// Allocate and lock memory for an image, and lock the rest of this process too, as far as
+/// permitted.
 fn locked(size: u64) -> Result<MmapMut> {
     let failed = |cause: std::io::Error| Error::Os {
         doing: format!("hold an image of {size} bytes in memory"),
@@ -261,8 +264,9 @@ fn locked(size: u64) -> Result<MmapMut> {
     Ok(image)
 }
 
-/// A disk does not wait for a processor: as far as it is allowed, this process goes before others, wakes when it said, and is not
-/// made to wait for memory that only its own answers would free. What is refused leaves things as they are.
+/// Make this process punctual, since a disk does not wait for a CPU: as far as permitted, it gets
+/// real-time priority, precise wake-ups, and does not wait for memory that only its own answers
+/// would free. Failures are ignored.
 fn punctual() {
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let _ = configure_io_flusher_behavior(true);
@@ -271,7 +275,7 @@ fn punctual() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) };
 }
 
-/// Hands an answer to the kernel; a request that was given up meanwhile has none to take it.
+/// Send an answer to the kernel. A request that was aborted meanwhile is ignored.
 fn reply(fuse: &OwnedFd, head: &[u8], body: &[u8]) -> Result<()> {
     let parts = [IoSlice::new(head), IoSlice::new(body)];
     let n = if body.is_empty() { 1 } else { 2 };

@@ -1,24 +1,26 @@
-//! C that a compiler takes: a unit of declarations, then one function a unit, for any whole number of units.
+//! C code that compiles: one unit of declarations, then one function per unit, for any whole number
+//! of units.
 //!
-//! Every eighth file is the header of the seven behind it. A function calls the one before it, that of the header, and the first
-//! of a file between the header and its own, so that whatever it calls is there, however many files there are. File 1 has
-//! `main`.
+//! Every eighth file is the header of the seven after it. A function calls the previous one, that
+//! of the header, and the first of a file between the header and its own, so that everything it
+//! calls exists, however many files there are. File 1 has `main`.
 
 use std::fmt::Write;
 
 use super::push_word;
 use super::word;
 
-/// What a file's size has to be a multiple of.
+/// File sizes must be a multiple of this.
 pub const UNIT: usize = 1024;
 const GROUP: u32 = 8;
-/// Room for the longest statement, the end of the function and the shortest comment.
+/// Leaves room for the longest statement, the end of the function and the shortest comment.
 const LONGEST_BODY: usize = 800;
-/// The draws of a unit: the first for its head, then one a statement, from here on one a word of the comment.
+/// The draws of a unit: the first for its head, then one per statement; from REMARK on, one per
+/// word of the comment.
 const DRAWS: u64 = 64;
 const REMARK: u64 = 32;
 
-/// Unit `number` (from 0) of file `index`, whose stream is that of `key`.
+/// Generate unit `number` (from 0) of file `index`, from the stream of `key`.
 pub fn unit(key: u64, index: u32, number: u64) -> [u8; UNIT] {
     let mut text = String::with_capacity(2 * UNIT);
     Source {

@@ -1,14 +1,15 @@
-//! What a file of a set holds: a function of (seed, index, offset), and nothing else.
+//! The content of a set's files: a function of (seed, index, offset) only.
 //!
-//! So any file can be made, checked or continued at any size and place without keeping a copy. Words come from the
-//! finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a counter, keyed by seed and index.
+//! So any file can be created, verified or continued at any size and offset without keeping a copy.
+//! Words come from the finaliser of SplitMix64 (Steele, Lea, Flood 2014) over a counter, keyed by
+//! seed and index.
 
 mod code;
 
 pub use crate::protocol::Content as Kind;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-/// A line of text: 63 digits and a newline, made of four words.
+/// A line of text: 63 digits and a newline, made from four words.
 const LINE: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Fills `buffer` with what file `index` holds from `offset` on.
+    /// Fill `buffer` with the content of file `index` from `offset` on.
     pub fn fill(&self, index: u32, offset: u64, buffer: &mut [u8]) {
         match self.kind {
             Kind::Zeros => buffer.fill(0),
@@ -35,14 +36,15 @@ impl Content {
         }
     }
 
-    /// The one byte that file `index` holds at `offset`.
+    /// Return the byte of file `index` at `offset`.
     pub fn byte(&self, index: u32, offset: u64) -> u8 {
         let mut byte = [0];
         self.fill(index, offset, &mut byte);
         byte[0]
     }
 
-    /// The eight bytes from `offset` on as a number, little end first; fast where blocks begin.
+    /// Return the eight bytes from `offset` on as a little-endian number; fast at the start of
+    /// blocks.
     pub fn head(&self, index: u32, offset: u64) -> u64 {
         match self.kind {
             Kind::Zeros => 0,
@@ -60,12 +62,12 @@ impl Content {
     }
 }
 
-/// What the words of file `index` begin from.
+/// Return the key of the words of file `index`.
 pub fn key(seed: u64, index: u32) -> u64 {
     mix(seed ^ mix(u64::from(index).wrapping_add(GOLDEN)))
 }
 
-/// Word `n` (from 0) of the stream of `key`.
+/// Return word `n` (from 0) of the stream of `key`.
 #[inline(always)]
 pub fn word(key: u64, n: u64) -> u64 {
     mix(key.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN)))
@@ -79,7 +81,8 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Line `n` (from 0): the digits of four words, lowest nibble first, the last one replaced by a newline.
+/// Generate line `n` (from 0): the digits of four words, lowest nibble first, the last one replaced
+/// by a newline.
 fn text_line(key: u64, n: u64) -> [u8; LINE] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut line = [0; LINE];
@@ -94,7 +97,7 @@ fn text_line(key: u64, n: u64) -> [u8; LINE] {
     line
 }
 
-/// Fills from a stream of pieces of N bytes, beginning inside a piece if the offset does.
+/// Fill the buffer from a stream of pieces of N bytes, starting inside a piece if the offset does.
 fn fill_by<const N: usize>(buffer: &mut [u8], offset: u64, piece: impl Fn(u64) -> [u8; N]) {
     let mut number = offset / N as u64;
     let skip = (offset % N as u64) as usize;
@@ -110,14 +113,14 @@ fn fill_by<const N: usize>(buffer: &mut [u8], offset: u64, piece: impl Fn(u64) -
     }
 }
 
-// Words that compress like a text in a natural language: their frequency falls with their rank as Zipf's law has it, and
-// every second one is among four that often follow the one before.
+// Words that compress like natural language text: frequencies follow Zipf's law, and every second
+// word is one of four frequent followers of the previous word.
 
-/// So many bytes are made at once, whatever part of them is wanted; a word is cut at their end.
+/// Number of bytes generated at once, whichever part of them is needed; a word is cut at their end.
 pub const PARAGRAPH: usize = 4096;
 const LONGEST_WORD: usize = 9;
 
-/// Paragraph `number` (from 0) of the stream of `key`.
+/// Generate paragraph `number` (from 0) of the stream of `key`.
 pub fn paragraph(key: u64, number: u64) -> [u8; PARAGRAPH] {
     let mut text = String::with_capacity(PARAGRAPH + LONGEST_WORD + 2);
     let (mut before, mut at) = (0, 0);
@@ -140,7 +143,7 @@ pub fn paragraph(key: u64, number: u64) -> [u8; PARAGRAPH] {
     paragraph
 }
 
-/// The word of this rank, the most frequent being 0: the rarer, the longer.
+/// Append the word of this rank, the most frequent being 0: the rarer, the longer.
 pub fn push_word(text: &mut String, rank: u64) {
     const BEGIN: &[u8; 16] = b"bdfghklmnprstvwz";
     const VOWEL: &[u8; 8] = b"aeiouaei";
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_published_splitmix64() {
-        // First outputs of SplitMix64 from state 1234567, as printed on many a page about it.
+        // The first outputs of SplitMix64 from state 1234567, as widely published.
         assert_eq!(word(1_234_567, 0), 6_457_827_717_110_365_317);
         assert_eq!(word(1_234_567, 1), 3_203_168_211_198_807_973);
         assert_eq!(word(1_234_567, 2), 9_817_491_932_198_370_423);
@@ -224,7 +227,7 @@ mod tests {
         assert_ne!(base, content(Kind::Random, 2, 1, 0, 64));
     }
 
-    // From an implementation in Python of what the head of this file says.
+    // From an implementation in Python of the description at the top of this file.
     const PINNED_TEXT: &str = "1af07ce003a16c5887b0fe1e6a2c2594b488953813e1f03f3cde74a31351c1d\n";
     const PINNED_RANDOM: [u8; 8] = [211, 172, 72, 155, 65, 37, 158, 100];
 }

@@ -1,7 +1,8 @@
-//! Write-back by device, from debugfs: inodes on the dirty lists, and pages that were dirtied and written back.
+//! Write-back by device, from debugfs: inodes on the dirty lists, and pages dirtied and written
+//! back.
 //!
-//! debugfs is mounted for this process alone, at no path. Where that is not allowed (no root, a locked-down kernel, before
-//! Linux 5.2) there is no such reading.
+//! debugfs is mounted detached, for this process only. Where that is not allowed (no root, a
+//! locked-down kernel, before Linux 5.2) these values are missing.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -10,17 +11,17 @@ use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 use super::{lines, number, pread};
 use crate::sys::mount_nowhere;
 
-/// The tree, open as long as the probe lives.
+/// The mounted debugfs, open as long as the probe lives.
 pub struct Tree(Option<OwnedFd>);
 
-/// One device's page cache, as far as write-back knows it.
+/// The write-back state of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteBack {
-    /// Inodes to be written back: dirty, and being written.
+    /// Inodes to write back: dirty, and being written.
     pub inodes: u64,
     /// Inodes of which only a timestamp is dirty (lazytime).
     pub inodes_by_time: u64,
-    /// Since the device came, within some pages a processor.
+    /// Since the device appeared, accurate to some pages per CPU.
     pub dirtied_bytes: u64,
     pub written_bytes: u64,
 }
@@ -34,11 +35,11 @@ impl Tree {
         Tree(mount_nowhere("debugfs").ok())
     }
 
-    /// The file of a device's write-back; None where there is none to be had.
+    /// Open the write-back statistics of a device; None if they are not available.
     pub fn of_device(&self, name: &str) -> Option<File> {
         let tree = self.0.as_ref()?;
         let own = fs::read_link(format!("/sys/class/block/{name}/bdi"));
-        // A partition's is its disk's.
+        // A partition uses its disk's.
         let link = own.or_else(|_| fs::read_link(format!("/sys/class/block/{name}/../bdi")));
         let path = format!("bdi/{}/stats", link.ok()?.file_name()?.to_str()?);
         let path = CString::new(path).ok()?;
@@ -58,7 +59,7 @@ pub fn read(file: &Option<File>) -> Option<WriteBack> {
     parse(pread(file, &mut room)?)
 }
 
-/// Lines of a name, a colon and a number, some of them in kB.
+/// Parse lines of a name, a colon and a number, some of them in kB.
 fn parse(text: &[u8]) -> Option<WriteBack> {
     let value = |name: &[u8]| {
         let line = lines(text).find(|line| line.starts_with(name))?;

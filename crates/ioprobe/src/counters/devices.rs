@@ -1,8 +1,9 @@
-//! What block devices did during a timed part, from the kernel's own counters.
+//! Block device activity during a timed part, from the kernel's counters.
 //!
-//! These are the evidence for cold and warm: bytes read from the lab's device while the clock ran; and for the mechanism:
-//! requests, merges, flushes, discards, time in the queue, inodes dirtied. The files are opened before and read by pread just
-//! outside the timed part, so that a job under another user can read them too, and nothing is allocated for it.
+//! These are the evidence for a cold or warm cache (bytes read from the lab's device while the
+//! clock ran) and for the mechanism (requests, merges, flushes, discards, time in the queue,
+//! dirtied inodes). The files are opened beforehand and read by pread just outside the timed part,
+//! so that a job under another user can read them too and nothing is allocated for it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,7 +17,7 @@ use crate::counters::debugfs::{self, WriteBack};
 use crate::counters::{number, write_back_of};
 use crate::error::{Doing, Error, Result};
 
-/// `stat` counts in sectors of 512 bytes whatever the device's own block size
+/// `stat` counts sectors of 512 bytes whatever the device's block size
 /// (Documentation/block/stat.rst).
 pub const SECTOR: u64 = 512;
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -31,18 +32,19 @@ struct Device {
     write_back: Option<File>,
 }
 
-/// The numbers of `stat`, by the place at which the kernel writes them: discards came with 4.19, flushes with 5.5; where they
-/// are not, they are 0.
+/// The numbers of `stat`, in the kernel's order. Discards came with 4.19, flushes with 5.5; numbers
+/// that the kernel lacks are 0.
 pub type Stat = [u64; FIELDS.len()];
 
-/// What `stat` says of a device, and where the kernel shows it, what write-back does.
+/// The `stat` numbers of a device and, if available, its write-back state.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
     stat: Stat,
     write_back: Option<WriteBack>,
 }
 
-/// Name in the answer, and what one unit of the kernel's is in it; the ninth is no count but a level.
+/// Name in the answer, and the size of the kernel's unit in it. The ninth is not a count but a
+/// level.
 const FIELDS: [(&str, u64); 17] = [
     ("read_ios", 1),
     ("read_merges", 1),
@@ -67,9 +69,9 @@ pub const WRITTEN_SECTORS: usize = 6;
 const IN_FLIGHT: usize = 8;
 const SETTLES_NS: u64 = 2_000_000;
 const LOOKS_EVERY: Duration = Duration::from_micros(50);
-/// In milliseconds, as the kernel has it.
+/// In milliseconds, the kernel's unit.
 pub const BUSY_MS: usize = 9;
-/// As many as every kernel has had.
+/// The number of fields that every kernel has.
 const OLDEST: usize = 11;
 
 impl Device {
@@ -89,7 +91,7 @@ impl Device {
     }
 }
 
-/// What `read` gives once nothing is in flight, or at `until`.
+/// Repeat `read` until nothing is in flight, or until the time `until`.
 fn settled(until: u64, mut read: impl FnMut() -> Result<Stat>) -> Result<Stat> {
     loop {
         let stat = read()?;
@@ -101,7 +103,7 @@ fn settled(until: u64, mut read: impl FnMut() -> Result<Stat>) -> Result<Stat> {
 }
 
 impl Counters {
-    /// Opens the counters of the named devices, as in /sys/block.
+    /// Open the counters of the named devices, as in /sys/block.
     pub fn open(names: &[String]) -> Result<Self> {
         let mut devices = Vec::with_capacity(names.len());
         for name in names {
@@ -114,7 +116,7 @@ impl Counters {
         Ok(Counters { devices })
     }
 
-    /// One reading for each device, to be filled by `read`.
+    /// Return one empty reading per device, to be filled by `read`.
     pub fn room(&self) -> Vec<Activity> {
         let none = Activity {
             stat: [0; FIELDS.len()],
@@ -123,9 +125,10 @@ impl Counters {
         vec![none; self.devices.len()]
     }
 
-    /// Reads all counters, into what `room` gave. A request wakes whoever waits for it before the kernel counts it as done, so a
-    /// reader can be one short: while a device says that something is in flight, the processor is left to whoever completes it, for
-    /// two milliseconds at most (write-back in the background never stops).
+    /// Read all counters into the result of `room`. The kernel wakes the waiter of a request before
+    /// it counts the request as done, so a reading can be one short. While a device reports
+    /// requests in flight, this sleeps to let the completion run, for at most two milliseconds
+    /// (background write-back never stops).
     pub fn read(&self, into: &mut [Activity]) -> Result<()> {
         let until = monotonic_ns() + SETTLES_NS;
         for (device, activity) in self.devices.iter().zip(into) {
@@ -135,7 +138,7 @@ impl Counters {
         Ok(())
     }
 
-    /// By name, what happened between two readings.
+    /// Return the activity between two readings, by device name.
     pub fn between(&self, before: &[Activity], after: &[Activity]) -> Map<String, Value> {
         self.devices
             .iter()
@@ -145,14 +148,14 @@ impl Counters {
     }
 }
 
-/// The `stat` of a device that is named as in /sys/block.
+/// Open the `stat` file of a device named as in /sys/block.
 pub fn open_stat(name: &str) -> Result<File> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(Error::bad(format!(
             "devices: wanted a name as in /sys/block, found {name:?}"
         )));
     }
-    // class/block holds partitions too, which /sys/block does not.
+    // class/block has partitions too, which /sys/block does not.
     let path = format!("/sys/class/block/{name}/stat");
     File::open(&path).doing(|| format!("open counters {path}"))
 }
@@ -187,7 +190,7 @@ fn difference(before: &Activity, after: &Activity) -> Value {
     Value::Object(found)
 }
 
-/// The kernel's counters are of 64 bits, its times of 32: milliseconds go round after seven weeks of waiting.
+/// The kernel's counts have 64 bits, its times 32: milliseconds wrap after seven weeks of waiting.
 fn wrapping_more(before: u64, after: u64, unit: u64) -> u64 {
     let more = if unit == MILLISECOND_NS {
         u64::from((after as u32).wrapping_sub(before as u32))
@@ -197,7 +200,7 @@ fn wrapping_more(before: u64, after: u64, unit: u64) -> u64 {
     more.wrapping_mul(unit)
 }
 
-/// The numbers of a `stat` file, without allocation; None for anything else.
+/// Parse a `stat` file, without allocation; None for anything else.
 pub fn parse(text: &[u8]) -> Option<Stat> {
     let mut stat = [0; FIELDS.len()];
     let mut found = 0;

@@ -1,8 +1,9 @@
-//! Energy by the processor's own meters (RAPL), as the kernel shows them under /sys/class/powercap.
+//! Energy by the processor's own meters (RAPL), from /sys/class/powercap.
 //!
-//! Whole packages and, where they are metered apart, their memory; not their parts, which are in them already. The meters
-//! are renewed about every millisecond and measure everything that the package did: of a run of a few milliseconds they say
-//! little. Root alone may read them (since 5.10).
+//! Reads whole packages and, where metered separately, their memory; not subzones, which are
+//! already included. The meters update about every millisecond and cover everything that the
+//! package did, so they say little about a run of a few milliseconds. Only root may read them
+//! (since 5.10).
 
 use std::fs::{self, File};
 
@@ -17,13 +18,13 @@ struct Meter {
     zone: String,
     name: String,
     file: Option<File>,
-    /// The count goes on from 0 behind this one.
+    /// The counter wraps to 0 after this value.
     range_uj: u64,
 }
 
 pub struct Meters(Vec<Meter>);
 
-/// What each meter shows.
+/// The reading of each meter.
 pub type Microjoules = [Option<u64>; MOST];
 
 impl Meters {
@@ -37,7 +38,7 @@ impl Meters {
             .flatten()
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|zone| zone.starts_with("intel-rapl:")) // AMD's too; intel-rapl-mmio meters the same a second time
+            .filter(|zone| zone.starts_with("intel-rapl:")) // AMD's too; intel-rapl-mmio meters the same zones a second time
             .collect();
         zones.sort();
         let meters = zones.into_iter().filter_map(|zone| meter(folder, zone));
@@ -53,7 +54,7 @@ impl Meters {
         found
     }
 
-    /// By zone; null where there is no meter that can be read.
+    /// Return the energy used, by zone; null if no meter can be read.
     pub fn between(&self, before: &Microjoules, after: &Microjoules) -> Value {
         let mut found = Map::new();
         for (meter, pair) in self.0.iter().zip(before.iter().zip(after)) {
@@ -84,7 +85,8 @@ fn meter(folder: &str, zone: String) -> Option<Meter> {
     })
 }
 
-/// At most one time round: a package would have to use its whole range (some 65 to 262 kJ) within one run for a second one.
+/// Assumes at most one wrap: for a second one, a package would have to use its whole range (some 65
+/// to 262 kJ) within one run.
 fn used(before: u64, after: u64, range_uj: u64) -> u64 {
     if after >= before {
         after - before

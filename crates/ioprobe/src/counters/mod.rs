@@ -1,8 +1,10 @@
-//! What the kernel counted around a timed part, of this process and of the whole machine: the evidence beside the devices'.
+//! The kernel's counters around a timed part, of this process and of the whole machine, in addition
+//! to those of the devices.
 //!
-//! All files are opened once, when the probe starts, and read by pread into a buffer on the stack: nothing is opened or
-//! allocated near the timed part. What a kernel does not have is left out, never made 0. The counters of this process are
-//! read last before and first after the work, so that the reading of the others is not in them.
+//! All files are opened once, when the probe starts, and read by pread into a buffer on the stack:
+//! nothing is opened or allocated near the timed part. Values that a kernel lacks are left out,
+//! never set to 0. The counters of this process are read last before the work and first after it,
+//! so that reading the others is not included in them.
 
 pub mod debugfs;
 pub mod devices;
@@ -48,11 +50,12 @@ pub struct Moment {
 }
 
 thread_local! {
-    /// Files of this process, like its descriptors themselves: every job reads the same ones.
+    /// Per process, like the descriptors themselves: every job reads the same ones.
     static SOURCES: RefCell<Option<Sources>> = const { RefCell::new(None) };
 }
 
-/// Opens everything, energy meters in that folder (`POWERCAP` but in tests). To be called once, where /proc is this process's.
+/// Open everything, with the energy meters in this folder (`POWERCAP` except in tests). Call this
+/// once, where /proc shows this process.
 pub fn open(powercap: &str) {
     let sources = Sources {
         powercap: powercap.to_string(),
@@ -66,7 +69,7 @@ pub fn open(powercap: &str) {
     SOURCES.with(|slot| *slot.borrow_mut() = Some(sources));
 }
 
-/// Ends the accounting of this probe, or takes it up again: so that what it costs can be measured.
+/// Switch the counters of this probe off or on, so that their cost can be measured.
 pub fn switch(on: bool) {
     let powercap = with_sources(|sources| sources.powercap.clone());
     if on {
@@ -84,7 +87,7 @@ pub fn switch(on: bool) {
     SOURCES.with(|slot| *slot.borrow_mut() = Some(nothing));
 }
 
-/// Read just before the work.
+/// Read the counters just before the work.
 pub fn before() -> Moment {
     with_sources(|sources| {
         let system = sources.system.read();
@@ -102,7 +105,7 @@ pub fn before() -> Moment {
     })
 }
 
-/// Read just after it: in the opposite order.
+/// Read the counters just after the work, in the opposite order.
 pub fn after() -> Moment {
     with_sources(|sources| {
         let at_ns = monotonic_ns();
@@ -121,7 +124,7 @@ pub fn after() -> Moment {
     })
 }
 
-/// The answer's `around`: what happened in between; null for what this kernel does not count.
+/// Return the answer's `around`: the changes in between; null for what this kernel does not count.
 pub fn between(before: &Moment, after: &Moment) -> Value {
     with_sources(|sources| {
         json!({
@@ -135,7 +138,7 @@ pub fn between(before: &Moment, after: &Moment) -> Value {
     })
 }
 
-/// The write-back of a device, where it can be seen.
+/// Open the write-back statistics of a device, if available.
 pub fn write_back_of(device: &str) -> Option<File> {
     with_sources(|sources| sources.debug.of_device(device))
 }
@@ -149,13 +152,13 @@ fn with_sources<T>(act: impl FnOnce(&Sources) -> T) -> T {
     })
 }
 
-/// The beginning of a small file of the kernel's, read anew; None where that fails.
+/// Read the beginning of a small kernel file; None if that fails.
 fn pread<'a>(file: &Option<File>, room: &'a mut [u8]) -> Option<&'a [u8]> {
     let n = file.as_ref()?.read_at(room, 0).ok()?;
     Some(&room[..n])
 }
 
-/// A whole number and nothing else, without allocation.
+/// Parse a whole number and nothing else, without allocation.
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 {
         return None;
@@ -166,7 +169,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The lines of such a file.
+/// Split such a file into lines.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')
 }

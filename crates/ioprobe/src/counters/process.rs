@@ -1,9 +1,10 @@
-//! What this process asked of files: /proc/self/io, which holds its reaped children too.
+//! File I/O of this process: /proc/self/io, which includes its reaped children.
 //!
-//! `rchar` and `wchar` are bytes asked for by read and write calls, whatever served them; `read_bytes` is what that caused to
-//! be fetched from devices (read-ahead and metadata included), `write_bytes` what was dirtied in the page cache or written
-//! directly (Documentation/filesystems/proc.rst). So bytes asked for less bytes fetched is a lower bound of what the page cache
-//! gave.
+//! `rchar` and `wchar` are bytes requested by read and write calls, wherever they were served from;
+//! `read_bytes` is what had to be fetched from devices (including read-ahead and metadata),
+//! `write_bytes` what was dirtied in the page cache or written directly
+//! (Documentation/filesystems/proc.rst). So bytes requested minus bytes fetched is a lower bound on
+//! what the page cache served.
 
 use std::fs::File;
 
@@ -26,7 +27,7 @@ pub struct Own(Option<File>);
 #[derive(Clone, Copy)]
 pub struct OwnCounts {
     counts: [u64; NAMES.len()],
-    /// How long the text was: reading it is a read of its own, which the next reading counts.
+    /// Length of the text: reading it is itself a read, which the next reading counts.
     text_bytes: u64,
 }
 

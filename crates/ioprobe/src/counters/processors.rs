@@ -1,8 +1,8 @@
-//! What the processors did (/proc/stat): in user mode, in the kernel, idle, and idle while somebody waited for I/O.
+//! CPU time of the whole machine (/proc/stat): user, system, idle and iowait.
 //!
-//! These are everybody's, and counted in ticks, of a hundredth of a second as a rule. Waiting for I/O is counted to the
-//! processor on which the waiting task ran last, as long as that has nothing else to do (Documentation/filesystems/proc.rst):
-//! on a busy machine there is none.
+//! These cover all processes, and are counted in ticks, usually of a hundredth of a second. iowait
+//! is counted for the CPU on which the waiting task ran last, as long as that CPU is idle
+//! (Documentation/filesystems/proc.rst): on a busy machine there is none.
 
 use std::fs::File;
 
@@ -10,7 +10,8 @@ use serde_json::{json, Value};
 
 use super::{lines, number, pread};
 
-/// Of more processors only the sum is told. Sixteen numbers of a line for each fit into the room.
+/// With more CPUs than this, the others are only in the sum. The buffer holds sixteen numbers for
+/// each.
 const MOST: usize = 64;
 const ROOM: usize = 12 * 1024;
 
@@ -19,20 +20,20 @@ pub struct Processors {
     tick_ns: u64,
 }
 
-/// Ticks since the start of the machine.
+/// Ticks since boot.
 #[derive(Clone, Copy)]
 pub struct Ticks {
     all: Spent,
     interrupts: u64,
     waiting: [u64; MOST],
-    /// How many lines there were of single processors, as far as they fit.
+    /// Number of per-CPU lines, as far as they fit.
     count: usize,
 }
 
-/// User and nice, system and interrupts, idle, waiting for I/O, stolen.
+/// User and nice, system and interrupts, idle, iowait, steal.
 pub type Spent = [u64; 5];
 const WAITING: usize = 3;
-/// Where a line has interrupts, and what is done at once because of one.
+/// The columns of a line for hard and soft interrupts.
 const INTERRUPTS: std::ops::Range<usize> = 5..7;
 
 impl Processors {
@@ -62,7 +63,7 @@ impl Processors {
             (Some(before), Some(after)) => (before, after),
             _ => return Value::Null,
         };
-        // Not everything here only grows: what waits for I/O may be counted elsewhere later.
+        // Not all of these are monotonic: iowait may decrease when it is recounted.
         let ns = |before: u64, after: u64| after.saturating_sub(before) * self.tick_ns;
         let spent = |place: usize| ns(before.all[place], after.all[place]);
         let count = before.count.min(after.count);
@@ -108,7 +109,7 @@ fn parse(text: &[u8]) -> Option<Ticks> {
     Some(found)
 }
 
-/// The numbers of one line of processors, behind its name.
+/// Parse the numbers of a CPU line, after its name.
 pub fn spent(line: &[u8]) -> Option<Spent> {
     let [user, nice, system, idle, waiting, hard, soft, stolen] = of_line(line)?;
     Some([user + nice, system + hard + soft, idle, waiting, stolen])
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(before.interrupts, 5);
         after.interrupts = 7;
         after.waiting[0] = 36;
-        after.waiting[1] = 9; // it may go back
+        after.waiting[1] = 9; // it may decrease
         let processors = Processors {
             file: None,
             tick_ns: 10,

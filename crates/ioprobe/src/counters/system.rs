@@ -1,8 +1,9 @@
-//! What the whole machine did: page cache and reclaim (/proc/vmstat), and time lost to pressure (/proc/pressure).
+//! Machine-wide counters: page cache and reclaim (/proc/vmstat), and pressure stalls
+//! (/proc/pressure).
 //!
-//! These are everybody's: another process on the machine is in them. Events (pgpgin and the like) are summed over all
-//! processors when they are read. Counts of pages (nr_dirtied and the like) are brought up to date by each processor every
-//! second, or when some dozens have come together: of a short run they may be late, evenly for all arms.
+//! These include all other processes of the machine. Events (pgpgin and the like) are summed over
+//! all CPUs when read. Page counts (nr_dirtied and the like) are updated by each CPU every second,
+//! or when some dozens have accumulated: for a short run they may lag, equally for all arms.
 
 use std::fs::File;
 
@@ -10,7 +11,7 @@ use serde_json::{json, Map, Value};
 
 use super::{lines, number, pread};
 
-/// What grows only: the name of the kernel's, and ours. Several may add up to one of ours.
+/// Monotonic counters: the kernel's name, and ours. Several may add up to one of ours.
 const EVENTS: [(&[u8], &str); 14] = [
     (b"pgpgin", "read_kib"),
     (b"pgpgout", "written_kib"),
@@ -27,14 +28,14 @@ const EVENTS: [(&[u8], &str); 14] = [
     (b"kswapd_inodesteal", "inodes_reclaimed"),
     (b"thp_fault_alloc", "huge_pages_faulted"),
 ];
-/// What may grow or shrink: how much more of it there is afterwards.
+/// Levels that may grow or shrink: reported as the difference.
 const LEVELS: [(&[u8], &str); 3] = [
     (b"nr_dirty", "pages_dirty"),
     (b"nr_writeback", "pages_under_write_back"),
     (b"nr_file_pages", "pages_cached"),
 ];
 const NUMBERS: usize = EVENTS.len() + LEVELS.len();
-/// 192 lines of a kernel of 2025 are 4.4 KiB.
+/// The 192 lines of a 2025 kernel take 4.4 KiB.
 const ROOM: usize = 8 * 1024;
 
 pub struct System {
@@ -119,10 +120,11 @@ fn difference(known: &[bool; NUMBERS], before: &SystemCounts, after: &SystemCoun
 
 const RESOURCES: [&str; 3] = ["io", "cpu", "memory"];
 
-/// Pressure stall information (Documentation/accounting/psi.rst): microseconds in which some, or all, tasks waited.
+/// Pressure stall information (Documentation/accounting/psi.rst): microseconds in which some, or
+/// all, tasks waited.
 pub struct Pressure([Option<File>; 3]);
 
-/// For each resource the totals of `some` and `full`.
+/// For each resource, the totals of `some` and `full`.
 pub type Stalls = [Option<(u64, u64)>; 3];
 
 impl Pressure {
@@ -143,7 +145,7 @@ impl Pressure {
         stalls
     }
 
-    /// Null where the kernel was built or started without.
+    /// Return the stall times; null if the kernel was built or booted without PSI.
     pub fn between(&self, before: &Stalls, after: &Stalls) -> Value {
         let mut found = Map::new();
         for (name, pair) in RESOURCES.iter().zip(before.iter().zip(after)) {
@@ -163,7 +165,7 @@ impl Pressure {
     }
 }
 
-/// Kernels before 5.13 have no line `full` for the processor: it is 0 there, as it is by definition.
+/// Kernels before 5.13 have no `full` line for the CPU: it is 0 there, as it is by definition.
 fn totals(text: &[u8]) -> Option<(u64, u64)> {
     let total = |kind: &[u8]| {
         let line = lines(text).find(|line| line.starts_with(kind))?;

@@ -1,9 +1,10 @@
-//! The page cache of a set: emptied, filled, and looked at.
+//! The page cache of a set: evict, warm, and query residency.
 //!
-//! Only clean pages can be dropped, so dirty ones are written first: all files are started before any is waited for, and one
-//! fdatasync commits for all, because ten thousand flushes of the disk would take seconds. cachestat (Linux 6.5) tells which
-//! files have anything to write. All of this looks by open files, which caches the inode: cold inodes come from
-//! unmounting, and the evidence for cold data is the device's counter.
+//! Only clean pages can be dropped, so dirty ones are written first. Write-back is started for all
+//! files before waiting for any, and a single fdatasync commits for all of them: ten thousand
+//! flushes of the disk would take seconds. cachestat (Linux 6.5) shows which files have anything to
+//! write. All of this opens the files, which caches their inodes: cold inodes need an unmount, and
+//! the evidence for cold data is the device's counters.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::{AsRawFd, OwnedFd};
@@ -55,7 +56,7 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
             format!("write back {path}")
         })?;
     }
-    // One commit of the journal and one flush for all of them.
+    // One journal commit and one flush for all of them.
     if let Some(path) = dirty.last() {
         let file = open_any_way(path)?;
         rustix::fs::fdatasync(&file).doing(|| format!("fdatasync {path}"))?;
@@ -66,8 +67,8 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"evicted": files.len()}))
 }
 
-/// Drops what is cached of every regular file below a folder, after a sync of its file system. Links are not followed; what is
-/// mounted below is passed over.
+/// Drop the cached pages of every regular file below a folder, after a sync of its file system.
+/// Links are not followed; other file systems mounted below are skipped.
 pub fn evict_tree(request: EvictTree) -> Result<Value> {
     syncfs(&request.path)?;
     let device = stat(&request.path, false)?.st_dev;
@@ -94,7 +95,7 @@ pub fn evict_tree(request: EvictTree) -> Result<Value> {
     Ok(json!({"files": files, "bytes": bytes}))
 }
 
-/// A file that its owner may not read can still be opened for writing, which serves as well here.
+/// Open a file for reading or, if its mode forbids that, for writing: good enough here.
 pub fn open_any_way(path: &str) -> Result<OwnedFd> {
     match open_quietly(path) {
         Err(Error::Os {
@@ -106,7 +107,7 @@ pub fn open_any_way(path: &str) -> Result<OwnedFd> {
     }
 }
 
-/// Reads everything once, as a run would, through the view that it would use.
+/// Read everything once, as a run would, through the same view.
 pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let view = request.view.as_deref();
@@ -158,7 +159,8 @@ pub fn residency(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"pages": pages, "resident": resident, "dirty": dirty}))
 }
 
-/// How many pages of something open are cached, and how many of them are not written back (where the kernel tells).
+/// Return the number of cached pages of an open file and, if the kernel reports it, how many are
+/// not yet written back.
 pub fn cached(file: &OwnedFd, size: u64, path: &str) -> Result<(u64, Option<u64>)> {
     match cachestat(file) {
         Some(found) => Ok((found.cached, Some(found.dirty + found.writeback))),
@@ -166,12 +168,12 @@ pub fn cached(file: &OwnedFd, size: u64, path: &str) -> Result<(u64, Option<u64>
     }
 }
 
-/// None where the kernel does not have it, or does not answer for this file.
+/// Return None if the kernel lacks cachestat or fails for this file.
 fn cachestat(file: &OwnedFd) -> Option<Cachestat> {
     const SYS_CACHESTAT: libc::c_long = 451; // the same on all architectures
     let whole = [0_u64; 2];
     let mut found = Cachestat::default();
-    // SAFETY: both structures are ours and of the kernel's layout.
+    // SAFETY: we own both structures, and they have the kernel's layout.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -194,7 +196,7 @@ fn mincore(file: &OwnedFd, size: u64, path: &str) -> Result<u64> {
     }
     let page = page_size();
     let mut pages = vec![0_u8; size.div_ceil(page) as usize];
-    // SAFETY: the mapping is ours from here to munmap and is never read.
+    // SAFETY: we own the mapping from here to munmap, and it is never read.
     unsafe {
         let map = libc::mmap(
             std::ptr::null_mut(),

@@ -1,4 +1,5 @@
-//! Copies files anew beside themselves, as cp(1) does, and puts the copies in their place, or throws them away.
+//! Copies files next to themselves, like cp(1), and replaces the originals by the copies or
+//! discards the copies.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::time::Instant;
@@ -11,7 +12,8 @@ use crate::error::{Doing, Result};
 use crate::protocol::{CopyFiles, OfFiles};
 use crate::sys::{check, open, stat, Stat};
 
-/// Every copy is on the disk before it takes the old file's name, or goes: both write the same.
+/// Copy the files. Each copy is synced before it replaces the old file or is removed, so that both
+/// cases write the same amount.
 pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
@@ -41,7 +43,8 @@ fn one(set: &FileSet, index: u32, path: &str, copy: &str, writer: &mut Writer) -
     Ok(())
 }
 
-/// Owner and mode of the old file; the owner first, because changing it takes special bits away.
+/// Copy owner and mode of the old file. The owner first, because changing it clears the special
+/// bits.
 fn give(file: &OwnedFd, old: &Stat, copy: &str) -> Result<()> {
     let fd = file.as_raw_fd();
     let doing = || format!("give {copy} the owner and the mode of what it is a copy of");
@@ -53,7 +56,7 @@ fn give(file: &OwnedFd, old: &Stat, copy: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where the files of a selection are, for a program that is given them by name.
+/// Return the paths of the selected files, for a program that takes them by name.
 pub fn paths(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;

@@ -1,4 +1,4 @@
-//! Makes the files of a set, and rewrites them at another size.
+//! Creates the files of a set, and rewrites them at another size.
 
 use rustix::fs::{chownat, AtFlags, Gid, Uid, CWD};
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use crate::identity::User;
 use crate::protocol::{mode_text, MakeSet, OfFiles, SetMode, SetSize};
 use crate::sys::{c_text, make_folder, set_mode, stat, try_open, write_all};
 
-const MOST_FILES: u32 = 1_000_000; // six digits
-const MOST_FOLDERS: u32 = 1_000; // three
-const LARGEST: u64 = 1 << 40; // a million of them still add up to less than 2^63
+const MOST_FILES: u32 = 1_000_000; // six digits in a name
+const MOST_FOLDERS: u32 = 1_000; // three digits
+const LARGEST: u64 = 1 << 40; // the sizes of a million of them add up to less than 2^63
 const PIECE: usize = 1 << 20;
 
-/// Content is made in this buffer, and made anew only when it changes.
+/// Writes file content from a buffer; constant content (zeros) is generated only once.
 pub struct Writer {
     content: Content,
     piece: Vec<u8>,
@@ -50,7 +50,8 @@ impl Writer {
     }
 }
 
-/// Makes (or only registers) a set. A set of the same name is forgotten, its files are not touched.
+/// Create (or only register) a set. It replaces a set of the same name, whose files are not
+/// touched.
 pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
     let start = Instant::now();
     let doing = format!("make set {}", request.set);
@@ -113,7 +114,7 @@ fn check_size(size: u64, doing: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folders that hold the names of a set or of a view; those that are there already are fine.
+/// Create the folders that hold the names of a set or of a view. Existing ones are fine.
 pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> Result<()> {
     let root = set.root(view);
     let mut folders = vec![root.clone()];
@@ -140,12 +141,12 @@ pub fn make_folders(set: &FileSet, view: Option<&str>, owner: Option<User>) -> R
     Ok(())
 }
 
-/// Makes it somebody's; of a link, the link itself.
+/// Change the owner; of a link, the owner of the link itself.
 pub fn give_to(path: &str, owner: Option<User>) -> Result<()> {
     give_at(CWD, &c_text(path)?, owner, path)
 }
 
-/// The same of a name in a folder that is held; `path` is for the message.
+/// Change the owner of a name in an open folder. `path` is for the message.
 pub fn give_at(folder: impl AsFd, name: &CStr, owner: Option<User>, path: &str) -> Result<()> {
     if let Some(owner) = owner {
         let (user, group) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
@@ -160,7 +161,7 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
     let mut writer = Writer::new(set.content, size);
     for index in 0..set.files.len() as u32 {
         let path = set.path(index);
-        // O_EXCL: what is there already may be somebody's.
+        // O_EXCL: an existing file may belong to somebody else.
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY | libc::O_NOFOLLOW;
         let file = try_open(&c_text(&path)?, flags, set.mode & 0o777)
             .map_err(|errno| Error::errno(format!("make file {path}"), errno))?;
@@ -173,7 +174,7 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
             )
             .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
         }
-        // The special bits are lost by writing and by changing the owner.
+        // Writing and changing the owner clear the special bits.
         if set.mode & 0o7000 != 0 {
             rustix::fs::fchmod(&file, rustix::fs::Mode::from_bits_retain(set.mode))
                 .doing(|| format!("set the mode of {path}"))?;
@@ -182,7 +183,7 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
     Ok(())
 }
 
-/// Rewrites files in place, with the same inodes, at another size.
+/// Rewrite files in place, keeping their inodes, at another size.
 pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
     check_size(request.size, &format!("rewrite files of {}", request.set))?;
     let set = registry.get(&request.set)?;
@@ -198,7 +199,8 @@ pub fn set_size(request: SetSize, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"changed": files.len()}))
 }
 
-/// A mode without write permission stops an owner who is not root: lifted for the moment of opening.
+/// Open and truncate a file. A mode without write permission stops an owner who is not root, so
+/// write permission is added while opening.
 pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
     let text = c_text(path)?;
     let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -219,7 +221,7 @@ pub fn open_for_rewriting(path: &str) -> Result<OwnedFd> {
     }
 }
 
-// Modes and sizes of the files of a set: set, and read back from the kernel.
+// Modes and sizes of a set's files: set, and read back from the kernel.
 
 pub fn set(request: SetMode, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;

@@ -1,7 +1,8 @@
-//! Where the blocks of files lie: how many pieces they are in, as FIEMAP tells (Documentation/filesystems/fiemap.rst).
+//! Counts the fragments of files by FIEMAP (Documentation/filesystems/fiemap.rst).
 //!
-//! A piece is a run that is contiguous on the disk. File systems split such runs in their own ways (unwritten and written
-//! parts, the longest extent that a format can hold), so neighbours are joined, as filefrag does.
+//! A fragment is a run that is contiguous on the disk. File systems split such runs for reasons of
+//! their own (unwritten and written parts, the maximum extent length of the format), so adjacent
+//! extents are merged, as filefrag does.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -28,7 +29,7 @@ struct Extent {
     reserved_too: [u32; 3],
 }
 
-/// `struct fiemap` of linux/fiemap.h with room for extents.
+/// `struct fiemap` of linux/fiemap.h, with space for extents.
 #[repr(C)]
 struct Map {
     start: u64,
@@ -40,7 +41,7 @@ struct Map {
     extents: [Extent; AT_ONCE],
 }
 
-/// In how many pieces the files of a selection are; those without any block are not counted as files.
+/// Count the fragments of the selected files. Files without blocks do not count as files.
 pub fn get(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let (mut files, mut extents, mut most) = (0, 0, 0);
@@ -54,7 +55,7 @@ pub fn get(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"files": files, "extents": extents, "most": most}))
 }
 
-/// Pieces of one file, once all of it has its place on the disk.
+/// Return the number of fragments of one file, after delayed allocation has been flushed.
 pub fn pieces(file: &OwnedFd, path: &str) -> Result<u64> {
     let (mut found, mut expected, mut start) = (0, None, 0);
     loop {
@@ -82,7 +83,8 @@ fn map_from(file: &OwnedFd, start: u64, path: &str) -> Result<Box<Map>> {
         reserved: 0,
         extents: [Extent::default(); AT_ONCE],
     });
-    // SAFETY: the structure is ours, of the kernel's layout, and says how many extents it has room for.
+    // SAFETY: we own the structure, it has the kernel's layout, and it states how many extents fit
+    // into it.
     match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut *map as *mut Map) } {
         -1 => match last_errno() {
             errno @ (libc::EOPNOTSUPP | libc::ENOTTY) => Err(Error::unsupported(format!(

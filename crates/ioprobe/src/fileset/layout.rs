@@ -1,11 +1,12 @@
-//! Lays files out on the disk in a wanted number of pieces, their content unchanged.
+//! Lays files out on the disk in a given number of fragments, with their content unchanged.
 //!
-//! A file is emptied and its pieces are given their blocks one after the other in a shuffled order, so that neighbours in
-//! the file are no neighbours on the disk. Space is asked for by fallocate(2): ext4 would put a write at the place that its
-//! offset suggests (fs/ext4/extents.c, ext4_ext_find_goal; fs/ext4/mballoc.c, ext4_mb_normalize_request), which undoes every
-//! order. btrfs takes most of a second to fill thousands of small pieces that are allocated already, and as it copies on
-//! write, writing the pieces in that order does the same. What came of it is counted, and tried again where chance has put
-//! pieces side by side.
+//! A file is truncated, and blocks are allocated to its pieces one by one in a shuffled order, so
+//! that neighbours in the file are not neighbours on the disk. Space is allocated by fallocate(2),
+//! because ext4 places a write where its offset suggests (fs/ext4/extents.c, ext4_ext_find_goal;
+//! fs/ext4/mballoc.c, ext4_mb_normalize_request), which undoes any order. btrfs takes most of a
+//! second to fill thousands of small preallocated pieces; as it copies on write, writing the pieces
+//! in that order has the same effect. The fragments are counted afterwards, and the layout is
+//! retried if chance has put pieces next to each other.
 
 use rustix::fs::{fallocate, fcntl_getfl, fcntl_setfl, FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -20,15 +21,15 @@ use crate::error::{Doing, Error, Result};
 use crate::protocol::LayFiles;
 use crate::sys::open;
 
-/// No file system of ours has larger blocks, none that smaller pieces could be asked of.
+/// No supported file system has larger blocks, or allows smaller pieces.
 const BLOCK: u64 = 4096;
 const PIECE: usize = 1 << 20;
 const ATTEMPTS: u64 = 4;
-/// Of a file's pieces, one in so many may be missing or too many.
+/// The number of fragments may be off by one in this many.
 const CLOSE_ENOUGH: u64 = 25;
 const BTRFS_SUPER_MAGIC: u64 = 0x9123_683e;
 
-/// `extents`: of all files together, shared out evenly.
+/// Lay out the files of a request. `extents` is the total of all files, distributed evenly.
 pub fn lay(request: LayFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
@@ -37,7 +38,7 @@ pub fn lay(request: LayFiles, registry: &mut Registry) -> Result<Value> {
         open_for_rewriting(&set.path(*index))?;
     }
     let folder = open(&set.root(None), libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-    // What was freed can be taken again when that is on the disk, not before.
+    // Freed blocks can be reused only after the freeing is on the disk.
     sync_all(&folder, set)?;
     let mut writer = Writer::new(set, is_btrfs(&folder)?);
     for (index, wanted) in files.iter().zip(&wanted) {
@@ -51,7 +52,7 @@ pub fn lay(request: LayFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"changed": files.len(), "extents": found}))
 }
 
-/// Pieces of each file, as even as they can be.
+/// Distribute the pieces over the files as evenly as possible.
 fn shares(set: &FileSet, files: &[u32], extents: u64) -> Result<Vec<u64>> {
     let count = files.len() as u64;
     let blocks = |index: &u32| blocks_of(set.files[*index as usize].size);
@@ -72,7 +73,7 @@ fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK)
 }
 
-/// Lays a file anew while its pieces are too many or too few; their number in the end.
+/// Redo the layout of a file while it has too many or too few fragments. Returns the final number.
 fn settle(writer: &mut Writer, index: u32, wanted: u64) -> Result<u64> {
     let path = writer.set.path(index);
     for attempt in 1.. {
@@ -103,7 +104,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Lays an empty file.
+    /// Lay out an empty file.
     fn lay(&mut self, index: u32, pieces: u64, attempt: u64) -> Result<()> {
         let path = self.set.path(index);
         let size = self.set.files[index as usize].size;
@@ -137,7 +138,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The file's content in this range, from memory that begins where direct I/O wants it to.
+    /// Write the file's content in this range, from memory aligned for direct I/O.
     fn write(&mut self, file: &OwnedFd, index: u32, from: u64, to: u64, path: &str) -> Result<()> {
         let start = self.memory.as_ptr().align_offset(BLOCK as usize);
         let memory = &mut self.memory[start..start + PIECE];
@@ -152,7 +153,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The numbers below `pieces` shuffled (Fisher, Yates), none right after the one before it.
+/// Shuffle the numbers below `pieces` (Fisher-Yates), with none directly after its predecessor.
 fn order(pieces: u64, key: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..pieces).collect();
     for last in (1..order.len()).rev() {

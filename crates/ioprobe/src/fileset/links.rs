@@ -1,7 +1,8 @@
-//! Views: other names for the files of a set, by every kind of link, and the way back.
+//! Views: other names for the files of a set, by every kind of link, and their removal.
 //!
-//! A view mirrors the folders of its set, so that a path through it differs from the plain one in the link alone. The kind
-//! `regular` moves the file itself, which makes it the reference that also lives in a folder of that name.
+//! A view mirrors the folders of its set, so a path through it differs from the plain one only in
+//! the link. The kind `regular` moves the file itself: the reference, a plain file in a folder of
+//! that name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +60,8 @@ pub fn link(request: Link, registry: &mut Registry) -> Result<Value> {
     Ok(json!({"made": files.len()}))
 }
 
-/// The folders of a new view must not exist: whatever is in them would go when the view goes.
+/// Create the folders of a view. Those of a new view must not exist: removing the view would remove
+/// everything in them.
 fn make_room(set: &mut FileSet, view: &str, kind: LinkKind) -> Result<()> {
     let root = set.root(Some(view));
     let chain = format!("{root}.chain");
@@ -84,7 +86,7 @@ fn make_name(set: &FileSet, view: &str, index: u32, kind: LinkKind, chain: u32) 
     let home = format!("{base}/{}", set.relative(index));
     match kind {
         LinkKind::Regular => {
-            // A rename would replace what is there.
+            // A rename would replace an existing file.
             if exists(&name)? {
                 return Err(Error::errno(format!("move {file} to {name}"), libc::EEXIST));
             }
@@ -98,7 +100,7 @@ fn make_name(set: &FileSet, view: &str, index: u32, kind: LinkKind, chain: u32) 
         LinkKind::SymlinkAbsolute => make_symlink(&file, &name),
         LinkKind::SymlinkRelative => make_symlink(&format!("{up}/{home}"), &name),
         LinkKind::SymlinkChain => {
-            // From the file outwards, so that the whole chain stands when its first name appears.
+            // From the file outwards, so that the chain is complete when its first name appears.
             let folder = format!("{}.chain", set.root(Some(view)));
             let hop = |number: u32| format!("f{index:06}.{number}");
             make_symlink(&format!("../{home}"), &format!("{folder}/{}", hop(chain)))?;
@@ -114,7 +116,7 @@ fn make_symlink(target: &str, name: &str) -> Result<()> {
     symlink(target, name).doing(|| format!("link {name} to {target}"))
 }
 
-/// Asks the kernel what each name of a view is.
+/// Query the kernel for the kind of each name in a view.
 pub fn get(request: OfView, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let mut kinds = BTreeMap::<&str, u64>::new();
@@ -141,7 +143,7 @@ pub fn get(request: OfView, registry: &mut Registry) -> Result<Value> {
     Ok(json!({ "kinds": kinds }))
 }
 
-/// The symbolic links on the way from a name to its file.
+/// Return the symbolic links on the path from a name to its file.
 pub fn hops(name: &str) -> Result<Vec<String>> {
     let mut hops = Vec::new();
     let mut name = name.to_string();
@@ -164,7 +166,8 @@ fn target_of(name: &str) -> Result<String> {
     Ok(target.to_string_lossy().into_owned())
 }
 
-/// Takes a view away, or some of its names; files that were moved go home. A view that is not there is as wanted.
+/// Remove a view, or some of its names, and move files back that were moved. A missing view is not
+/// an error.
 pub fn unlink(request: OfView, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let view = request.view.as_str();
@@ -179,7 +182,7 @@ pub fn unlink(request: OfView, registry: &mut Registry) -> Result<Value> {
         );
         match set.view(view)?.kinds[index] {
             LinkKind::Regular => {
-                // A job may have unlinked it.
+                // A job may have unlinked the file.
                 if set.files[*index as usize].exists {
                     fs::rename(&name, &home).doing(|| format!("move {name} to {home}"))?;
                 }

@@ -1,7 +1,8 @@
-//! File sets: N files whose content is known at every size, in folders, with other names for them in views.
+//! File sets: N files with known content at every size, in folders, with other names for them in
+//! views.
 //!
-//! The registry remembers what every file should be (size, whether it exists, under which name it lives), so that every
-//! job on it can be checked afterwards against that.
+//! The registry holds the expected state of every file (size, existence, name), so that every job
+//! can be verified against it.
 
 pub mod cache;
 pub mod copy;
@@ -26,14 +27,14 @@ pub struct FileSet {
     pub mode: u32,
     pub files: Vec<FileState>,
     pub views: BTreeMap<String, View>,
-    /// Why nothing may be done with it any more (see `guard`).
+    /// Why the set must not be used any more (see `inspect`).
     pub spoiled: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct FileState {
     pub size: u64,
-    /// The size that it was last made at, whatever a job has made of it since.
+    /// The size that it was last created or rewritten at, whatever a job has done to it since.
     pub whole: u64,
     pub exists: bool,
     /// The view into which the file itself was moved.
@@ -47,7 +48,7 @@ pub struct View {
 }
 
 impl FileSet {
-    /// The folder in which names live: the set's own, or that of a view.
+    /// Return the folder that holds the names: the set's own, or that of a view.
     pub fn root(&self, view: Option<&str>) -> String {
         match view {
             None => self.dir.clone(),
@@ -55,7 +56,7 @@ impl FileSet {
         }
     }
 
-    /// The folders below `root` that hold names.
+    /// Return the folders at or below `root` that hold names.
     pub fn folders(&self, view: Option<&str>) -> Vec<String> {
         let root = self.root(view);
         (0..self.directories)
@@ -75,7 +76,8 @@ impl FileSet {
         index % self.directories
     }
 
-    /// Where a name lies below the root of the set or of a view: `f000007`, or `d003/f000007`.
+    /// Return the path of a name below the root of the set or of a view: `f000007` or
+    /// `d003/f000007`.
     pub fn relative(&self, index: u32) -> String {
         let part = self.folder_part(self.folder_number(index));
         format!("{part}/f{index:06}")[1..].to_string()
@@ -85,12 +87,13 @@ impl FileSet {
         format!("{}/{}", self.root(view), self.relative(index))
     }
 
-    /// Where the file itself is: at home, or in the view into which it was moved.
+    /// Return the path of the file itself: in the set's folder, or in the view into which it was
+    /// moved.
     pub fn path(&self, index: u32) -> String {
         self.name_in(self.files[index as usize].moved_to.as_deref(), index)
     }
 
-    /// The path by which a job is to reach a file: through a view, or itself.
+    /// Return the path by which a job opens a file: through a view, or its own.
     pub fn path_through(&self, view: Option<&str>, index: u32) -> Result<String> {
         match view {
             None => Ok(self.path(index)),
@@ -115,7 +118,7 @@ impl FileSet {
         })
     }
 
-    /// Spells a selection out, and refuses indices that are not there or come twice.
+    /// Expand a selection into indices. Indices that are out of range or repeated are errors.
     pub fn select(&self, selection: &Selection) -> Result<Vec<u32>> {
         let count = self.files.len() as u32;
         let chosen = match selection {
@@ -143,7 +146,7 @@ impl FileSet {
         Ok(chosen.clone())
     }
 
-    /// As `select`; null stands for the files of the view where there is one.
+    /// Like `select`, but with a view null selects the files of the view.
     pub fn select_in(&self, view: Option<&str>, selection: &Selection) -> Result<Vec<u32>> {
         match (view, selection) {
             (Some(name), None) => Ok(self.view(name)?.kinds.keys().copied().collect()),
@@ -151,7 +154,7 @@ impl FileSet {
         }
     }
 
-    /// The names that each folder should hold, by folder number.
+    /// Return the number of names that each folder should hold, by folder number.
     pub fn names_by_folder(&self, view: Option<&str>) -> Result<Vec<u64>> {
         let mut names = vec![0; self.directories as usize];
         match view {
@@ -197,14 +200,15 @@ impl Registry {
     }
 }
 
-// What a command of another user may have put where files of a set were.
+// Protection against what another user's command may have put in place of a set's files.
 //
-// File sets belong to the user whose commands work on them, and root then sets modes, truncates and reads by the same
-// names. A name that has become a link would lead root to any file of the machine. So after every command of another
-// user, when nothing of it runs any more, all names of all sets are looked at; a set in which one is neither what it
-// was nor gone is not touched again. (Looking before a job instead would cache the very inodes that are to be cold.)
+// File sets belong to the user whose commands work on them, and root then sets modes, truncates and
+// reads by the same names. A name that has become a link would lead root to any file of the
+// machine. So after every command of another user, when none of its processes runs any more, all
+// names of all sets are checked. A set with a name that is neither what it was nor gone is not
+// touched again. (Checking before a job instead would cache the very inodes that must be cold.)
 
-/// Looks at every set that is known.
+/// Check every known set.
 pub fn inspect(registry: &mut Registry) -> Result<()> {
     let mut first = Ok(());
     for set in registry.sets.values_mut() {
@@ -229,7 +233,7 @@ fn inspect_set(set: &FileSet) -> Result<()> {
     Ok(())
 }
 
-/// A name that is gone leads nowhere.
+/// Check the type of a name. A missing name is fine: it leads nowhere.
 fn expect(path: &str, kind: libc::mode_t, wanted: &str) -> Result<()> {
     match stat(path, false) {
         Ok(status) if status.st_mode & libc::S_IFMT == kind => Ok(()),

@@ -1,7 +1,8 @@
 //! Access times: the states that decide whether relatime updates them, set and read back.
 //!
-//! The kernel's rule (fs/inode.c, relatime_need_update): update if atime <= mtime, or atime <= ctime, or atime is at least
-//! a day old. ctime cannot be set, it is now, so a file that is not to be updated needs an atime in the near future.
+//! The kernel's rule (fs/inode.c, relatime_need_update): update if atime <= mtime, or atime <=
+//! ctime, or atime is at least a day old. ctime cannot be set, it is always now, so a file that is
+//! not to be updated needs an atime in the near future.
 
 use rustix::fs::{utimensat, AtFlags, Timespec, Timestamps, CWD};
 use std::collections::BTreeMap;
@@ -23,7 +24,8 @@ pub fn set_state(request: SetAtimeState, registry: &mut Registry) -> Result<Valu
     let view = request.view.as_deref();
     let files = set.select_in(view, &request.files)?;
     for index in &files {
-        // Each its own now: setting many takes longer than the second that `fresh` looks ahead.
+        // Read the time for each file: setting many takes longer than the second that `fresh` lies
+        // in the future.
         set_times(&set.path(*index), request.state)?;
         for link in links_of(set, view, *index)? {
             set_times(&link, request.state)?;
@@ -32,7 +34,7 @@ pub fn set_state(request: SetAtimeState, registry: &mut Registry) -> Result<Valu
     Ok(json!({"changed": files.len()}))
 }
 
-/// Names in the view that are symbolic links, with an access time of their own.
+/// Return the names in the view that are symbolic links, which have an access time of their own.
 fn links_of(set: &FileSet, view: Option<&str>, index: u32) -> Result<Vec<String>> {
     let name = match view {
         None => return Ok(Vec::new()),
@@ -46,7 +48,7 @@ fn links_of(set: &FileSet, view: Option<&str>, index: u32) -> Result<Vec<String>
     })
 }
 
-/// Brings the times of a file, or of a link itself, into a state.
+/// Set the times of a file, or of a link itself, to a state.
 pub fn set_times(path: &str, state: AtimeState) -> Result<()> {
     let now = i128::from(realtime_ns());
     let (atime, mtime) = match state {
@@ -79,7 +81,7 @@ pub fn get_state(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     Ok(json!({ "states": states }))
 }
 
-/// The state in which the times of a file stand, or of a link itself.
+/// Return the state of the times of a file, or of a link itself.
 pub fn state_of(path: &str) -> Result<AtimeState> {
     let status = stat(path, false)?;
     let now = (realtime_ns() / 1_000_000_000) as i64;
@@ -104,7 +106,7 @@ pub fn atimes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     }
     match (all.iter().max(), all.iter().min()) {
         (Some(newest), Some(oldest)) => Ok(json!({
-            // More than fits a double, and in large sets more than fits 64 bits.
+            // Too large for a double and, in large sets, for 64 bits.
             "sum_ns": all.iter().sum::<i128>().to_string(),
             "newest_ns": *newest as i64,
             "oldest_ns": *oldest as i64,

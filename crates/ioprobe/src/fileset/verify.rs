@@ -1,7 +1,7 @@
-//! Holds every file of a set against what it should be.
+//! Verifies every file of a set against its expected content.
 //!
-//! Every byte is compared with the generator's, so "verified" is not a matter of sizes. The checksum is that of all files
-//! one after the other, for whoever wants to check with a tool of their own.
+//! Every byte is compared with the generator's output, so "verified" covers more than sizes. The
+//! checksum covers all files concatenated, for verification with other tools.
 
 use serde_json::{json, Value};
 
@@ -19,10 +19,10 @@ pub fn verify(request: OfSet, registry: &mut Registry) -> Result<Value> {
     files(set, &there.collect::<Vec<_>>())
 }
 
-/// Some files of a set, byte by byte.
+/// Verify some files of a set, byte by byte.
 pub fn files(set: &FileSet, chosen: &[u32]) -> Result<Value> {
     let largest = set.files.iter().map(|file| file.size).max().unwrap_or(0);
-    // One byte more than the file should have, to see that there is none.
+    // One byte more than the file should have, to detect excess bytes.
     let room = largest.min(PIECE as u64) as usize + 1;
     let (mut found, mut wanted) = (vec![0; room], vec![0; room]);
     let mut checksum = Hasher::new();

@@ -1,7 +1,9 @@
-//! The `command` job: whole processes, from just before they are started to the end that wait4 reports.
+//! The `command` job: whole processes, timed from just before they start until wait4 reports their
+//! end.
 //!
-//! A run of `md5sum` on a small file takes a millisecond, so all that can be done beforehand is done beforehand: PATH is
-//! searched, arguments and environment are laid out, input and output are open, the time limit is set.
+//! Running `md5sum` on a small file takes a millisecond, so as much as possible is done before the
+//! clock starts: PATH is searched, arguments and environment are laid out, input and output are
+//! open, the timeout is set.
 
 use crate::error::Doing;
 use std::ffi::CString;
@@ -33,12 +35,12 @@ use crate::trace::bpf::Attached;
 use crate::trace::touched::Touched;
 use crate::trace::Account;
 
-/// As much of a failed command's standard error as is kept.
+/// Limit, in bytes, on the standard error that is kept of a failed command.
 const STDERR_LIMIT: usize = 4096;
-/// The most that can be asked for of what a step prints, and of a file that it writes.
+/// Upper limit, in bytes, on what can be kept of a step's output and of each file it writes.
 const MOST_OUTPUT: usize = 16 << 20;
 
-/// One step, over all its processes.
+/// One step, summed over all its processes.
 #[derive(Default)]
 struct Done {
     name: String,
@@ -49,7 +51,7 @@ struct Done {
     printed: Option<Printed>,
 }
 
-/// What the processes of a step printed, in order. `whole` is false where it was cut off at the limit.
+/// The output of a step's processes, in order. `whole` is false if it was cut off at the limit.
 #[derive(Serialize)]
 struct Printed {
     stdout: String,
@@ -95,7 +97,7 @@ impl Done {
     }
 }
 
-/// What is answered of one step.
+/// One step, as reported in the answer.
 #[derive(Serialize)]
 struct Report<'a> {
     name: &'a str,
@@ -107,7 +109,7 @@ struct Report<'a> {
     printed: Option<&'a Printed>,
 }
 
-/// A process that did not end as it should.
+/// A process that did not end as expected.
 #[derive(Serialize)]
 pub struct Failure {
     pub step: String,
@@ -235,7 +237,8 @@ pub fn run(
         }
     }
     let ended_ns = monotonic_ns();
-    // After all processes: one that follows a spin finds colder caches, and takes longer.
+    // Spin only after all processes: a process that follows a spin finds colder caches and takes
+    // longer.
     for step in &mut steps {
         step.spun = stretch.after(
             step.wall_ticks,
@@ -299,9 +302,9 @@ fn one_process(
     Ok(ended((start, end), status, &rusage, expired))
 }
 
-/// What may go to another thread while this one waits for it.
+/// A value lent to another thread while the lending thread waits for it.
 struct Lent<T>(T);
-// SAFETY: whoever lends stands still until the other thread has ended.
+// SAFETY: the lending thread does nothing until the other thread has ended.
 unsafe impl<T> Send for Lent<T> {}
 
 impl<T> Lent<T> {
@@ -310,8 +313,9 @@ impl<T> Lent<T> {
     }
 }
 
-/// One process of which each system call is looked at. A tracer is one thread, which may only wait for what it has started:
-/// what else this process has started has to be left for others to wait for. So that thread is one of its own.
+/// Run one process under ptrace and look at each of its system calls. The tracer must be the thread
+/// that started the process, and must wait for nothing else: other code waits for the other
+/// children of the probe. Hence a thread of its own.
 fn one_traced(
     program: &Program,
     around: &Surroundings,
@@ -346,7 +350,7 @@ fn ended((start, end): (u64, u64), status: c_int, rusage: &libc::rusage, expired
     End {
         wall_ticks: end.saturating_sub(start),
         status,
-        // A timer that ran out as the process was ending by itself did nothing.
+        // If the process ended by itself just as the timer expired, the timer had no effect.
         timed_out: expired && by_signal,
         usage: Usage::from(rusage),
         max_rss_bytes: rusage.ru_maxrss as u64 * 1024,
@@ -385,7 +389,7 @@ fn failure(step: &str, program: &Program, end: &End, stderr: &OwnedFd) -> Result
     })
 }
 
-/// The beginning of what stands in a file, and whether that is all of it.
+/// Return the beginning of a file, and whether that is all of it.
 fn beginning_of(file: &OwnedFd, limit: usize) -> Result<(String, bool)> {
     let doing = || "read what a command wrote".to_string();
     let size = rustix::fs::fstat(file).doing(doing)?.st_size as usize;
@@ -401,8 +405,9 @@ fn beginning_of(file: &OwnedFd, limit: usize) -> Result<(String, bool)> {
     Ok((String::from_utf8_lossy(&text).into_owned(), size <= limit))
 }
 
-/// Files in the folder that commands write to, each by its name with its beginning; null where there is no such file. What
-/// stands there is the command's: no link is followed, and nothing but a plain file is read.
+/// Return the beginning of each named file in the command's output folder, by name; null if there
+/// is no such file. The folder's content is untrusted: links are not followed, and only regular
+/// files are read.
 fn kept_files(out: Option<&str>, names: &[String], limit: usize) -> Result<Value> {
     let mut found = serde_json::Map::new();
     for name in names {
@@ -429,7 +434,7 @@ fn kept_files(out: Option<&str>, names: &[String], limit: usize) -> Result<Value
     Ok(Value::Object(found))
 }
 
-/// Empties a file that takes what processes write, so that the next one's words stand alone.
+/// Empty a file that captures output, so that it holds only the output of the next process.
 fn forget(file: &OwnedFd) -> Result<()> {
     if rustix::fs::tell(file) != Ok(0) {
         rewind(file)?;
@@ -438,7 +443,8 @@ fn forget(file: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// The probe's own peak: a program started from here cannot be seen to need less (exec keeps the peak of before).
+/// Return the probe's own peak memory, in bytes. exec keeps the peak, so no program started from
+/// here can show a lower one.
 fn own_peak_bytes() -> u64 {
     // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
     unsafe {

@@ -1,4 +1,4 @@
-//! Jobs: the work that is timed, and what the kernel counted meanwhile.
+//! Jobs: the timed workloads, and the kernel's counters around them.
 
 pub mod command;
 pub mod files;
@@ -17,7 +17,7 @@ use crate::identity::{Borrowed, User};
 use crate::isolate::Lifeline;
 use crate::sys::open_files;
 
-/// From here on the work is done as the user who was asked for, until what is returned is dropped.
+/// Switch to the requested user, until the returned value is dropped.
 pub fn act_as(user: Option<User>, lifeline: &Lifeline) -> Result<Option<Borrowed<'_>>> {
     match user {
         None => Ok(None),
@@ -28,7 +28,7 @@ pub fn act_as(user: Option<User>, lifeline: &Lifeline) -> Result<Option<Borrowed
     }
 }
 
-/// A switch of user needs root; said before anything is started.
+/// Check for root, which a switch of user needs, before anything is started.
 pub fn require_root_for_user() -> Result<()> {
     match rustix::process::geteuid().as_raw() {
         0 => Ok(()),
@@ -38,7 +38,8 @@ pub fn require_root_for_user() -> Result<()> {
     }
 }
 
-/// So many files open at once that the kernel would refuse some in the middle of the work are refused before it.
+/// Check the open-file limit before the work, so that the kernel does not refuse a file in the
+/// middle of it.
 pub fn require_open_files(files: usize) -> Result<()> {
     const SPARE: u64 = 64;
     let wanted = files as u64 + SPARE;

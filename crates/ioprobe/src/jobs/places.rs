@@ -1,7 +1,7 @@
-//! What the placeholders of a command stand for: `{file}`, `{files}`, `{dir}` and `{out}`.
+//! The placeholders of a command: `{file}`, `{files}`, `{dir}` and `{out}`.
 //!
-//! They name the lab's files, by the set itself or through a view, and the folder for what a run writes, so that a study says
-//! what is done and never where.
+//! They stand for the lab's files (of the set itself or through a view) and for the output folder
+//! of a run, so that a study states what to do without fixed paths.
 
 use std::ffi::CString;
 
@@ -43,7 +43,7 @@ impl Places {
         })
     }
 
-    /// The processes of a step: one, or one for each file.
+    /// Return the processes of a step: one, or one per file.
     pub fn programs(&self, step: &Step, environment: &Environment) -> Result<Vec<Program>> {
         let argvs = self.expand(&step.argv)?;
         argvs.iter().map(|argv| environment.program(argv)).collect()

@@ -1,7 +1,9 @@
-//! The `rebuild` job: an array of md's brings a disk into step, from the moment that it is let to the moment that it is whole.
+//! The `rebuild` job: md rebuilds a disk of an array, timed from the start of the rebuild until the
+//! array is whole.
 //!
-//! The disk was added before and md told to wait ("frozen"). How far it is, and how fast it says it is, are read from sysfs every
-//! millisecond; a load may go on meanwhile, one random block after the other in a file of the lab's.
+//! The disk was added before, with the rebuild frozen. Progress and speed are read from sysfs every
+//! millisecond. Optionally a load runs meanwhile, on one random block after the other of a file of
+//! the lab.
 
 use std::fs;
 use std::io;
@@ -27,9 +29,9 @@ const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
 const MOST_PARTS: u64 = 1000;
 
-/// What md said of itself at one moment.
+/// The state of the array, as md reports it in sysfs.
 struct Said {
-    /// Sectors done and in all, while it is at it.
+    /// Sectors done and in total, during a rebuild.
     done: Option<(u64, u64)>,
     whole: bool,
 }
@@ -80,7 +82,8 @@ pub fn run(
                         marks.push(elapsed);
                     }
                     if announced_ns.is_none() && done as f64 >= own.announced_at * all as f64 {
-                        // KiB a second, as md has it; of what is left it makes the end that /proc/mdstat announces.
+                        // In KiB/s. With the remaining bytes it gives the finish time that
+                        // /proc/mdstat estimates.
                         let rate: u64 = said("sync_speed")?.parse().unwrap_or(0);
                         let left = (all - done) * SECTOR;
                         announced_ns = (rate > 0)
@@ -160,14 +163,14 @@ fn check(own: &RebuildJob) -> Result<()> {
     Ok(())
 }
 
-/// "N / M", or "none" where it is not at it.
+/// Parse "N / M" (done / total); None for "none", when no rebuild is running.
 fn progress(text: &str) -> Option<(u64, u64)> {
     let (done, all) = text.split_once('/')?;
     let (done, all) = (done.trim().parse().ok()?, all.trim().parse().ok()?);
     (all > 0).then_some((done, all))
 }
 
-/// The first file of the set, past the page cache, and its size in blocks.
+/// Open the first file of the set with O_DIRECT; returns it with its size in blocks.
 fn open_loaded(common: &Common, registry: &mut Registry) -> Result<(fs::File, u64)> {
     let name = common
         .set
@@ -198,7 +201,8 @@ fn open_loaded(common: &Common, registry: &mut Registry) -> Result<(fs::File, u6
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-/// One block after the other until it is over; a block that is written holds what was read there, so that the file stays the same.
+/// Read one random block after the other until the rebuild is over. With `writes`, write each block
+/// back unchanged, so that the file stays the same.
 fn load(
     file: &fs::File,
     blocks: u64,

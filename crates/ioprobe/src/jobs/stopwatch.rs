@@ -1,4 +1,5 @@
-//! The readings before and after one timed part, in the order that all jobs have in common, and what is told of them.
+//! Measurements just before and after a timed part, in the same order for all jobs, and the fields
+//! of the answer that they give.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,21 +11,21 @@ use crate::clock::{monotonic_ns, Clock};
 use crate::error::Result;
 use crate::protocol::{value, Common};
 
-/// First and last reading of the clock by the work itself.
+/// The first and last clock reading of the work itself.
 pub struct Span {
     pub start: u64,
     pub end: u64,
 }
 
 impl Span {
-    /// 0 where a move to another core made the second reading the smaller.
+    /// The elapsed ticks; 0 if a move to another core made the second reading the smaller one.
     #[inline(always)]
     pub fn ticks(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// What was read just before the work.
+/// Readings taken just before the work.
 pub struct Stopwatch {
     whose: Whose,
     before: Usage,
@@ -32,7 +33,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// The work is to follow at once.
+    /// Take the readings. The work must follow immediately.
     #[inline(always)]
     pub fn start(whose: Whose) -> Self {
         Stopwatch {
@@ -42,7 +43,8 @@ impl Stopwatch {
         }
     }
 
-    /// To be called at once after the work; stretches it, in proportion to the whole or to what `part` makes of its ticks.
+    /// Call this right after the work. Injects the slowdown, in proportion to the whole work or to
+    /// the part of its ticks that `part` returns.
     #[inline(always)]
     pub fn stop(
         self,
@@ -51,7 +53,8 @@ impl Stopwatch {
         (clock, stretch): (&Clock, &mut Stretch),
         common: &Common,
     ) -> Timed {
-        // Here in every arm, so that what reads the clocks of a stretch is in no arm's CPU time.
+        // Read here even without an injected slowdown, so that the clock readings of a slowdown are
+        // in no arm's CPU time.
         let cpu_ns = self.whose.cpu_ns() - self.before.cpu_ns;
         let ticks = span.ticks();
         let spun = stretch.after(part(ticks), cpu_ns, common.stretch, common.stretch_clock);
@@ -66,7 +69,7 @@ impl Stopwatch {
     }
 }
 
-/// What every job tells of its timed part.
+/// The results of a timed part, the same for every job.
 pub struct Timed {
     pub wall_ns: u64,
     pub cpu_ns: u64,
@@ -76,7 +79,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// The answer that all jobs have in common; syncs where that was asked for.
+    /// Return the part of the answer that all jobs share. Syncs `sync_after`, if given.
     pub fn answer(&self, watch: &Watch, sync_after: Option<&str>) -> Result<Answer> {
         let reported = watch.report(sync_after)?;
         Ok(Answer {
@@ -121,7 +124,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// With what one kind of job answers besides.
+    /// Add the fields of one kind of job.
     pub fn with(self, own: impl Serialize) -> Result<Value> {
         #[derive(Serialize)]
         struct Whole<T> {

@@ -1,19 +1,20 @@
-//! The positive control: time spun away in proportion to work that was done.
+//! The positive control: a known slowdown, injected by spinning in proportion to the work.
 //!
-//! A spin ends at a reading of the clock, and readings come in steps: 20 to 60 ns of the TSC, several hundred of the CPU
-//! clock. Ending at the first reading past the mark makes every spin half a step too long, which is 1 % of a work of
-//! 2 us. So a spin ends at the reading that is nearest to its mark, and what it missed by is owed to the next one: single
-//! stretches are right to a step, and their mean is right to what is owed at the end.
+//! A spin ends at a clock reading, and readings come in steps: 20 to 60 ns for the TSC, several
+//! hundred for the CPU clock. Ending at the first reading past the target would make every spin
+//! half a step too long, which is 1 % of a work of 2 us. So a spin ends at the reading nearest to
+//! its target, and the error is carried over to the next one. A single slowdown is exact to one
+//! step; their mean is exact to the error carried over at the end.
 
 use serde::Serialize;
 
 use crate::clock::{thread_cpu_ns, Clock};
 use crate::protocol::StretchClock;
 
-/// Readings from which the usual step of a clock is found at the start.
+/// Number of readings from which the usual step of a clock is determined at the start.
 const READINGS: usize = 257;
-/// So many steps may be owed. A spin that lost the processor is far longer than asked for, and is not made good: the work
-/// loses it as often.
+/// Limit, in steps, on the carried-over error. A spin that was preempted is far too long. That is
+/// not compensated: the work is preempted equally often.
 const MOST_STEPS_OWED: f64 = 4.0;
 
 pub struct Stretch {
@@ -22,13 +23,13 @@ pub struct Stretch {
     cpu: Debt,
 }
 
-/// What one job was to be stretched by, and what it was.
+/// The slowdown of one job: what it is proportional to, and the time spun.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spun {
-    /// What the stretch is in proportion to, on the clock that was asked for.
+    /// The time that the slowdown is proportional to, on the requested clock.
     #[serde(skip)]
     pub base_ns: u64,
-    /// What was spun on that clock.
+    /// The time spun on that clock.
     #[serde(skip)]
     pub own_ns: u64,
     pub wall_ns: u64,
@@ -43,7 +44,8 @@ impl Spun {
         self.cpu_ns += more.cpu_ns;
     }
 
-    /// Stretched time over unstretched time; 1 where nothing was measured that could be stretched.
+    /// Return slowed-down time over original time; 1 if nothing was measured that could be slowed
+    /// down.
     pub fn injected(&self) -> f64 {
         match self.base_ns {
             0 => 1.0,
@@ -53,7 +55,7 @@ impl Spun {
 }
 
 impl Stretch {
-    /// Finds the steps of both clocks; takes some 50 us.
+    /// Determine the steps of both clocks; takes some 50 us.
     pub fn new(clock: Clock) -> Self {
         Stretch {
             clock,
@@ -62,8 +64,9 @@ impl Stretch {
         }
     }
 
-    /// Stretches a piece of work that took so long by either clock. What passes between its end and the spin belongs to
-    /// neither: the first reading after the work comes late by cold code, 100 ns and more.
+    /// Slow down a piece of work that took this long by either clock. The time between its end and
+    /// the spin belongs to neither: cold code delays the first reading after the work by 100 ns and
+    /// more.
     pub fn after(&mut self, wall_ticks: u64, cpu_ns: u64, stretch: f64, by: StretchClock) -> Spun {
         if stretch == 0.0 {
             return Spun::default();
@@ -95,7 +98,8 @@ impl Stretch {
     }
 }
 
-/// One clock's step, and what its spins so far fell short of their marks; both in its own ticks.
+/// The step of one clock, and the error carried over from its spins so far, both in ticks of that
+/// clock.
 struct Debt {
     step: f64,
     owed: f64,
@@ -109,7 +113,8 @@ impl Debt {
         }
     }
 
-    /// Spins for `wanted`, to the nearest reading and with what is owed; returns how long it was.
+    /// Spin for `wanted` plus the carried-over error, to the nearest reading. Returns the time
+    /// spun.
     fn spin(&mut self, read: impl Fn() -> u64, wanted: f64) -> u64 {
         if wanted <= 0.0 {
             return 0;
@@ -129,7 +134,7 @@ impl Debt {
     }
 }
 
-/// The median distance of successive readings.
+/// Return the median distance between successive readings.
 fn usual_step(read: impl Fn() -> u64) -> u64 {
     let mut readings = [0; READINGS];
     for reading in &mut readings {
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A clock whose readings are so many ticks apart.
+    /// A clock whose readings are `step` ticks apart.
     fn stepping(step: u64) -> impl Fn() -> u64 {
         let now = Cell::new(0);
         move || {

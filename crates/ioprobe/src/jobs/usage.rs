@@ -1,15 +1,15 @@
-//! CPU time, faults, context switches and blocks, as getrusage and wait4 count them.
+//! CPU time, page faults, context switches and blocks, as counted by getrusage and wait4.
 
 use serde::Serialize;
 
 use super::stretch::Spun;
 use crate::clock::{process_cpu_ns, thread_cpu_ns};
 
-/// Whose usage a job is charged with.
+/// Whether a job is charged for the usage of its thread or of the whole process.
 #[derive(Clone, Copy, Debug)]
 pub enum Whose {
     ThisThread,
-    /// With the threads that the kernel starts in it for io_uring.
+    /// Includes the threads that the kernel starts in it for io_uring.
     ThisProcess,
 }
 
@@ -23,7 +23,8 @@ impl Whose {
     }
 }
 
-/// What getrusage or wait4 counted; blocks are of 512 bytes. Times stand beside the counts in an answer.
+/// The counts of getrusage or wait4; blocks are of 512 bytes. The times are separate fields of the
+/// answer.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Usage {
     pub faults_minor: i64,
@@ -36,16 +37,18 @@ pub struct Usage {
     pub user_ns: u64,
     #[serde(skip)]
     pub sys_ns: u64,
-    /// Both; of a thread to the nanosecond, where the kernel guesses their shares from its ticks.
+    /// User plus system time. For a thread exact to the nanosecond, where the kernel only estimates
+    /// the split between the two from its ticks.
     #[serde(skip)]
     pub cpu_ns: u64,
 }
 
 impl Usage {
-    /// Up to now.
+    /// Return the usage up to now.
     pub fn of(whose: Whose) -> Self {
-        // getrusage tells what a running thread had used at the last tick of the scheduler; its CPU clock brings that up to
-        // date. Without, most works of less than 4 ms use no CPU time at all.
+        // getrusage reports what a running thread had used at the scheduler's last tick; reading
+        // its CPU clock first brings that up to date. Otherwise most works of less than 4 ms would
+        // show no CPU time at all.
         let cpu_ns = whose.cpu_ns();
         let who = match whose {
             Whose::ThisThread => libc::RUSAGE_THREAD,
@@ -76,7 +79,7 @@ impl Usage {
         }
     }
 
-    /// With a spin that came after it was read: all of that is time of the user's.
+    /// Add a spin that came after the reading: all of it is user time.
     pub fn with_spin(self, spun: &Spun) -> Usage {
         Usage {
             user_ns: self.user_ns + spun.cpu_ns,

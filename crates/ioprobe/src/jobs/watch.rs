@@ -1,4 +1,4 @@
-//! What the kernel counted around a timed part: of devices, of this process and of the whole machine.
+//! The kernel's counters around a timed part: of devices, of this process and of the whole machine.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,8 @@ use crate::sys::files::syncfs;
 use crate::trace::block;
 use crate::watch::Peer;
 
-/// The kernel's counters around a timed part, and the devices' once more after its file system was written back.
+/// The counters before and after a timed part. The devices' counters can be read once more after a
+/// sync of the file system.
 pub struct Watch {
     counters: Counters,
     before: Vec<Activity>,
@@ -20,7 +21,7 @@ pub struct Watch {
     peer: Option<Peer>,
 }
 
-/// What devices did, by name.
+/// Device activity by name.
 pub type Devices = Map<String, Value>;
 
 pub struct Reported {
@@ -30,8 +31,9 @@ pub struct Reported {
 }
 
 impl Watch {
-    /// To be called just before the timed part, with counters that were opened as root: not every user may.
-    /// `peer` is where the machine listens that serves the files, if another one does.
+    /// Call this just before the timed part, with counters that were opened as root: not every user
+    /// may open them. `peer` is the address of the probe on the file server, if another machine
+    /// serves the files.
     pub fn begin(counters: Counters, peer: Option<&str>) -> Result<Self> {
         let (mut before, after) = (counters.room(), counters.room());
         let peer = peer.map(Peer::begin).transpose()?;
@@ -49,7 +51,8 @@ impl Watch {
         })
     }
 
-    /// To be called just after the timed part, when its last clock was read and before anything else touches a disk.
+    /// Call this just after the timed part, after its last clock reading and before anything else
+    /// touches a disk.
     pub fn end(&mut self) -> Result<()> {
         self.moments.1 = counters::after();
         let counted = self.counters.read(&mut self.after);
@@ -61,8 +64,9 @@ impl Watch {
         counted
     }
 
-    /// What happened during the timed part; and up to the end of a sync of `path`. Where requests are counted, those of the sync
-    /// are too, and `in_sync` is what devices did in it: checks of the work may lie between the two.
+    /// Report the activity during the timed part and, with `sync_after`, up to the end of a sync of
+    /// that path. If requests are counted, those of the sync are counted too, and `in_sync` is the
+    /// device activity during the sync alone: verification of the work may have come in between.
     pub fn report(&self, sync_after: Option<&str>) -> Result<Reported> {
         let during = self.counters.between(&self.before, &self.after);
         let (mut synced, mut in_sync) = (None, None);
@@ -85,13 +89,13 @@ impl Watch {
         })
     }
 
-    /// What each server used meanwhile; None where there is none.
+    /// Return what each server used meanwhile; None without servers.
     pub fn servers(&self) -> Option<Devices> {
         let [before, after] = &self.servers;
         (!before.is_empty()).then(|| server::between(before, after))
     }
 
-    /// What this process and the whole machine did meanwhile: the answer's `around`.
+    /// Return what this process and the whole machine did meanwhile: the answer's `around`.
     pub fn around(&self) -> Value {
         counters::between(&self.moments.0, &self.moments.1)
     }

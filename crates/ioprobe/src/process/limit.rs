@@ -1,7 +1,9 @@
-//! A time limit that costs the timed part nothing: an interval timer whose signal kills the running command.
+//! A timeout at no cost to the timed part: an interval timer whose signal kills the running
+//! command.
 //!
-//! The probe waits in wait4 and wakes at the moment the command ends, with or without a limit. No second thread: a thread
-//! would make every change of user a matter of all threads, and every fork a risk.
+//! The probe waits in wait4 and wakes as soon as the command ends, with or without a timeout. There
+//! is no second thread: with threads, every change of user would have to cover all of them, and
+//! every fork would be a risk.
 
 use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
@@ -14,7 +16,7 @@ use crate::sys::check;
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 static EXPIRED: AtomicBool = AtomicBool::new(false);
 
-/// Seconds, checked to be a time that a timer can be set to.
+/// Seconds, checked to be a valid timer value.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit(Option<f64>);
 
@@ -32,7 +34,8 @@ impl Limit {
         self.0
     }
 
-    /// Starts the timer. To be called before the command is started, so that the timed part does not hold it.
+    /// Start the timer. Call this before starting the command, so that the cost is not in the timed
+    /// part.
     pub fn arm(self) {
         RUNNING.store(0, SeqCst);
         EXPIRED.store(false, SeqCst);
@@ -41,7 +44,7 @@ impl Limit {
         }
     }
 
-    /// Says which process group the limit is about.
+    /// Set the process group that the timeout kills.
     pub fn guard(self, pid: pid_t) {
         RUNNING.store(pid, SeqCst);
         if EXPIRED.load(SeqCst) {
@@ -49,7 +52,7 @@ impl Limit {
         }
     }
 
-    /// Stops the timer; whether it had run out.
+    /// Stop the timer. Returns whether it had expired.
     pub fn disarm(self) -> bool {
         RUNNING.store(0, SeqCst);
         if self.0.is_some() {
@@ -59,10 +62,11 @@ impl Limit {
     }
 }
 
-/// Installs the handler, once; wait4 is not restarted by the kernel but by its caller. What the starting process may have
-/// handed down is undone: a blocked alarm would be no limit, and with SIGCHLD ignored nobody could wait for a child.
+/// Install the handler, once. The kernel does not restart wait4 after it; the caller does. Also
+/// undoes what the parent may have passed on: with SIGALRM blocked there would be no timeout, and
+/// with SIGCHLD ignored no child could be waited for.
 pub fn install() -> Result<()> {
-    // SAFETY: the handler makes async-signal-safe calls only.
+    // SAFETY: the handler only makes async-signal-safe calls.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -87,7 +91,7 @@ extern "C" fn expired(_: c_int) {
     }
 }
 
-/// The leader by its own id too: it may have moved to another group.
+/// Kill a process group, and its leader by pid too: it may have moved to another group.
 pub fn kill_group(pid: pid_t) {
     if let Some(process) = Pid::from_raw(pid) {
         let _ = kill_process_group(process, Signal::KILL);
@@ -106,7 +110,7 @@ fn set_timer(seconds: f64) {
             tv_usec: (seconds.fract() * 1e6) as suseconds_t,
         },
     };
-    // SAFETY: the structure is ours; a valid time cannot be refused.
+    // SAFETY: we own the structure; a valid time cannot be refused.
     unsafe {
         libc::syscall(
             libc::SYS_setitimer,

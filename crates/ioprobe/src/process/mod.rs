@@ -1,4 +1,4 @@
-//! Starting programs cheaply, ending them in time, and leaving nothing of them behind.
+//! Starting programs cheaply, ending them on time, and cleaning up what they leave behind.
 
 pub mod limit;
 pub mod orphans;

@@ -1,8 +1,8 @@
-//! What is left of an earlier probe's session, and how it is ended.
+//! Ends what is left of an earlier probe's session.
 //!
-//! While its leader lives, the number of a session and the start time of the leader say whose processes they are. Without
-//! the leader the number may have come to mean strangers; then, and for those that have left the session, a token in
-//! their environment is the proof, or there is none.
+//! While the session leader lives, the session's number and the leader's start time identify its
+//! processes. Without the leader the number may have been reused by strangers. Then, and for
+//! processes that have left the session, only a token in their environment identifies them.
 
 use rustix::process::{pidfd_send_signal, Signal};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::sys::process_descriptor;
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A line of /proc/PID/stat, as far as it matters here (proc_pid_stat(5)).
+/// The fields of /proc/PID/stat that are needed here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: pid_t,
@@ -30,7 +30,8 @@ struct Process {
     started: u64,
 }
 
-/// Kills every process of a session until none is left; says how many there were, and which would not go.
+/// Kill every process of a session until none is left. Returns how many there were, and which are
+/// still left.
 pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
     if isolated {
         return Err(Error::unsupported(
@@ -68,12 +69,13 @@ pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
     Ok(json!({"killed": killed.len(), "left": left}))
 }
 
-/// When a process started, in clock ticks since boot.
+/// Return when a process started, in clock ticks since boot.
 pub fn started(pid: pid_t) -> Option<u64> {
     read(pid).map(|process| process.started)
 }
 
-/// The living ones that are ours: of the session while its own leader is there, and whoever carries the token.
+/// Return the living processes that are ours: those of the session while its own leader lives, and
+/// all that carry the token.
 fn members(
     all: &[Process],
     session: pid_t,
@@ -89,15 +91,16 @@ fn members(
     all.iter().filter(alive).filter(ours).cloned().collect()
 }
 
-/// Whether a process has given up its memory, and with it its environment, but not yet its files and mounts: it is waited
-/// for, because what it holds (an image's space, say) is not free before. Whose it was can no longer be told, nor matters.
+/// Return whether a process has released its memory, and with it its environment, but not yet its
+/// files and mounts. It is waited for, because what it holds (such as an image's space) is not free
+/// before. Whose it was can no longer be determined, and does not matter.
 fn is_dying(process: &Process) -> bool {
     !matches!(process.state, 'Z' | 'X' | 'x')
         && fs::read(format!("/proc/{}/environ", process.pid))
             .is_ok_and(|environment| environment.is_empty())
 }
 
-/// Whether the token stands in the environment with which a process was started.
+/// Return whether the token is in the environment with which a process was started.
 fn carries(pid: pid_t, token: Option<&str>) -> bool {
     let wanted = match token {
         Some(token) if !token.is_empty() => format!("{TOKEN}={token}"),
@@ -110,7 +113,7 @@ fn carries(pid: pid_t, token: Option<&str>) -> bool {
     })
 }
 
-/// SIGKILL to this very process: a descriptor of it cannot come to mean another.
+/// Send SIGKILL through a pidfd, which cannot come to refer to another process.
 fn kill(process: &Process) -> bool {
     let descriptor = match process_descriptor(process.pid) {
         Ok(descriptor) => descriptor,
@@ -134,7 +137,8 @@ fn read(pid: pid_t) -> Option<Process> {
     parse(pid, &String::from_utf8_lossy(&bytes))
 }
 
-/// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
+/// Parse a stat line. The name in parentheses may contain parentheses, so parsing starts after the
+/// last one.
 fn parse(pid: pid_t, text: &str) -> Option<Process> {
     let (front, back) = text.rsplit_once(')')?;
     let fields: Vec<&str> = back.split_whitespace().collect();

@@ -1,7 +1,8 @@
-//! A program ready to be executed: found in PATH, with its arguments and environment laid out as the kernel takes them.
+//! A program ready to execute: found in PATH, with arguments and environment laid out for the
+//! kernel.
 //!
-//! All of it is done before the clock starts, so that the timed part of a command holds only what the kernel and the
-//! command do.
+//! All of this is done before the clock starts, so that the timed part of a command contains only
+//! the work of the kernel and of the command.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -20,7 +21,8 @@ pub struct Program {
     pub argv: CArray,
 }
 
-/// Texts, and the array of pointers to them that ends with null. The pointers are to the heap, so a move does no harm.
+/// Strings, and the null-terminated array of pointers to them. The pointers are to the heap, so
+/// moving this is fine.
 pub struct CArray {
     _texts: Vec<CString>,
     pointers: Vec<*const c_char>,
@@ -48,17 +50,19 @@ impl CArray {
     }
 }
 
-/// In the environment of the probe, where its conductor put it, and of all that it starts.
+/// A variable that the conductor sets in the environment of the probe, inherited by all that the
+/// probe starts.
 pub const TOKEN: &str = "IOTRIAL_SESSION";
 
-/// What a command finds in its environment: a minimum, with the request's names over it.
+/// The environment of a command: a minimum, overridden by the request's variables.
 pub struct Environment {
     variables: BTreeMap<String, String>,
 }
 
 impl Environment {
     pub fn new(given: Option<&BTreeMap<String, String>>) -> Result<Self> {
-        // Root's programs are the system's: a PATH that came with the caller's shell may lead to folders of others.
+        // Root runs the system's programs: the PATH of the caller's shell may lead to folders of
+        // other users.
         let root = rustix::process::geteuid().is_root();
         let own_path = std::env::var("PATH")
             .ok()
@@ -69,7 +73,7 @@ impl Environment {
             ("HOME".to_string(), "/".to_string()),
             ("LC_ALL".to_string(), "C".to_string()),
         ]);
-        // By this what is left of a session is known for ours later, whoever's child it has become.
+        // Identifies leftovers of the session later, even after they were reparented.
         if let Ok(token) = std::env::var(TOKEN) {
             variables.insert(TOKEN.to_string(), token);
         }
@@ -88,7 +92,7 @@ impl Environment {
         CArray::new(self.variables.iter().map(|(n, v)| format!("{n}={v}")))
     }
 
-    /// Finds an executable file as execvp would; a name with a slash stands for itself.
+    /// Find an executable file like execvp. A name with a slash is returned unchanged.
     pub fn resolve(&self, name: &str) -> Result<String> {
         if name.contains('/') {
             return Ok(name.to_string());

@@ -1,8 +1,9 @@
-//! Starts a program the cheap way: clone with CLONE_VM | CLONE_VFORK, then exec.
+//! Starts a program cheaply: clone with CLONE_VM | CLONE_VFORK, then exec.
 //!
-//! Copying the probe's page tables, as fork does, would cost more than opening the file that a short command is about.
-//! The child shares our memory until it has executed the program, and we stand still until then. So the child's code here
-//! makes system calls and nothing else: no allocation, no lock, no library state.
+//! Copying the probe's page tables, as fork does, would cost more than opening the file that a
+//! short command reads. The child shares our memory until it has executed the program, and we are
+//! suspended until then. So the code of the child only makes system calls: no allocation, no lock,
+//! no library state.
 
 use std::ffi::{c_void, CString};
 use std::os::unix::io::RawFd;
@@ -15,19 +16,19 @@ use crate::process::program::{CArray, Program};
 
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What surrounds the program: everything but its name and arguments.
+/// Everything that a program needs besides its name and arguments.
 pub struct Surroundings {
     pub environment: CArray,
     pub folder: Option<CString>,
     pub user: Option<User>,
-    /// Stopped at its first instruction, for the thread that starts it to follow (ptrace(2)).
+    /// Stop it at its first instruction, to be traced by the thread that starts it (ptrace(2)).
     pub traced: bool,
     pub stdin: RawFd,
     pub stdout: RawFd,
     pub stderr: RawFd,
 }
 
-/// What programs get back that the probe has changed for itself.
+/// Settings that the probe has changed for itself, restored for programs.
 #[derive(Clone, Copy)]
 pub struct Inherited {
     pub open_files: rlimit,
@@ -35,11 +36,11 @@ pub struct Inherited {
 }
 
 pub struct Starter {
-    stack: Vec<u128>, // aligned to 16 bytes, as the ABI wants it
+    stack: Vec<u128>, // aligned to 16 bytes, as the ABI requires
     inherited: Inherited,
 }
 
-/// What the child does, and where it says how far it got.
+/// The child's instructions, and where it reports how far it got.
 struct Errand<'a> {
     program: &'a Program,
     around: &'a Surroundings,
@@ -57,10 +58,11 @@ impl Starter {
         }
     }
 
-    /// Returns when the program has been executed, as the leader of a process group of its own.
+    /// Start a program as the leader of its own process group. Returns after the exec.
     pub fn start(&mut self, program: &Program, around: &Surroundings) -> Result<pid_t> {
-        // SAFETY: the child runs on the stack below, in our memory, while we wait; it touches only `errand` and makes
-        // system calls. Signals are blocked meanwhile, so that no handler of ours runs in the child.
+        // SAFETY: the child runs on the stack below, in our memory, while we wait; it touches only
+        // `errand` and makes system calls. Signals are blocked meanwhile, so that no handler of
+        // ours runs in the child.
         let (pid, errand) = unsafe {
             let mut all: sigset_t = std::mem::zeroed();
             let mut before: sigset_t = std::mem::zeroed();
@@ -86,8 +88,8 @@ impl Starter {
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             (pid, errand)
         };
-        // The child wrote behind the compiler's back.
-        // SAFETY: `errand` is ours and alive.
+        // The child wrote to it without the compiler's knowledge.
+        // SAFETY: we own `errand`, and it is alive.
         let (errno, step) = unsafe {
             (
                 std::ptr::read_volatile(&errand.errno),
@@ -98,7 +100,7 @@ impl Starter {
             return Ok(pid);
         }
         if pid > 0 {
-            // SAFETY: the child has ended without executing anything; nothing is asked for.
+            // SAFETY: the child has ended without executing anything; its status is not requested.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
         }
         Err(Error::errno(
@@ -109,8 +111,8 @@ impl Starter {
 }
 
 extern "C" fn child(errand: *mut c_void) -> c_int {
-    // SAFETY: the parent stands still in clone with `errand` alive; raw system calls only. The wrappers for changing
-    // users would signal all threads of a process, which are the parent's.
+    // SAFETY: the parent is suspended in clone with `errand` alive; raw system calls only. The libc
+    // wrappers for changing users would signal all threads of the process, which are the parent's.
     unsafe {
         let errand = &mut *errand.cast::<Errand>();
         let around = errand.around;
@@ -127,7 +129,7 @@ extern "C" fn child(errand: *mut c_void) -> c_int {
             step!("standard input", libc::dup2(around.stdin, 0));
             step!("standard output", libc::dup2(around.stdout, 1));
             step!("standard error", libc::dup2(around.stderr, 2));
-            // Rust ignores SIGPIPE, and what is ignored stays so through exec.
+            // Rust ignores SIGPIPE, and ignored signals stay ignored across exec.
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::umask(errand.inherited.umask);
             step!(

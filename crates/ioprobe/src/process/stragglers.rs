@@ -1,9 +1,10 @@
 //! Ends what a command left behind: background processes, daemons that left its group, orphans.
 //!
-//! A straggler would go on reading and writing under the next run. All of them end up as our children, as process 1 of the
-//! namespace or as the reaper of orphans, so "no children left" is the proof. In the usual case one wait4 shows it. The keepers
-//! of servers stay (`kept`), and what is below them has another reaper: then children are looked up in /proc and waited for by
-//! their ids.
+//! A leftover process would keep reading and writing during the next run. All of them become our
+//! children (as process 1 of the namespace, or as the subreaper), so "no children left" is the
+//! proof. Usually one wait4 shows it. The reapers of servers stay (`kept`), and the processes below
+//! them have another reaper. While there are any, children are looked up in /proc and waited for by
+//! pid.
 
 use std::cell::RefCell;
 use std::fs;
@@ -13,8 +14,8 @@ use libc::{c_int, pid_t};
 use crate::error::{Error, Result};
 use crate::sys;
 
-/// Kills and reaps every descendant; returns how many had to be killed. `shot`: whether the group was killed already, so
-/// that those who die of it now count too.
+/// Kill and reap every descendant. Returns how many had to be killed. `shot`: the group was killed
+/// already, so those that die of that now count too.
 pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
     let kept = kept();
     if !kept.is_empty() {
@@ -23,13 +24,14 @@ pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
     let mut killed = 0;
     let mut count = |status, shot| killed += u64::from(shot && was_killed(status));
     loop {
-        // Those that ended by themselves are only waiting to be reaped.
+        // Those that ended by themselves only need to be reaped.
         match reap(-1, libc::WNOHANG)? {
             Reaped::One(status) => count(status, shot),
             Reaped::None => return Ok(killed),
             Reaped::StillRunning => {
                 if isolated {
-                    // SAFETY: no pointers are involved. From process 1 of a PID namespace, -1 is all else in it.
+                    // SAFETY: no pointers are involved. From process 1 of a PID namespace, -1 means
+                    // everything else in it.
                     unsafe { libc::kill(-1, libc::SIGKILL) };
                 } else {
                     kill_children()?;
@@ -43,7 +45,8 @@ pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
     }
 }
 
-/// As `sweep`, of all children but those that stay. When one dies its children become ours, and the next turn finds them.
+/// Like `sweep`, for all children except those that stay. When one dies its children become ours,
+/// and the next round finds them.
 fn sweep_beside(kept: &[pid_t], shot: bool) -> Result<u64> {
     let mut killed = 0;
     loop {
@@ -85,7 +88,7 @@ fn reap(pid: pid_t, flags: c_int) -> Result<Reaped> {
     }
 }
 
-/// Kills our children; when they die theirs become ours, and the next turn finds them.
+/// Kill our children. When they die, their children become ours, and the next round finds them.
 fn kill_children() -> Result<()> {
     let mut refused = Ok(());
     for pid in children() {
@@ -117,7 +120,8 @@ fn parent_of(pid: pid_t) -> Option<pid_t> {
     parent_in_stat(&String::from_utf8_lossy(&bytes))
 }
 
-/// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
+/// Parse the parent's pid. The name in parentheses may contain parentheses, so parsing starts after
+/// the last one.
 pub fn parent_in_stat(text: &str) -> Option<pid_t> {
     text.rsplit_once(')')?
         .1
@@ -127,23 +131,23 @@ pub fn parent_in_stat(text: &str) -> Option<pid_t> {
         .ok()
 }
 
-// Children of the probe that are meant to stay, by process id: whoever sweeps up after a command passes them over.
+// Children of the probe that stay, by pid. Sweeps skip them.
 
 thread_local! {
     static KEPT: RefCell<Vec<pid_t>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From here on this child stays.
+/// Exempt a child from sweeps.
 pub fn keep(pid: pid_t) {
     KEPT.with(|kept| kept.borrow_mut().push(pid));
 }
 
-/// It may be swept away again.
+/// Make a child subject to sweeps again.
 pub fn release(pid: pid_t) {
     KEPT.with(|kept| kept.borrow_mut().retain(|other| *other != pid));
 }
 
-/// Those that stay.
+/// Return the children exempt from sweeps.
 pub fn kept() -> Vec<pid_t> {
     KEPT.with(|kept| kept.borrow().clone())
 }

@@ -1,4 +1,4 @@
-//! A server that ends by itself: the work that needed it has failed.
+//! A server that ends unexpectedly: the work that needed it has failed.
 
 use libc::c_int;
 use serde_json::{json, Value};
@@ -7,11 +7,11 @@ use super::{how, Server, SERVERS};
 use crate::error::{Error, Result};
 use crate::jobs::command::Failure;
 
-/// Its reaper tells of an end a moment after it.
+/// Timeout for the reaper's report, which follows a moment after the end.
 const TOLD_WITHIN_MS: c_int = 2000;
 
-/// What came of a verb during which a server may have died: a job has failed then, whatever it found itself, and what is an
-/// error says so.
+/// Adjust the answer of a verb during which a server may have died: a job has failed then, whatever
+/// its own result, and an error mentions the server.
 pub fn judged(answer: Result<Value>) -> Result<Value> {
     let is_job = |answer: &Value| answer.get("servers").is_some();
     if !answer.as_ref().map_or(true, is_job) {
@@ -20,7 +20,7 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
     let dead = SERVERS.with(|all| {
         let mut all = all.borrow_mut();
         for server in all.iter_mut() {
-            // One that has ended is told of by its reaper a moment later.
+            // The report of the reaper follows a moment later.
             let just_ended = server.ended.is_none() && server.has_ended();
             server.listen(if just_ended { TOLD_WITHIN_MS } else { 0 })?;
             server.forget_much()?;
@@ -34,7 +34,7 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
     }
 }
 
-/// A server that has ended by itself.
+/// A server that has ended unexpectedly.
 struct Dead {
     name: String,
     program: String,
@@ -52,7 +52,7 @@ impl Dead {
         })
     }
 
-    /// Its end comes before what the work itself found wrong, which is most likely a consequence.
+    /// Report its end before what the work itself found wrong, which is most likely a consequence.
     fn failed(self, mut answer: Value) -> Value {
         let status = self.status;
         let mut failures = vec![json!(Failure {

@@ -1,8 +1,10 @@
-//! Servers that a study needs: started in the lab before a timed part, accounted during it, stopped after it.
+//! Servers that a study needs: started in the lab before a timed part, accounted for during it,
+//! stopped after it.
 //!
-//! Nothing here is timed. A server runs below a reaper of its own (`reaper`), so that what it starts can be told from what
-//! commands leave behind, is counted with it (`tree`), and ends with it. One that dies makes the job in which it did so fail;
-//! one that is never ready is an error with its last words.
+//! Nothing here is timed. A server runs below its own reaper (`reaper`). So what it starts is
+//! distinguishable from what commands leave behind, is counted with the server (`tree`), and ends
+//! with it. If a server dies during a job, the job fails. If it does not become ready, the error
+//! shows the last of its output.
 
 mod dead;
 mod reaper;
@@ -33,12 +35,12 @@ use crate::protocol::{EndSignal, Nothing, OfServer, Ready, ServerStart, ServerSt
 use crate::sys;
 use crate::sys::{c_text, memory_file, open, process_descriptor};
 
-/// As much of what a server said last as is told.
+/// How much of a server's latest output is reported, in bytes.
 const LAST_WORDS: usize = 2048;
-/// What it says is kept in memory; more than this is forgotten before the next job.
+/// Its output is kept in memory; if it exceeds this, it is discarded before the next job.
 const MOST_SAID: u64 = 1 << 20;
 const PAUSE_MS: c_int = 5;
-/// How long a killed server may take to be gone: the kernel may be writing for it.
+/// How long a killed server may take to disappear: the kernel may still be writing for it.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 const MOST_SERVERS: usize = 8;
 
@@ -47,18 +49,18 @@ struct Server {
     program: String,
     reaper: Reaper,
     pid: pid_t,
-    /// None where it had ended before it could be had.
+    /// None if it had ended before the pidfd could be opened.
     descriptor: Option<OwnedFd>,
     log: OwnedFd,
     ended: Option<c_int>,
 }
 
 thread_local! {
-    /// Of this process, like its children: every job accounts for all of them.
+    /// Per process, like its children: every job accounts for all of them.
     static SERVERS: RefCell<Vec<Server>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Starts one and waits until it is ready.
+/// Start a server and wait until it is ready.
 pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Result<Value> {
     let name = request.name.clone();
     let doing = format!("start server {name}");
@@ -157,7 +159,7 @@ fn wait_until_ready(server: &mut Server, wanted: &Ready, deadline: Instant) -> R
     }
 }
 
-/// Asks one to end, waits, and sees that nothing of it is left.
+/// Ask a server to end, wait for it, and clean up everything that is left of it.
 pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     let limit = Limit::new(Some(request.timeout_s))?;
     let mut server = taken(&request.name)?;
@@ -189,7 +191,7 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
     }))
 }
 
-/// How one is: whether it runs, and what it said last.
+/// Return whether a server runs, and its latest output.
 pub fn status(request: OfServer) -> Result<Value> {
     SERVERS.with(|all| {
         let mut all = all.borrow_mut();
@@ -204,12 +206,12 @@ pub fn status(request: OfServer) -> Result<Value> {
     })
 }
 
-/// A port that one could listen on.
+/// Return a port that a server could listen on.
 pub fn free_port(_: Nothing) -> Result<Value> {
     Ok(json!({"port": unused_port()?}))
 }
 
-/// What all of them have used up to now.
+/// Return what all servers have used up to now.
 pub fn used() -> Vec<(String, Used)> {
     SERVERS.with(|all| {
         let all = all.borrow();
@@ -219,7 +221,7 @@ pub fn used() -> Vec<(String, Used)> {
     })
 }
 
-/// The answer's `servers`: what each has used in between.
+/// Return the answer's `servers`: what each has used in between.
 pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<String, Value> {
     before
         .iter()
@@ -229,7 +231,7 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
 }
 
 impl Server {
-    /// Takes in what its reaper says within so many milliseconds.
+    /// Process what the reaper reports within this many milliseconds.
     fn listen(&mut self, wait_ms: c_int) -> Result<()> {
         if let Some(Said::Ended(status)) = self.reaper.hear(wait_ms)? {
             self.ended = Some(status);
@@ -237,13 +239,13 @@ impl Server {
         Ok(())
     }
 
-    /// Whether the process has ended, whoever knows of it.
+    /// Return whether the process has ended, even if the reaper has not reported it yet.
     fn has_ended(&self) -> bool {
         let descriptor = self.descriptor.as_ref();
         descriptor.is_some_and(|process| sys::is_ready(process, 0))
     }
 
-    /// Whether it has ended by then.
+    /// Wait for the end until the deadline. Returns whether it has ended.
     fn wait(&mut self, deadline: Instant) -> Result<bool> {
         while self.ended.is_none() && Instant::now() < deadline {
             self.listen(PAUSE_MS)?;
@@ -251,7 +253,7 @@ impl Server {
         Ok(self.ended.is_some())
     }
 
-    /// To this very process: a descriptor of it cannot come to mean another.
+    /// Send a signal through the pidfd, which cannot come to refer to another process.
     fn send(&self, signal: Signal) {
         if let Some(descriptor) = &self.descriptor {
             let _ = pidfd_send_signal(descriptor, signal);
@@ -269,7 +271,7 @@ impl Server {
         String::from_utf8_lossy(&text[..n]).into_owned()
     }
 
-    /// A log that has grown large is begun anew; it is opened for appending, so that no hole stays.
+    /// Truncate a log that has grown large. It is opened for appending, so that no hole remains.
     fn forget_much(&self) -> Result<()> {
         if self.size_of_log() > MOST_SAID {
             rustix::fs::ftruncate(&self.log, 0).doing(|| "empty a server's log".to_string())?;
@@ -278,7 +280,7 @@ impl Server {
     }
 }
 
-/// Ends a reaper and all that is left below it; returns how many processes that were.
+/// End a reaper and everything that is left below it. Returns the number of processes killed.
 fn give_up(reaper: Reaper, isolated: bool) -> Result<u64> {
     let pid = reaper.pid;
     reaper.end();
@@ -302,7 +304,7 @@ fn append_only(log: &OwnedFd) -> Result<()> {
     fcntl_setfl(log, OFlags::APPEND).doing(|| "set up a server's log")
 }
 
-/// How it ended, by its wait status.
+/// Describe how it ended, by its wait status.
 fn how(status: c_int) -> String {
     if libc::WIFSIGNALED(status) {
         format!("was ended by signal {}", libc::WTERMSIG(status))
@@ -311,12 +313,12 @@ fn how(status: c_int) -> String {
     }
 }
 
-// How a server is known to be ready: it takes a connection, or a file says so.
+// Readiness checks: the server accepts a connection, or a file shows that it is ready.
 
-/// On this machine a connection is made or refused at once.
+/// On this machine a connection is accepted or refused at once.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// `bad_request` unless exactly one way is asked for.
+/// Check that exactly one way is requested; `bad_request` otherwise.
 pub fn check(wanted: &Ready) -> Result<()> {
     let port = match wanted.tcp {
         Some(port) => u16::try_from(port).ok().filter(|port| *port > 0).map(|_| 1),
@@ -348,7 +350,7 @@ pub fn is_ready(wanted: &Ready) -> bool {
     }
 }
 
-/// A port of this machine's loopback that nobody listens on at this moment.
+/// Find a loopback port that nothing listens on at the moment.
 fn unused_port() -> Result<u16> {
     let doing = || "find a free port on 127.0.0.1";
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing(doing)?;

@@ -1,8 +1,9 @@
-//! The process between the probe and a server: all that the server starts, and leaves behind, is below it.
+//! The process between the probe and a server: everything that the server starts and leaves behind
+//! is below it.
 //!
-//! Without it an orphan of the server's would become the probe's child, where nothing tells it from what a command has left.
-//! It reaps, and says how the server itself ended; nobody else learns of that. When the probe dies the kernel kills it, and
-//! with it the server.
+//! Without it, an orphan of the server would become the probe's child and be indistinguishable from
+//! what a command has left behind. It reaps, and reports how the server itself ended; no other
+//! process learns that. When the probe dies, the kernel kills the reaper, and with it the server.
 
 use crate::error::Doing;
 use crate::isolate::end_with;
@@ -19,11 +20,11 @@ use crate::process::program::Program;
 use crate::process::start::{Starter, Surroundings};
 use crate::sys::{check, write_all};
 
-/// What a reaper says, one line each.
+/// The messages of a reaper, one line each.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
     Started(pid_t),
-    /// It could not be started: what failed, and the error's number.
+    /// It could not be started: what failed, and the errno.
     Refused(String, c_int),
     /// A wait status.
     Ended(c_int),
@@ -36,13 +37,13 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Starts a program below a process of its own. Returns before the program is there.
+    /// Start a program below its own reaper. Returns before the program runs.
     pub fn start(program: &Program, around: &Surroundings, starter: &mut Starter) -> Result<Self> {
         let (reading, writing) = sys::pipe()?;
         fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
         fcntl_setfl(&writing, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
         let probe = getpid();
-        // SAFETY: the process has one thread, so the child may go on as the parent would.
+        // SAFETY: the process has one thread, so the child can go on like the parent.
         match check(unsafe { libc::fork() }, || "fork".to_string())? {
             0 => keep(probe, program, around, starter, &writing),
             pid => Ok(Reaper {
@@ -53,7 +54,7 @@ impl Reaper {
         }
     }
 
-    /// What it says within so many milliseconds; None where that is nothing.
+    /// Return the next message within this many milliseconds; None if there is none.
     pub fn hear(&mut self, wait_ms: c_int) -> Result<Option<Said>> {
         if let Some(said) = self.line() {
             return Ok(Some(said));
@@ -78,7 +79,7 @@ impl Reaper {
         said(line.trim_end())
     }
 
-    /// Ends it at once; what is left below becomes the probe's.
+    /// End it at once; what is left below becomes the probe's.
     pub fn end(self) {
         let _ = sys::kill(self.pid);
         let _ = sys::wait(self.pid, 0);
@@ -132,7 +133,8 @@ fn keep(
     tell(writing, &format!("started {server}\n"));
     loop {
         match sys::wait(-1, libc::__WALL) {
-            // Its times are the server's: they are to be read until somebody has.
+            // Do not exit: its times are the server's, and must stay readable until the probe has
+            // read them.
             // SAFETY: no pointers are involved.
             Err(_) => unsafe {
                 libc::pause();
@@ -145,7 +147,7 @@ fn keep(
     }
 }
 
-/// Descriptors of the probe's, among them those that hold the lab's devices: whatever holds them keeps the devices.
+/// Close the probe's descriptors. Some hold the lab's devices, which stay as long as they are held.
 fn give_up_all_but(needed: &[RawFd]) {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -155,11 +157,11 @@ fn give_up_all_but(needed: &[RawFd]) {
         .collect();
     for fd in open {
         if fd > 2 && !needed.contains(&fd) {
-            // SAFETY: nothing of ours uses it any more.
+            // SAFETY: nothing in this process uses it any more.
             unsafe { libc::close(fd) };
         }
     }
-    // The probe's standard streams are its conductor's.
+    // The probe's standard streams belong to its conductor.
     for standard in 0..=2 {
         // SAFETY: both descriptors are open.
         unsafe { libc::dup2(needed[0], standard) };
@@ -167,7 +169,7 @@ fn give_up_all_but(needed: &[RawFd]) {
 }
 
 fn tell(writing: &OwnedFd, line: &str) {
-    // Whoever would read it is gone, or never reads: then it does not matter.
+    // If the reader is gone or never reads, it does not matter.
     let _ = write_all(writing, line.as_bytes(), "what a server did");
 }
 

@@ -1,8 +1,9 @@
-//! What a whole tree of processes has used: those that run, those that ended and were waited for, and their orphans.
+//! Resource usage of a whole process tree: running processes, reaped ones, and their orphans.
 //!
-//! A process that was waited for is in the counts of the one that waited, all the way up to the reaper. CPU time of those
-//! that run is read from their clocks, to the nanosecond; of those that ended from /proc, in ticks (10 ms), like the shares of
-//! user and system. A process whose parent ignores SIGCHLD is in nobody's counts once it has ended: the kernel drops them.
+//! A reaped process is included in the counts of the process that waited for it, all the way up to
+//! the reaper. CPU time of running processes is read from their clocks, to the nanosecond; that of
+//! ended ones from /proc, in ticks (10 ms), like the split into user and system time. If a process
+//! ignores SIGCHLD, its ended children are counted nowhere: the kernel drops their counts.
 
 use std::fs;
 
@@ -20,7 +21,8 @@ const IO: [&[u8]; 6] = [
     b"read_bytes",
     b"write_bytes",
 ];
-/// So often the tree is read again where a process ended in between: it would be missed, or counted twice.
+/// How often the tree is read again if a process ended during the reading: that process would be
+/// missed, or counted twice.
 const ATTEMPTS: u32 = 20;
 const KIB: u64 = 1024;
 
@@ -32,18 +34,19 @@ pub struct Used {
     sys_ns: u64,
     faults_minor: u64,
     faults_major: u64,
-    /// In the order of `IO`; None where the kernel does not tell this process.
+    /// In the order of `IO`; None if the kernel denies access.
     io: Option<[u64; IO.len()]>,
     processes: Vec<pid_t>,
 }
 
 impl Used {
-    /// Up to now, by the tree below this process, itself left out.
+    /// Read the usage of the tree below this process up to now, without the process itself.
     pub fn below(reaper: pid_t) -> Self {
         let mut found = Used::read(reaper);
         for _ in 0..ATTEMPTS {
             let again = Used::read(reaper);
-            // Between the two lists nothing ended, so the earlier one is whole; in the later one something may have since.
+            // Nothing ended between the two listings, so the earlier reading is complete; during
+            // the later one something may have ended since.
             if again.processes == found.processes {
                 return found;
             }
@@ -59,7 +62,7 @@ impl Used {
             ..Used::default()
         };
         for process in tree(reaper) {
-            // The reaper only stands in between; what it has waited for is the server's.
+            // The reaper itself does not count; what it has waited for belongs to the server.
             let own = u64::from(process.pid != reaper);
             if own == 1 {
                 let by_ticks = process.running_ticks() * tick_ns;
@@ -85,7 +88,7 @@ impl Used {
         used
     }
 
-    /// What it used since; what it holds now.
+    /// Return what was used since `before`, and the memory held now.
     pub fn since(&self, before: &Used) -> Value {
         let counted = |place: usize| match (&self.io, &before.io) {
             (Some(now), Some(then)) => Some(now[place].saturating_sub(then[place])),
@@ -118,8 +121,9 @@ struct Held {
 }
 
 impl Held {
-    /// Pages that several processes share are divided among them (Pss), so that the sum is what there is. Of huge pages the
-    /// kernel tells no such share: then it is the process that has most of them mapped.
+    /// Sum up the memory. Pages shared by several processes are divided among them (Pss), so the
+    /// sum is the real total. The kernel reports no such share of huge pages: there, the process
+    /// that has most of them mapped counts.
     fn of(pids: &[pid_t]) -> Self {
         let (mut resident, mut reserved, mut huge) = (None, 0, 0);
         for pid in pids {
@@ -131,14 +135,14 @@ impl Held {
             }
         }
         Held {
-            // Pages of hugetlbfs are in no Pss.
+            // Pss does not include hugetlbfs pages.
             resident_bytes: resident.map(|resident: u64| resident + reserved),
             huge_bytes: resident.map(|_| huge),
         }
     }
 }
 
-/// Pss, pages of hugetlbfs, and transparent huge pages of any kind; in bytes.
+/// Parse Pss, hugetlbfs pages, and transparent huge pages of any kind; in bytes.
 fn memory(text: &[u8]) -> (u64, u64, u64) {
     let (mut pss, mut reserved, mut transparent) = (0, 0, 0);
     for line in lines(text) {
@@ -160,7 +164,7 @@ fn memory(text: &[u8]) -> (u64, u64, u64) {
     (pss, reserved, transparent)
 }
 
-/// A line of /proc/PID/stat, as far as it matters here (proc_pid_stat(5)); times in ticks.
+/// The fields of /proc/PID/stat that are needed here (proc_pid_stat(5)); times in ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: pid_t,
@@ -185,7 +189,7 @@ impl Process {
     }
 }
 
-/// This process and all below it, by their ids.
+/// Return this process and all below it.
 fn tree(root: pid_t) -> Vec<Process> {
     let all: Vec<Process> = processes().filter_map(read).collect();
     let mut found: Vec<Process> = all.iter().filter(|p| p.pid == root).cloned().collect();
@@ -203,7 +207,8 @@ fn read(pid: pid_t) -> Option<Process> {
     parse(pid, &String::from_utf8_lossy(&bytes))
 }
 
-/// The name in parentheses may hold anything, parentheses too: what follows the last one counts.
+/// Parse a stat line. The name in parentheses may contain parentheses, so parsing starts after the
+/// last one.
 fn parse(pid: pid_t, text: &str) -> Option<Process> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -221,14 +226,15 @@ fn parse(pid: pid_t, text: &str) -> Option<Process> {
     })
 }
 
-/// The CPU clock of another process (CPUCLOCK_SCHED, as clock_getcpuclockid(3) makes it).
+/// Read the CPU clock of another process (CPUCLOCK_SCHED; the id is that of
+/// clock_getcpuclockid(3)).
 fn cpu_clock_ns(pid: pid_t) -> Option<u64> {
     let clock = (!pid << 3 | 2) as clockid_t;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the structure is ours.
+    // SAFETY: we own the structure.
     match unsafe { libc::clock_gettime(clock, &mut time) } {
         0 => Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
         _ => None,

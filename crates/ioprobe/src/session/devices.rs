@@ -1,4 +1,5 @@
-//! The block devices of a session: images, loop devices over them, and disks that were claimed. What is dropped is let go.
+//! The block devices of a session: images, loop devices over them, and claimed disks. Dropping one
+//! releases it.
 
 use std::collections::BTreeMap;
 use std::os::unix::io::OwnedFd;
@@ -18,7 +19,7 @@ use crate::sys::stat_of;
 
 #[derive(Default)]
 pub struct Devices {
-    /// Made and not attached, by the number that the answer gave.
+    /// Created but not attached, by the number given in the answer.
     images: BTreeMap<u64, Backing>,
     last_image: u64,
     /// By path.
@@ -37,7 +38,7 @@ impl Devices {
         })
     }
 
-    /// An image behind a modelled disk, in whose memory it is.
+    /// Create an image on a simulated disk, which holds its data in memory.
     pub fn make_modelled(
         &mut self,
         verb: &str,
@@ -62,12 +63,12 @@ impl Devices {
         Ok(answer)
     }
 
-    /// What the modelled disk under a loop device says of itself.
+    /// Return the statistics that the simulated disk under a loop device keeps.
     pub fn account(&self, request: &protocol::OfDevice) -> Result<Value> {
         Ok(self.modelled("disk_account", &request.device)?.account()?)
     }
 
-    /// Whether a modelled disk takes the time that its model takes.
+    /// Set whether a simulated disk takes as long as its model says.
     pub fn pace(&self, request: &protocol::DiskPace) -> Result<Value> {
         let disk = self.modelled("disk_pace", &request.device)?;
         disk.set_pace(request.modelled)?;
@@ -178,7 +179,7 @@ impl Devices {
         Ok(answer)
     }
 
-    /// A disk that was claimed.
+    /// Return a claimed disk.
     pub fn disk(&mut self, name: &str) -> Result<&mut Device> {
         let known = self.disks.keys().cloned().collect::<Vec<_>>();
         self.disks.get_mut(name).ok_or_else(|| {
@@ -194,7 +195,7 @@ impl Devices {
         Ok(json!({}))
     }
 
-    /// The first bytes of a claimed disk as something that a loop device can be attached over.
+    /// Make the first bytes of a claimed disk an image that a loop device can be attached to.
     pub fn window(&mut self, request: &protocol::DeviceWindow) -> Result<Value> {
         let device = self.disk(&request.device)?;
         let backing = Backing {
@@ -208,7 +209,7 @@ impl Devices {
         self.keep_image(backing)
     }
 
-    /// What a job may stream from: nothing but a device of this session.
+    /// Return the device that a job may stream from. Only devices of this session are allowed.
     pub fn to_stream(&self, name: &str) -> Result<LabDevice<'_>> {
         match (
             self.loops.get(&format!("/dev/{name}")),

@@ -1,8 +1,10 @@
-//! What years of use leave behind, in seconds: free space in pieces, and blocks that have all been written once.
+//! Ages a file system in seconds instead of years: fragmented free space, and all blocks written
+//! once.
 //!
-//! Files are made and removed in rounds, by a seed: after each round a quarter of them goes, drawn at random, and new ones
-//! take their place. Sizes are spread evenly over powers of two, as those of real file systems roughly are (Agrawal, Bolosky,
-//! Douceur, Lorch: A Five-Year Study of File-System Metadata, FAST 2007).
+//! Files are created and removed in rounds, determined by a seed: after each round a random quarter
+//! of them is removed, and new ones take their place. Sizes are distributed evenly over powers of
+//! two, roughly as in real file systems (Agrawal, Bolosky, Douceur, Lorch: A Five-Year Study of
+//! File-System Metadata, FAST 2007).
 
 use rustix::io::Errno;
 use std::fs;
@@ -17,15 +19,16 @@ use crate::protocol::{Age, Path};
 use crate::sys::{c_text, make_folder, open, try_open, write_all};
 
 const SMALLEST: u64 = 4096;
-/// Powers of two from the smallest: 4 KiB to 1 MiB.
+/// Number of sizes, powers of two from the smallest: 4 KiB to 1 MiB.
 const SIZES: u64 = 9;
 const LARGEST: usize = 1 << 20;
-/// Of the files, one in so many goes after a round.
+/// One file in this many is removed after a round.
 const GOES: u64 = 4;
 const MOST_ROUNDS: u32 = 1000;
 const FITRIM: libc::c_ulong = 0xc018_5879;
 
-/// Fills the file system on which `path` is to `percent` of its blocks, in `rounds`, with files in the new folder `path`.
+/// Fill the file system of `path` to `percent` of its blocks, in `rounds`, with files in the new
+/// folder `path`.
 pub fn age(request: &Age) -> Result<Value> {
     if !(1..=99).contains(&request.percent) || !(1..=MOST_ROUNDS).contains(&request.rounds) {
         return Err(Error::bad(format!(
@@ -42,7 +45,7 @@ pub fn age(request: &Age) -> Result<Value> {
     for round in 0..request.rounds {
         files.fill(room)?;
         if round + 1 < request.rounds {
-            // What was never written back would never have had a place.
+            // Without write-back, delayed allocation would never give these files blocks.
             sync(&folder, &request.path)?;
             files.thin_out()?;
         }
@@ -121,7 +124,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Bytes of a file system, and those that are free.
+/// Return the size of a file system and its free space, in bytes.
 fn space(folder: &OwnedFd, path: &str) -> Result<(u64, u64)> {
     let facts = rustix::fs::fstatvfs(folder)
         .doing(|| format!("ask how full the file system of {path} is"))?;
@@ -136,8 +139,9 @@ fn sync(folder: &OwnedFd, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes over all blocks that the file system at `path` has free, through a file that is gone again after it: what was
-/// discarded before has to be found anew by a disk, or allocated anew by whatever holds an image.
+/// Overwrite all free blocks of the file system at `path`, through a file that is removed again. A
+/// disk has to map previously discarded blocks again, and the store of an image has to allocate
+/// them again.
 pub fn use_free_space(request: &Path) -> Result<Value> {
     let path = format!("{}/.use-of-free-space", request.path.trim_end_matches('/'));
     let folder = open(&request.path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
@@ -175,12 +179,12 @@ fn write_until_full(file: &OwnedFd, path: &str) -> Result<u64> {
     }
 }
 
-/// FITRIM, as fstrim(8): tells the device which blocks of the file system mounted at `path` are free.
+/// Run FITRIM, like fstrim(8): discard the free blocks of the file system mounted at `path`.
 pub fn trim(request: &Path) -> Result<Value> {
     let folder = open(&request.path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-    let mut range = [0_u64, u64::MAX, 0]; // start, length, shortest
+    let mut range = [0_u64, u64::MAX, 0]; // start, length, minimum length
     let start = Instant::now();
-    // SAFETY: the array is ours and of the layout of `struct fstrim_range`.
+    // SAFETY: we own the array, and it has the layout of `struct fstrim_range`.
     match unsafe { libc::ioctl(folder.as_raw_fd(), FITRIM as _, range.as_mut_ptr()) } {
         -1 if last_errno() == libc::EOPNOTSUPP => Err(Error::unsupported(format!(
             "trim {}: its device has no discard",

@@ -1,6 +1,7 @@
 //! Reading, writing and describing single files, and flushing file systems.
 //!
-//! `write` is one write(2), because that is how files in /proc and /sys are set: a value in two pieces would be two values.
+//! `write` is a single write(2), as files in /proc and /sys require: a value in two pieces would be
+//! two values.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -102,7 +103,7 @@ pub fn read_link(request: Path) -> Result<Value> {
     Ok(json!({"target": target.to_string_lossy()}))
 }
 
-/// Makes a folder, in a folder that no link leads to.
+/// Create a folder, in a parent that is reached without links.
 pub fn make(request: MakeFolder) -> Result<Value> {
     let doing = format!("make folder {}", request.path);
     let (folder, name) = hold_parent(&request.path, &doing)?;
@@ -119,7 +120,7 @@ pub fn make(request: MakeFolder) -> Result<Value> {
     Ok(json!({}))
 }
 
-/// Puts back the time of a folder's or file's last change; of a link itself, never of what it leads to.
+/// Restore the mtime of a folder or file; of a link itself, never of its target.
 pub fn set_times(request: SetTimes) -> Result<Value> {
     let doing = || format!("set the time of {}", request.path);
     let held = hold(&request.path, 0, &doing())?;
@@ -138,7 +139,7 @@ pub fn set_times(request: SetTimes) -> Result<Value> {
     Ok(json!({}))
 }
 
-/// When the inode was made; none where the file system does not know.
+/// Return the creation time of the inode; None if the file system does not record it.
 fn born(path: &str, follow: bool) -> Result<Option<i64>> {
     let flags = match follow {
         true => AtFlags::empty(),
@@ -156,7 +157,7 @@ pub fn sync_file_system(request: Path) -> Result<Value> {
     Ok(json!({"wall_ns": start.elapsed().as_nanos() as u64}))
 }
 
-/// Writes all of a file system's dirty data and metadata, and waits for it.
+/// Write all dirty data and metadata of a file system, and wait for it.
 pub fn syncfs(path: &str) -> Result<()> {
     let file = open(path, libc::O_RDONLY, 0)?;
     rustix::fs::syncfs(&file).doing(|| format!("syncfs {path}"))?;
@@ -169,7 +170,7 @@ pub fn sync() -> Value {
     json!({"wall_ns": start.elapsed().as_nanos() as u64})
 }
 
-/// Dirty pages cannot be dropped, so they are written first.
+/// Drop caches. Dirty pages cannot be dropped, so they are written first.
 pub fn drop_caches(request: DropCaches) -> Result<Value> {
     if !(1..=3).contains(&request.what) {
         return Err(Error::bad(format!(

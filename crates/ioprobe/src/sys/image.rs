@@ -1,7 +1,7 @@
-//! Image files for loop devices: anonymous, fully allocated, gone with the probe.
+//! Image files for loop devices: anonymous, fully allocated, gone when the probe ends.
 //!
-//! A file without a name cannot be left behind. It is allocated in full so that no run pays for the allocation or meets a
-//! full disk, and refused on tmpfs, where the "disk" would be memory.
+//! A file without a name cannot be left behind. It is fully allocated, so that no run pays for the
+//! allocation or hits a full disk. tmpfs is refused: there the "disk" would be memory.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::sys::{c_text, drop_pages, hold, hold_parent, stat_of, write_all, writ
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
-/// Data in flight while filling: enough to keep a disk busy, little enough to leave memory alone.
+/// Data in flight while filling, in bytes: enough to keep a disk busy, but little memory.
 const STRIDE: usize = 64 << 20;
 
 pub fn make(request: &Image) -> Result<OwnedFd> {
@@ -28,7 +28,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
             request.size
         )));
     }
-    // held from here on: a folder above can be swapped, the one that was looked at cannot
+    // Held open from here on: a parent folder can be swapped, the one that was checked cannot.
     let folder = hold(&request.folder, libc::O_DIRECTORY, &doing())?;
     let magic = rustix::fs::fstatfs(&folder).doing(doing)?.f_type as u64 & 0xffff_ffff;
     if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
@@ -45,7 +45,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     if allocated != Err(Errno::OPNOTSUPP) {
         allocated.doing(|| format!("{}: allocate {} bytes", doing(), request.size))?;
     } else {
-        // Filling allocates too, if less evenly.
+        // Filling allocates blocks too, if less evenly.
         if request.fill == Fill::Allocate {
             return Err(Error::unsupported(format!(
                 "{}: this file system cannot allocate without writing; ask for fill \"write\"",
@@ -69,7 +69,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     Ok(image)
 }
 
-/// O_TMPFILE; `os` EOPNOTSUPP where the file system has none.
+/// Create a file with O_TMPFILE; an `os` error EOPNOTSUPP if the file system does not support it.
 fn nameless(held: &OwnedFd, folder: &str) -> Result<OwnedFd> {
     let flags = libc::O_TMPFILE | libc::O_RDWR;
     create_at(held, &c_text(".")?, flags).map_err(|errno| {
@@ -82,7 +82,7 @@ fn nameless(held: &OwnedFd, folder: &str) -> Result<OwnedFd> {
     })
 }
 
-/// A file whose name is taken away at once. The name is the conductor's, who has it in the journal.
+/// Create a file and unlink it immediately. The conductor chose the name and has it in its journal.
 fn named_for_an_instant(path: &str) -> Result<OwnedFd> {
     let (folder, name) = hold_parent(path, &format!("make {path}"))?;
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR;
@@ -98,7 +98,8 @@ fn create_at(folder: &OwnedFd, name: &CStr, flags: c_int) -> std::result::Result
     openat(folder, name, flags, Mode::from_bits_retain(0o600)).map_err(Errno::raw_os_error)
 }
 
-/// Zeros through the page cache to the disk, so that no extent stays unwritten, and out of the cache again.
+/// Write zeros through the page cache to the disk, so that no extent stays unwritten, and drop them
+/// from the cache.
 fn fill(image: &OwnedFd, size: u64) -> Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut done = 0;

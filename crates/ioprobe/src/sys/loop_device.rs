@@ -1,6 +1,8 @@
-//! Loop devices over images: attached with autoclear and held open here, so that they live exactly as long as needed.
+//! Loop devices over images: attached with autoclear and held open here, so that they live exactly
+//! as long as needed.
 //!
-//! Direct I/O keeps the image's pages out of the cache; with buffered loops a "cold" read is served from memory.
+//! Direct I/O keeps the image's pages out of the cache; with buffered loop devices a "cold" read is
+//! served from memory.
 
 use crate::sys::drop_pages;
 use rustix::fs::{fallocate, FallocateFlags};
@@ -53,15 +55,15 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// What a loop device stands over: an image, or the first bytes of a claimed disk.
+/// What is behind a loop device: an image, or the first bytes of a claimed disk.
 pub struct Backing {
     pub file: OwnedFd,
     pub window: Option<Window>,
-    /// The modelled disk that the file is of; it ends when this is dropped.
+    /// The simulated disk that the file belongs to; dropping this ends it.
     pub disk: Option<Disk>,
 }
 
-/// The part of a disk that a loop device shows: no program that writes to it can reach beyond.
+/// The part of a disk that a loop device shows: no program can write beyond it.
 #[derive(Clone, Copy)]
 pub struct Window {
     pub size: u64,
@@ -72,13 +74,13 @@ pub struct LoopDevice {
     pub name: String,
     pub direct_io: bool,
     pub inode: u64,
-    /// Held open and nothing else: at the last close the kernel clears the device.
+    /// Only held open: on the last close the kernel clears the device.
     device: File,
     image: Backing,
     made: Made,
 }
 
-/// Attaches an image to a free loop device. Between asking for one and taking it another process may be faster: then again.
+/// Attach an image to a free loop device. Retries if another process takes the device first.
 pub fn attach(
     image: Backing,
     direct_io: bool,
@@ -119,7 +121,7 @@ fn try_attach(
     ))
 }
 
-/// Attaches to this very device, which is added if there is none of that number. `os` EBUSY where it is taken.
+/// Attach to this device, adding it if it does not exist. An `os` error EBUSY if it is taken.
 fn attach_to(
     image: &Backing,
     direct_io: bool,
@@ -161,7 +163,7 @@ fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result
     }
 }
 
-/// What a device holds now, asked without opening it where it holds nothing.
+/// Return what a device is attached to. A device that is not attached is not opened.
 pub fn describe(request: &LoopStatus) -> Result<Value> {
     let number = number_of(&request.device)?;
     let nothing = json!({"attached": false, "inode": null});
@@ -180,7 +182,7 @@ pub fn describe(request: &LoopStatus) -> Result<Value> {
 }
 
 fn configuration(image: &Backing, direct_io: bool) -> LoopConfig {
-    // SAFETY: all of it are numbers, for which zero is a value.
+    // SAFETY: all fields are numbers, for which zero is a valid value.
     let mut config: LoopConfig = unsafe { std::mem::zeroed() };
     config.fd = image.file.as_raw_fd() as u32;
     config.block_size = match image.window {
@@ -194,7 +196,8 @@ fn configuration(image: &Backing, direct_io: bool) -> LoopConfig {
     config
 }
 
-/// The block size that direct I/O on this image needs: 512 unless the file system says more (statx, Linux 6.1).
+/// Return the block size that direct I/O on this image needs: 512 unless the file system reports
+/// more (statx, Linux 6.1).
 fn direct_io_unit(image: &OwnedFd) -> u32 {
     const STATX_DIOALIGN: u32 = 0x2000;
     const OFFSET_ALIGN: usize = 0x9c; // of stx_dio_offset_align in struct statx
@@ -220,9 +223,9 @@ fn direct_io_unit(image: &OwnedFd) -> u32 {
     }
 }
 
-/// What a loop device stands over; `os` ENXIO where that is nothing.
+/// Return the status of a loop device; an `os` error ENXIO if it is not attached.
 pub fn status(device: &impl AsRawFd, path: &str) -> Result<LoopInfo> {
-    // SAFETY: all of it are numbers; the kernel fills one structure of this size.
+    // SAFETY: all fields are numbers; the kernel fills one structure of this size.
     unsafe {
         let mut info: LoopInfo = std::mem::zeroed();
         check(
@@ -242,15 +245,15 @@ impl LoopDevice {
         self.image.disk.as_ref()
     }
 
-    /// Opened once more, for reading only.
+    /// Reopen the device read-only.
     pub fn reading(&self, flags: c_int) -> Result<OwnedFd> {
         let itself = c_text(&format!("/proc/self/fd/{}", self.device.as_raw_fd()))?;
         try_open(&itself, libc::O_RDONLY | flags, 0)
             .map_err(|errno| Error::errno(format!("open {} for reading", self.path()), errno))
     }
 
-    /// Drops the pages that are cached of the device itself (inode tables, directories: while it is held open, an unmount
-    /// leaves them), and those of its image.
+    /// Drop the cached pages of the device itself (inode tables, directories: an unmount leaves
+    /// them while the device is held open), and those of its image.
     pub fn evict(&self) -> Result<()> {
         check(
             // SAFETY: this request takes no argument.
@@ -263,12 +266,13 @@ impl LoopDevice {
         drop_pages(image, &format!("the image of {}", self.path()))
     }
 
-    /// Brings device and image to one state, whatever was on them.
+    /// Reset device and image to a fixed state.
     ///
-    /// The device's soft block size: mkfs.xfs sets it to 512 bytes, and since the device is held open here the kernel does not
-    /// put it back at the last close. Then mkfs.ext4 of 4 GiB makes 92 write requests instead of 57, mkfs.btrfs 81 instead of 50. The
-    /// image: zeros, allocated and not written (FALLOC_FL_ZERO_RANGE), on the disk; which extents the run before has written
-    /// would else decide what writes cost the file system below.
+    /// The device's soft block size: mkfs.xfs sets it to 512 bytes, and because the device is held
+    /// open here, the kernel does not reset it on the last close. mkfs.ext4 of 4 GiB would then
+    /// make 92 write requests instead of 57, mkfs.btrfs 81 instead of 50. The image: zeros,
+    /// allocated but unwritten (FALLOC_FL_ZERO_RANGE), and synced. Otherwise, the extents written
+    /// by the previous run would affect how much writes cost the file system below.
     pub fn renew(&self) -> Result<()> {
         let doing = || format!("renew the image of {}", self.path());
         if self.image.window.is_some() {
@@ -287,7 +291,8 @@ impl LoopDevice {
         self.evict()
     }
 
-    /// A file system lets go of the device a moment after it is unmounted; until then this is refused.
+    /// Reset the block size. Retries on EBUSY: a file system releases the device a moment after the
+    /// unmount.
     fn reset_block_size(&self) -> Result<()> {
         let size: c_int = 4096;
         for attempt in 1.. {
@@ -305,8 +310,8 @@ impl LoopDevice {
         Ok(())
     }
 
-    /// Closes device and image, and waits until the kernel has cleared it: a program that looks at new disks may hold it
-    /// for a moment. Refused while it is mounted here.
+    /// Close device and image, and wait until the kernel has cleared the device: a program that
+    /// probes new disks may hold it for a moment. Fails while it is mounted here.
     pub fn detach(self) -> std::result::Result<(), (Option<LoopDevice>, Error)> {
         let path = self.path();
         match self.mounted_on() {
@@ -318,7 +323,7 @@ impl LoopDevice {
             Err(error) => return Err((Some(self), error)),
         }
         let (name, inode, made) = (self.name.clone(), self.inode, self.made);
-        // What the kernel still has to write goes to the image, which therefore goes last.
+        // The kernel may still write to the image, so it is closed last.
         let (device, _image) = (self.device, self.image);
         drop(device);
         for _ in 0..200 {
@@ -349,7 +354,7 @@ impl LoopDevice {
     }
 }
 
-/// Whether the device still stands over the image with this inode.
+/// Return whether the device is still attached to the image with this inode.
 fn attached(path: &str, name: &str, inode: u64) -> bool {
     let backing = format!("/sys/block/{name}/loop/backing_file");
     fs::metadata(backing).is_ok()

@@ -1,4 +1,5 @@
-//! Which loop devices there are: finding a free one, adding one, taking it away again, with their nodes in /dev.
+//! The loop devices of the machine: finding a free one, adding and removing devices and their nodes
+//! in /dev.
 
 use rustix::fs::{mknodat, openat, FileType, Mode, OFlags, CWD};
 use rustix::io::Errno;
@@ -19,8 +20,9 @@ pub const LOOP_MAJOR: u32 = 7;
 const LOOP_CTL_ADD: c_ulong = 0x4c80;
 const LOOP_CTL_REMOVE: c_ulong = 0x4c81;
 
-/// The number of a free device: the lowest that nothing is attached to, or where all are taken, of one that is not there
-/// yet. Changes nothing, unlike LOOP_CTL_GET_FREE, so that it can be written down before it is made.
+/// Return the number of a free device: the lowest that is not attached or, if all are, the lowest
+/// that does not exist. Unlike LOOP_CTL_GET_FREE this changes nothing, so the number can be
+/// journaled before the device is added.
 pub fn free() -> Result<u32> {
     let mut numbers: Vec<u32> = loop_devices()
         .iter()
@@ -47,21 +49,23 @@ pub fn describe_free() -> Result<Value> {
     }))
 }
 
-/// A loop device that stands over something, and what that is.
+/// An attached loop device and what it is attached to.
 pub struct Attached {
     pub name: String,
     pub rdev: libc::dev_t,
     pub over: Result<Over>,
 }
 
-/// By the kernel's numbers: of the file system that holds the file, of the file, and where it is a device node, of the device.
+/// The backing file by the kernel's numbers: the device of its file system, its inode and, if it is
+/// a device node, its device number.
 pub struct Over {
     pub device: u64,
     pub inode: u64,
     pub rdevice: u64,
 }
 
-/// All that stand over something now. Asked through nodes of our own, where no path leads: /dev may have others, or none.
+/// Return all attached loop devices. Uses its own device nodes in a detached tmpfs: /dev may have
+/// different nodes, or none.
 pub fn attached() -> Vec<Attached> {
     let nodes = mount_nowhere("tmpfs");
     let mut found = Vec::new();
@@ -70,7 +74,7 @@ pub fn attached() -> Vec<Attached> {
         let numbers = number.trim().split_once(':');
         let rdev = match numbers.map(|(major, minor)| (major.parse(), minor.parse())) {
             Some((Ok(major), Ok(minor))) => libc::makedev(major, minor),
-            _ => continue, // removed in this moment
+            _ => continue, // removed just now
         };
         if fs::symlink_metadata(format!("/sys/block/{name}/loop")).is_err() {
             continue;
@@ -80,7 +84,7 @@ pub fn attached() -> Vec<Attached> {
             Err(error) => Err(Error::unsupported(error.to_string())),
         };
         match over {
-            // let go of in this moment
+            // detached just now
             Err(Error::Os {
                 errno: libc::ENXIO | libc::ENODEV,
                 ..
@@ -106,7 +110,8 @@ fn over(nodes: &OwnedFd, name: &str, rdev: libc::dev_t) -> Result<Over> {
     })
 }
 
-/// What was not there before and goes with the device: the kernel adds one where all were taken.
+/// What did not exist before and is removed with the device: the kernel adds a device if all are
+/// taken.
 #[derive(Clone, Copy)]
 pub struct Made {
     number: u32,
@@ -115,7 +120,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Adds the device and its node where they are not there.
+    /// Add the device and its node if they do not exist.
     pub fn make(number: u32) -> Result<Self> {
         Ok(Made {
             number,
@@ -124,7 +129,7 @@ impl Made {
         })
     }
 
-    /// Quietly: somebody else may have taken the device by now, and then it is theirs.
+    /// Remove them. Ignores errors: if somebody else uses the device by now, it is theirs.
     pub fn take_away(self) {
         if self.node {
             let _ = fs::remove_file(format!("/dev/loop{}", self.number));
@@ -135,14 +140,15 @@ impl Made {
     }
 }
 
-/// Takes a device away that the kernel had to add, and its node where that was made too. Nothing may be attached to it.
+/// Remove a device that had to be added, and its node if that was created too. It must not be
+/// attached.
 pub fn remove(request: &LoopRemove) -> Result<Value> {
     let number = number_of(&request.device)?;
     let control = control()?;
     for attempt in 0.. {
         match remove_once(&control, number) {
             Ok(()) | Err(libc::ENODEV) => break,
-            // A program that looks at new disks may have it open for a moment.
+            // A program that probes new disks may have it open for a moment.
             Err(libc::EBUSY) if attempt < 200 => sleep(Duration::from_millis(10)),
             Err(errno) => return Err(Error::errno(format!("remove loop{number}"), errno)),
         }
@@ -162,7 +168,7 @@ pub fn remove(request: &LoopRemove) -> Result<Value> {
 }
 
 fn remove_once(control: &File, number: u32) -> std::result::Result<(), i32> {
-    // SAFETY: this request takes a number.
+    // SAFETY: the argument of this request is a number.
     match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_REMOVE, c_ulong::from(number)) } {
         -1 => Err(last_errno()),
         _ => Ok(()),
@@ -177,13 +183,13 @@ fn control() -> Result<File> {
         .doing(|| "open /dev/loop-control")
 }
 
-/// Whether the device had to be added.
+/// Add the device. Returns false if it existed already.
 fn add(number: u32) -> Result<bool> {
     if exists(&format!("/sys/block/loop{number}"))? {
         return Ok(false);
     }
     let control = control()?;
-    // SAFETY: this request takes a number.
+    // SAFETY: the argument of this request is a number.
     match unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_ADD, c_ulong::from(number)) } {
         -1 if last_errno() == libc::EEXIST => Ok(false),
         -1 => Err(Error::last_os(format!("add loop{number}"))),
@@ -202,7 +208,8 @@ pub fn number_of(name: &str) -> Result<u32> {
         })
 }
 
-/// In a container /dev may be no devtmpfs, and a new device has no node there.
+/// Create the device node. In a container /dev may not be devtmpfs, and a new device has no node
+/// there.
 fn make_node(number: u32) -> Result<bool> {
     let path = format!("/dev/loop{number}");
     if exists(&path)? {

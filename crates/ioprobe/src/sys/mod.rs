@@ -1,7 +1,8 @@
-//! Everything by which knobs, caches and places act on this machine; and here, system calls with errors that say what was done
-//! to what.
+//! Everything that acts on the machine for knobs, caches and places. This module: system calls
+//! whose errors name the action and its object.
 //!
-//! Everything here runs outside timed parts. Descriptors are close-on-exec, so that no command inherits a lab's image.
+//! All of this runs outside timed parts. Descriptors are close-on-exec, so that no command inherits
+//! a lab's image.
 
 pub mod age;
 pub mod device;
@@ -28,12 +29,12 @@ use rustix::time::Timespec;
 
 use crate::error::{last_errno, Doing, Error, Result};
 
-/// A path (or any other text) as the kernel takes it.
+/// Convert a path (or any other string) to a C string.
 pub fn c_text(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::bad(format!("{text:?} holds a NUL byte")))
 }
 
-/// Turns a return value of -1 into an error that says what was being done.
+/// Turn a return value of -1 into an error that says what was being done.
 pub fn check(result: c_int, doing: impl FnOnce() -> String) -> Result<c_int> {
     if result == -1 {
         Err(Error::last_os(doing()))
@@ -46,7 +47,7 @@ fn open_flags(flags: c_int) -> OFlags {
     OFlags::from_bits_retain(flags as c_uint) | OFlags::CLOEXEC
 }
 
-/// open(2); the errno is left to the caller, who may have a second way.
+/// open(2). The error is the errno, for callers with a fallback.
 pub fn try_open(path: &CStr, flags: c_int, mode: c_uint) -> std::result::Result<OwnedFd, i32> {
     rustix::fs::openat(CWD, path, open_flags(flags), Mode::from_bits_retain(mode))
         .map_err(Errno::raw_os_error)
@@ -57,7 +58,7 @@ pub fn open(path: &str, flags: c_int, mode: c_uint) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open {path}"), errno))
 }
 
-/// openat2(2); the errno is left to the caller.
+/// openat2(2). The error is the errno.
 pub fn open_at(
     folder: impl AsFd,
     name: &CStr,
@@ -68,8 +69,8 @@ pub fn open_at(
         .map_err(Errno::raw_os_error)
 }
 
-/// Holds what a path leads to, with no link on the way: the conductor resolves a path once, so a link in it has been put there
-/// since. Of a link in the last place, the link itself.
+/// Open a path with O_PATH and without following links: the conductor has resolved the path before,
+/// so a link in it was put there since. If the last component is a link, the link itself is opened.
 pub fn hold(path: &str, flags: c_int, doing: &str) -> Result<OwnedFd> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | flags;
     open_at(CWD, &c_text(path)?, flags, ResolveFlags::NO_SYMLINKS).map_err(|errno| match errno {
@@ -84,7 +85,7 @@ pub fn hold(path: &str, flags: c_int, doing: &str) -> Result<OwnedFd> {
     })
 }
 
-/// The folder that holds a name, held, and the name in it.
+/// Open the parent folder of a path. Returns it with the last component.
 pub fn hold_parent(path: &str, doing: &str) -> Result<(OwnedFd, CString)> {
     let trimmed = path.trim_end_matches('/');
     let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
@@ -97,15 +98,17 @@ pub fn hold_parent(path: &str, doing: &str) -> Result<(OwnedFd, CString)> {
     Ok((hold(parent, libc::O_DIRECTORY, doing)?, c_text(name)?))
 }
 
-/// What opening somebody else's name needs: a link is an error, and a pipe in its place is not waited for.
+/// Flags for opening a name that others control: a link is an error, and a FIFO in its place does
+/// not block.
 pub const ITSELF: c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// Opens for reading without leaving a trace in atime; where only the owner may do so, plainly. A link is an error.
+/// Open for reading without updating atime (O_NOATIME), or plainly if only the owner may do that. A
+/// link is an error.
 pub fn open_quietly(path: &str) -> Result<OwnedFd> {
     open_quietly_with(path, ITSELF)
 }
 
-/// As `open_quietly`, for a name that is a link by right.
+/// Like `open_quietly`, for a name that may be a link.
 pub fn open_quietly_through(path: &str) -> Result<OwnedFd> {
     open_quietly_with(path, libc::O_NONBLOCK)
 }
@@ -119,7 +122,7 @@ fn open_quietly_with(path: &str, flags: c_int) -> Result<OwnedFd> {
     .map_err(|errno| Error::errno(format!("open {path}"), errno))
 }
 
-/// chmod(2) that does not follow a link: an error (ELOOP) instead.
+/// chmod(2) that fails with ELOOP on a link instead of following it.
 pub fn set_mode(path: &str, mode: c_uint) -> Result<()> {
     let doing = || format!("set the mode of {path} to {:04o}", mode & 0o7777);
     let file = try_open(&c_text(path)?, libc::O_PATH | libc::O_NOFOLLOW, 0)
@@ -127,7 +130,7 @@ pub fn set_mode(path: &str, mode: c_uint) -> Result<()> {
     if kind_of(&stat_of(&file, path)?) == "symlink" {
         return Err(Error::errno(doing(), libc::ELOOP));
     }
-    // chmod(2) of an O_PATH descriptor goes by its name in /proc (proc_pid_fd(5)); fchmod refuses it.
+    // chmod of an O_PATH descriptor needs its name in /proc (proc_pid_fd(5)); fchmod refuses it.
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::chmod(itself, Mode::from_bits_retain(mode)).doing(doing)
 }
@@ -141,17 +144,17 @@ pub fn stat(path: &str, follow: bool) -> Result<Stat> {
     found.doing(|| format!("stat {path}"))
 }
 
-/// Of a name in a folder, not followed; the errno is left to the caller.
+/// fstatat(2) of a name in a folder, without following links. The error is the errno.
 pub fn stat_at(folder: impl AsFd, name: &CStr) -> std::result::Result<Stat, i32> {
     rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(Errno::raw_os_error)
 }
 
-/// The state of an open file.
+/// fstat(2).
 pub fn stat_of(fd: &OwnedFd, path: &str) -> Result<Stat> {
     rustix::fs::fstat(fd).doing(|| format!("stat {path}"))
 }
 
-/// Whether a name exists, without following it.
+/// Return whether a name exists, without following links.
 pub fn exists(path: &str) -> Result<bool> {
     match stat(path, false) {
         Ok(_) => Ok(true),
@@ -173,22 +176,22 @@ pub fn kind_of(status: &Stat) -> &'static str {
     }
 }
 
-/// mkdir(2) for one folder that may not exist yet.
+/// mkdir(2) of a folder that must not exist yet.
 pub fn make_folder(path: &str, mode: c_uint) -> Result<()> {
     rustix::fs::mkdir(path, Mode::from_bits_retain(mode)).doing(|| format!("make folder {path}"))
 }
 
-/// An anonymous file in memory, for what a command reads or says.
+/// Create an anonymous file in memory, for the input or output of a command.
 pub fn memory_file(name: &CStr) -> Result<OwnedFd> {
     rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).doing(|| "create a file in memory")
 }
 
-/// A pipe: the reading end, and the writing one.
+/// Create a pipe. Returns the read end and the write end.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(|| "make a pipe")
 }
 
-/// Writes everything, in as many calls as it takes.
+/// Write everything, in as many calls as needed.
 pub fn write_all(fd: impl AsFd, mut bytes: &[u8], path: &str) -> Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&fd, bytes) {
@@ -199,7 +202,7 @@ pub fn write_all(fd: impl AsFd, mut bytes: &[u8], path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads until the buffer is full or the file ends.
+/// Read until the buffer is full or the file ends.
 pub fn read_full(fd: impl AsFd, buffer: &mut [u8], path: &str) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -212,7 +215,7 @@ pub fn read_full(fd: impl AsFd, buffer: &mut [u8], path: &str) -> Result<usize> 
     Ok(filled)
 }
 
-/// A process by descriptor (pidfd_open(2)): ready to read when it has ended.
+/// Open a pidfd (pidfd_open(2)): readable when the process has ended.
 pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
     let process = Pid::from_raw(pid).ok_or(Errno::SRCH);
     process
@@ -220,8 +223,9 @@ pub fn process_descriptor(pid: pid_t) -> Result<OwnedFd> {
         .doing(|| format!("open a descriptor of process {pid}"))
 }
 
-/// A file system of the kernel's own (`debugfs`), mounted where no path leads: the host's tree stays as it is, and it goes with
-/// its descriptor. fsopen, fsconfig, fsmount: Linux 5.2.
+/// Mount a file system by type (`debugfs`, `tmpfs`) without attaching it to any path. The host's
+/// mounts are unchanged, and it goes away with its descriptor. Uses fsopen, fsconfig, fsmount
+/// (Linux 5.2).
 pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
     let mounted = || {
         let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -232,24 +236,25 @@ pub fn mount_nowhere(kind: &str) -> Result<OwnedFd> {
     mounted().doing(|| format!("mount {kind}"))
 }
 
-/// The descriptor that a system call has just returned; the errno is left to the caller.
+/// Take ownership of the descriptor that a system call has just returned. The error is the errno.
 ///
 /// # Safety
 ///
-/// It must be new, and nobody else's.
+/// The descriptor must be new and owned by nothing else.
 pub unsafe fn new_descriptor(result: c_long) -> std::result::Result<OwnedFd, i32> {
     match result {
         -1 => Err(last_errno()),
-        // SAFETY: the caller says so.
+        // SAFETY: guaranteed by the caller.
         fd => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
     }
 }
 
-/// waitpid(2), begun again when a signal interrupts it: who has ended, and its wait status; None where nobody has (WNOHANG).
+/// waitpid(2), restarted after signals. Returns the process and its wait status; None if none has
+/// ended (WNOHANG).
 pub fn wait(pid: pid_t, flags: c_int) -> std::result::Result<Option<(pid_t, c_int)>, i32> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is ours.
+        // SAFETY: we own `status`.
         match unsafe { libc::waitpid(pid, &mut status, flags) } {
             0 => return Ok(None),
             -1 if last_errno() == libc::EINTR => {}
@@ -259,7 +264,7 @@ pub fn wait(pid: pid_t, flags: c_int) -> std::result::Result<Option<(pid_t, c_in
     }
 }
 
-/// SIGKILL; the errno is left to the caller.
+/// Send SIGKILL. The error is the errno.
 pub fn kill(pid: pid_t) -> std::result::Result<(), i32> {
     let process = Pid::from_raw(pid).ok_or(Errno::SRCH);
     process
@@ -267,7 +272,7 @@ pub fn kill(pid: pid_t) -> std::result::Result<(), i32> {
         .map_err(Errno::raw_os_error)
 }
 
-/// Whether something can be read, or is over, within so many milliseconds.
+/// Return whether a descriptor becomes readable or closed within this many milliseconds.
 pub fn is_ready(fd: impl AsFd, within_ms: c_int) -> bool {
     let within = Timespec {
         tv_sec: i64::from(within_ms) / 1000,
@@ -276,7 +281,8 @@ pub fn is_ready(fd: impl AsFd, within_ms: c_int) -> bool {
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&within)).is_ok_and(|n| n > 0)
 }
 
-/// sync_file_range(2): starts, or with the other flags also awaits, the writing of a range's dirty pages; length 0: to the end.
+/// sync_file_range(2): start, or with the other flags also await, write-back of a range's dirty
+/// pages. Length 0 means to the end of the file.
 pub fn write_back(
     file: &OwnedFd,
     (offset, length): (u64, u64),
@@ -289,12 +295,12 @@ pub fn write_back(
     check(result, doing).map(drop)
 }
 
-/// Drops the clean pages of a file.
+/// Drop the clean pages of a file.
 pub fn drop_pages(file: &OwnedFd, path: &str) -> Result<()> {
     fadvise(file, 0, None, Advice::DontNeed).doing(|| format!("drop the pages of {path}"))
 }
 
-/// The limit of open files (RLIMIT_NOFILE).
+/// Return the limit on open files (RLIMIT_NOFILE).
 pub fn open_files() -> libc::rlimit {
     let limit = getrlimit(Resource::Nofile);
     libc::rlimit {

@@ -1,7 +1,8 @@
-//! mount(2) and umount2(2) themselves.
+//! Direct calls of mount(2) and umount2(2).
 //!
-//! The mount program reads and writes tables of its own and merges options in ways that hide what was asked (a remount
-//! with relatime of a noatime mount stays noatime). Here an option is a flag or it is the file system's data.
+//! The mount program reads and writes its own tables and merges options in ways that hide what was
+//! requested (a remount of a noatime mount with relatime stays noatime). Here each option is either
+//! a flag or part of the file system's data.
 
 use libc::c_ulong;
 use serde_json::{json, Value};
@@ -15,7 +16,7 @@ pub fn mount(request: protocol::Mount) -> Result<Value> {
     let (source, target) = (c_text(&request.source)?, c_text(&request.target)?);
     let (kind, data) = (c_text(&request.r#type)?, c_text(&data)?);
     check(
-        // SAFETY: all texts end with NUL.
+        // SAFETY: all strings end with NUL.
         unsafe {
             libc::mount(
                 source.as_ptr(),
@@ -35,7 +36,7 @@ pub fn mount(request: protocol::Mount) -> Result<Value> {
     Ok(json!({}))
 }
 
-/// Never lazy: a busy mount is an error that the conductor has to hear of.
+/// Unmount, never lazily: a busy mount is an error that the conductor must see.
 pub fn unmount(request: protocol::Unmount) -> Result<Value> {
     let target = c_text(&request.target)?;
     rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty())
@@ -43,7 +44,8 @@ pub fn unmount(request: protocol::Unmount) -> Result<Value> {
     Ok(json!({}))
 }
 
-/// Splits options into mount(2)'s flags and the text that the file system parses; later ones win, as they do for it.
+/// Split options into the flags of mount(2) and the text that the file system parses. Of ro and rw,
+/// and of lazytime and nolazytime, the later one wins, as in the file system's own parsing.
 fn flags_and_data(options: &[String]) -> (c_ulong, String) {
     let mut flags = 0;
     let mut data = Vec::new();

@@ -1,7 +1,8 @@
-//! Removes a name, or a tree, and never anything that only hangs below it.
+//! Removes a name or a tree, but never anything that is mounted below it or behind a link.
 //!
-//! A lab's folder may have a file system mounted in it, or hold a link to somebody's home. So the walk goes from open
-//! folder to open folder, and the kernel itself (openat2, RESOLVE_NO_XDEV) refuses to enter a mount, bind mounts too.
+//! A lab's folder may have a file system mounted in it, or contain a link to someone's home
+//! directory. So the walk goes from open folder to open folder, and the kernel itself (openat2,
+//! RESOLVE_NO_XDEV) refuses to enter mounts, including bind mounts.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ pub fn remove(request: Remove) -> Result<Value> {
     Ok(json!({ "removed": removed }))
 }
 
-/// Takes a whole tree away; returns how many names went. A missing one is fine.
+/// Remove a whole tree. Returns the number of names removed. A missing tree is fine.
 pub fn tree(path: &str) -> Result<u64> {
     match parent_and_name(path)? {
         Some((folder, name)) => Walk { path }.entry(&folder, &name),
@@ -33,7 +34,7 @@ pub fn tree(path: &str) -> Result<u64> {
     }
 }
 
-/// Takes away what a folder holds, and leaves the folder; a missing one is fine.
+/// Remove the content of a folder, but not the folder. A missing folder is fine.
 fn contents(path: &str) -> Result<u64> {
     let walk = Walk { path };
     match parent_and_name(path)? {
@@ -45,7 +46,7 @@ fn contents(path: &str) -> Result<u64> {
     }
 }
 
-/// Takes one name away: a file, a link itself, an empty folder.
+/// Remove one name: a file, a link itself, or an empty folder.
 fn single(path: &str) -> Result<u64> {
     let (folder, name) = match parent_and_name(path)? {
         Some(found) => found,
@@ -63,7 +64,7 @@ fn single(path: &str) -> Result<u64> {
     }
 }
 
-/// The folder that holds the name; none if it is missing itself.
+/// Open the parent folder of a path; None if it is missing.
 fn parent_and_name(path: &str) -> Result<Option<(OwnedFd, CString)>> {
     match hold_parent(path, &format!("remove {path}")) {
         Ok(found) => Ok(Some(found)),
@@ -108,7 +109,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Opens a folder of this very mount.
+    /// Open a folder, if it is on the same mount.
     fn enter(&self, folder: &OwnedFd, name: &CStr) -> Result<OwnedFd> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         open_at(
@@ -136,7 +137,7 @@ impl Walk<'_> {
     }
 }
 
-/// All names of an open folder but `.` and `..`, read before any is removed.
+/// Return all names in an open folder except `.` and `..`, read before any is removed.
 fn names(folder: &OwnedFd) -> std::result::Result<Vec<CString>, i32> {
     let entries = Dir::read_from(folder).map_err(Errno::raw_os_error)?;
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));

@@ -1,7 +1,8 @@
-//! Runs a program and hands back what it said: mkfs, tune2fs, and whatever else sets something up.
+//! Runs a program and captures its output: mkfs, tune2fs and other set-up tools.
 //!
-//! Not a measurement: its output goes through pipes that are emptied while it runs. What exceeds the limit is read and
-//! thrown away, so that a talkative program neither blocks nor fills memory.
+//! Not a measurement: the output goes through pipes that are drained while the program runs. Output
+//! beyond the limit is read and discarded, so that a verbose program neither blocks nor fills
+//! memory.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -63,7 +64,8 @@ pub fn run(request: Run, starter: &mut Starter, isolated: bool) -> Result<Value>
     }))
 }
 
-/// Empties the pipes until the program ends; kills its group when its time is over. Returns its wait status.
+/// Drain the pipes until the program ends, and kill its group on timeout. Returns its wait status,
+/// and whether it timed out.
 fn attend(
     pid: pid_t,
     streams: &mut [Stream; 2],
@@ -124,7 +126,8 @@ impl Stream {
         }
     }
 
-    /// A bounded number of reads: a program that writes without end must not keep its time limit from being seen.
+    /// Read what is available, in a bounded number of reads: endless output must not keep the
+    /// timeout from being noticed.
     fn take_what_is_there(&mut self) -> Result<()> {
         let mut piece = [0; 65_536];
         for _ in 0..16 {
@@ -151,14 +154,14 @@ impl Stream {
     }
 }
 
-/// A pipe whose reading end does not block.
+/// Create a pipe with a non-blocking read end.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (reading, writing) = sys::pipe()?;
     fcntl_setfl(&reading, OFlags::NONBLOCK).doing(|| "set up a pipe")?;
     Ok((reading, writing))
 }
 
-/// What a program reads on its standard input: nothing, or a text.
+/// Open a program's standard input: empty, or this text.
 pub fn input(text: Option<&str>) -> Result<OwnedFd> {
     let text = match text {
         None => return open("/dev/null", libc::O_RDONLY, 0),

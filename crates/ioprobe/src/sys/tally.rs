@@ -1,7 +1,7 @@
-//! What a folder holds: how many files and folders, and how much is in them.
+//! Counts the content of a folder: files, folders and bytes.
 //!
-//! A command may leave anything, so links are not followed and nothing that is mounted below is entered. It is counted when
-//! nothing that could change it runs any more.
+//! A command may leave anything behind, so links are not followed and mounts are not entered. It is
+//! counted when nothing runs any more that could change it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,14 +13,14 @@ use crate::error::{Doing, Result};
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// Names that are no folders, links among them.
+    /// Names that are not folders, including links.
     pub files: u64,
     pub folders: u64,
-    /// Sizes of the files; of a link, the length of its text.
+    /// Sizes of the files; for a link, the length of its target.
     pub bytes: u64,
 }
 
-/// Counts what is below a folder, itself left out.
+/// Count everything below a folder, excluding the folder itself.
 pub fn of(folder: &str) -> Result<Held> {
     let doing = || format!("count what is in {folder}");
     let mut held = Held::default();

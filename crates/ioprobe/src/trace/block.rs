@@ -1,6 +1,6 @@
-//! Accounting of a device's requests: how long each kind of them took, from being made to being complete.
+//! Latencies of a device's requests by kind, from creation to completion.
 //!
-//! As for system calls, what is traced is not timed: it belongs into repetitions of their own.
+//! As with system calls, a traced run is not timed: tracing needs separate repetitions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use crate::error::{Doing, Error, Result};
 use crate::protocol::value;
 
 thread_local! {
-    /// Of the requests that are being counted; none else are.
+    /// The gate of the requests being counted; without it none are.
     static GATE: RefCell<Option<Rc<Gate>>> = const { RefCell::new(None) };
 }
 
-/// Counts from here on, or no longer, where requests are to be counted at all; whether they are. What a job does before its work
-/// and what it checks after it stays out by this.
+/// Open or close the gate, if requests are to be counted at all, and return whether they are. This
+/// keeps out what a job does before its work and what it verifies afterwards.
 pub fn counting(open: bool) -> bool {
     GATE.with(|gate| {
         let gate = gate.borrow();
@@ -31,7 +31,7 @@ pub fn counting(open: bool) -> bool {
     })
 }
 
-/// The requests of some devices, while this lives and `counting` is on.
+/// Counts the requests of some devices, while this lives and `counting` is on.
 pub struct Requests(Vec<(String, Watching)>);
 
 impl Drop for Requests {
@@ -41,7 +41,7 @@ impl Drop for Requests {
 }
 
 impl Requests {
-    /// Has the requests of whole devices counted whenever `counting` says so.
+    /// Count the requests of whole devices whenever `counting` is on.
     pub fn begin(devices: &[String]) -> Result<Self> {
         let gate = Rc::new(Gate::make().map_err(refused)?);
         let watch = |name: &String| {
@@ -53,8 +53,9 @@ impl Requests {
         Ok(Requests(watching))
     }
 
-    /// By device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest ns of the bar, count]`), kinds without a
-    /// request left out. And how many completions were not seen, which may have been of other devices.
+    /// Return the counts by device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest
+    /// ns of the bar, count]`), without kinds that had no request. Also return how many completions
+    /// were missed, which may have been of other devices.
     pub fn finish(self) -> Result<(Value, u64)> {
         let (mut found, mut lost) = (BTreeMap::new(), 0);
         for (name, watching) in &self.0 {

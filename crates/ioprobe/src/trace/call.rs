@@ -1,7 +1,7 @@
-//! What is told of the system calls of a tree of processes: how many returned, with which errors, and how long they took.
+//! Counts, errors and times of the system calls of a process tree.
 //!
-//! Requests of devices have the same times. Times fall into bars of a quarter of an octave, which BPF can find with a few
-//! shifts: a percentile read from them is right to 25 %.
+//! Device requests have the same times. Times are binned into quarter octaves, which BPF can
+//! compute with a few shifts: a percentile read from them is accurate to 25 %.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use serde::Serialize;
 
 use super::names;
 
-/// Bars 0 to 3 are 0 to 3 ns; from there on four to an octave.
+/// Bars 0 to 3 are 0 to 3 ns; then four per octave.
 pub const BARS: usize = 144;
-/// The end of the last bar: 2^37 - 1 ns, some 137 s. What takes longer counts as that long.
+/// The end of the last bar: 2^37 - 1 ns, some 137 s. Longer times count as this one.
 pub const LONGEST_NS: u64 = (1 << 37) - 1;
 /// Errors are returned as -1 to -4095 (include/linux/err.h).
 pub const LAST_ERRNO: i64 = 4095;
 
-/// Which table the number of a call belongs to.
+/// The table that the number of a call belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Abi {
     Native,
-    /// Of 32-bit programs, and of int 0x80.
+    /// Calls of 32-bit programs, and by int 0x80.
     I386,
 }
 
-/// How long each of many things took.
+/// A histogram of times.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     pub total_ns: u64,
-    /// By `bar`; empty or of `BARS` counts.
+    /// By `bar`; empty, or `BARS` counts.
     pub bars: Vec<u64>,
-    /// Came to an end, but nobody saw when it began.
+    /// Events that ended, but whose start was not seen.
     pub untimed: u64,
 }
 
@@ -40,15 +40,15 @@ pub struct Call {
     pub errors: BTreeMap<u32, u64>,
 }
 
-/// All calls of a tree of processes that returned.
+/// All calls of a process tree that returned.
 #[derive(Debug)]
 pub struct Account {
     pub calls: BTreeMap<(Abi, u32), Call>,
-    /// Events that the kernel had no room for: with any of them, counts are too low.
+    /// Events that the kernel had no room for. If there are any, the counts are too low.
     pub lost: u64,
 }
 
-/// The longest time in a bar.
+/// Return the longest time in a bar.
 pub fn longest_ns(bar: usize) -> u64 {
     if bar < 4 {
         return bar as u64;
@@ -75,17 +75,17 @@ impl Times {
     }
 }
 
-/// What is answered of many things.
+/// A histogram of times, as reported in the answer.
 #[derive(Serialize)]
 pub struct TimesReport {
     count: u64,
     total_ns: u64,
     untimed: u64,
-    /// Highest nanoseconds of each bar, and its count.
+    /// Upper end of each bar in nanoseconds, and its count.
     histogram: Vec<(u64, u64)>,
 }
 
-/// What is answered of one system call.
+/// One system call, as reported in the answer.
 #[derive(Serialize)]
 struct CallReport<'a> {
     #[serde(flatten)]
@@ -93,7 +93,7 @@ struct CallReport<'a> {
     errors: &'a BTreeMap<u32, u64>,
 }
 
-/// What is answered of all calls, by name.
+/// All calls, as reported in the answer, by name.
 #[derive(Serialize)]
 pub struct Report<'a> {
     lost: u64,
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The bar of a time, as the BPF programs find it.
+    /// Return the bar of a time, computed as in the BPF programs.
     fn bar(ns: u64) -> usize {
         let ns = ns.min(LONGEST_NS);
         if ns < 4 {

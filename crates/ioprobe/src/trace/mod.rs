@@ -1,7 +1,8 @@
-//! Accounting of system calls: how often each returned, with which errors, and how long it took, for a tree of processes.
+//! System call accounting for a process tree: how often each call returned, with which errors, and
+//! how long it took.
 //!
-//! Tracing is never free, so nothing here is part of a timed run: a job is told to count, and then its times are those of a
-//! traced program. The kernel counts by BPF programs of ours.
+//! Tracing is never free, so it is never part of a timed run: when a job counts calls, its times
+//! are those of a traced program. The counting is done in the kernel, by our BPF programs.
 
 pub mod block;
 pub mod bpf;

@@ -1,12 +1,13 @@
-//! The names of system calls on x86: facts of the kernel's tables, `asm/unistd_64.h` and `asm/unistd_32.h`, up to Linux 6.18.
+//! The names of system calls on x86, from the kernel's tables `asm/unistd_64.h` and
+//! `asm/unistd_32.h`, up to Linux 6.18.
 //!
-//! Runs of consecutive numbers: the first of them, and the names from there on.
+//! Each run of consecutive numbers is its first number, and the names from there on.
 
 use super::call::Abi;
 
 type Run = (u32, &'static str);
 
-/// What the kernel's headers call this number; `syscall_NNN` where the tables here know none.
+/// Return the kernel's name for a number; `syscall_NNN` if the tables here do not have it.
 pub fn name(abi: Abi, number: u32) -> String {
     let table = match abi {
         Abi::Native => NATIVE,

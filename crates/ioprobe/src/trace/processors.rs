@@ -1,4 +1,4 @@
-//! How many processors the kernel says there may ever be.
+//! The number of possible CPUs, according to the kernel.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::error::{Doing, Error, Result};
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// Number of values that a BPF map holds for each key.
+/// Return the number of possible CPUs: per-CPU BPF maps hold a value for each of them.
 pub fn possible() -> Result<usize> {
     let text = fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
     count(text.trim()).ok_or_else(|| {
@@ -16,7 +16,7 @@ pub fn possible() -> Result<usize> {
     })
 }
 
-/// "0-3,8" are five.
+/// Count the numbers in ranges: "0-3,8" has five.
 fn count(ranges: &str) -> Option<usize> {
     let lengths = ranges.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,4 +1,5 @@
-//! The turning disk under a clock that is only told: against closed forms, and against a second, slow way of reckoning.
+//! Tests of the rotating disk under a simulated clock: against closed forms, and against a second,
+//! slow computation.
 
 use super::*;
 use crate::geometry::Seek;
@@ -32,7 +33,7 @@ struct Caller {
     disk: Rotating,
     now: u64,
     tag: u64,
-    /// What was due when something else was asked.
+    /// Answers that were due while something else was submitted.
     early: Vec<Due>,
 }
 
@@ -60,7 +61,7 @@ impl Caller {
         self.disk.advance(self.now, &mut self.early);
     }
 
-    /// Waits for all that was asked: in which order it came, and when the last one did.
+    /// Wait for everything submitted. Returns the answers in order.
     fn wait(&mut self) -> Vec<Due> {
         let mut all = std::mem::take(&mut self.early);
         while let Some(at) = self.disk.next_at() {
@@ -70,7 +71,7 @@ impl Caller {
         all
     }
 
-    /// One request from now to its answer, in nanoseconds.
+    /// Submit one request and return the nanoseconds until its answer.
     fn takes(&mut self, kind: Kind, offset: u64, length: u64) -> f64 {
         let start = self.now;
         self.ask(kind, offset, length);
@@ -84,7 +85,7 @@ impl Caller {
     }
 }
 
-/// Offsets all over the disk, the same every time.
+/// Return offsets all over the disk, the same every time.
 fn offsets(count: usize) -> impl Iterator<Item = u64> {
     let mut word = 88172645463325252_u64;
     std::iter::repeat_with(move || {
@@ -103,7 +104,8 @@ fn a_random_read_takes_the_mean_seek_half_a_turn_and_overhead() {
     let sum: f64 = offsets(count)
         .map(|offset| caller.takes(Kind::Read, offset, 4096))
         .sum();
-    // Places are drawn evenly over bytes, of which the outer tracks hold more: the mean over such pairs, by brute force.
+    // Positions are distributed evenly over bytes, of which the outer tracks hold more: the mean
+    // over such pairs, by brute force.
     let geometry = geometry();
     let (steps, mut seek) = (500, 0.0);
     let at = |n: usize| (n as f64 + 0.5) / steps as f64 * SIZE as f64;
@@ -127,7 +129,7 @@ fn who_reads_on_is_served_at_the_rate_of_the_place_whether_one_at_a_time_or_seve
         let mut at = first + 4096;
         while at < first + (16 << 20) {
             caller.takes(Kind::Read, at, 128 << 10);
-            caller.now += 150_000; // what the machine itself takes
+            caller.now += 150_000; // overhead of the machine itself
             at += 128 << 10;
         }
         let found = (at - first) as f64 / (caller.now - start) as f64 * NS;
@@ -155,7 +157,7 @@ fn what_was_read_ahead_comes_by_the_wire_and_a_pause_costs_no_more() {
     let took = caller.takes(Kind::Read, 128 << 10, 1 << 20);
     let wire = f64::from(1 << 20) / 500e6 * NS;
     assert!((took - 0.1 * MS - wire).abs() < 2.0, "{took}");
-    // After an hour it has read its memory full, and no more.
+    // After an hour it has filled its buffer, and no more.
     caller.now += 3600 * NS as u64;
     assert!(caller.takes(Kind::Read, (1 << 20) + (128 << 10), 1 << 20) < 3.0 * MS);
     assert_eq!(caller.disk.account.read_hits, 2);
@@ -232,7 +234,7 @@ fn the_elevator_goes_one_way_and_the_nearest_is_faster_still_than_arrival() {
     let (elevator, order) = time(QueueOrder::Elevator, 64);
     let (nearest, _) = time(QueueOrder::Nearest, 64);
     let places: Vec<u64> = offsets(64).collect();
-    // All but the first, which was there alone, and those that came into what was read ahead.
+    // All but the first, which was alone in the queue, and those that hit the read-ahead.
     let rest: Vec<u64> = order[1..]
         .iter()
         .map(|due| places[due.tag as usize - 1])
@@ -283,7 +285,7 @@ fn whatever_is_asked_is_answered_once_and_never_before_wire_and_overhead_allow()
             for (n, offset) in offsets(3000).enumerate() {
                 let length = 4096 * (1 + n as u64 % 64).min((SIZE - offset) / 4096);
                 let kind = [Kind::Read, Kind::Write, Kind::Write, Kind::Flush][n % 4];
-                // Every third goes on where the last one ended.
+                // Every third request continues where the last one ended.
                 let offset = match asked.last() {
                     Some((_, _, end, _)) if n % 3 == 0 && end + length <= SIZE => *end,
                     _ => offset,

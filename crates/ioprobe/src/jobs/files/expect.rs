@@ -1,7 +1,8 @@
-//! What a job on files must come to, worked out from the list of operations before anything is done.
+//! Expected results of a `files` job, computed from the list of operations before anything is done.
 //!
-//! Each file is followed through the operations on paper: an order that cannot work (read before open) is a bad request,
-//! and bytes, sizes and names are known beforehand, to be held against what was counted and what the kernel shows.
+//! Each file is simulated through the operations. An order that cannot work (read before open) is a
+//! bad request. Bytes, sizes and names are known in advance, and are checked against the counts of
+//! the job and against the kernel.
 
 use std::ops::Range;
 
@@ -17,11 +18,11 @@ enum Descriptor {
     Writing,
 }
 
-/// One file of the job, by the name that the job uses.
+/// One file of the job, under the name that the job uses.
 #[derive(Clone, Debug)]
 pub struct Fate {
     pub index: u32,
-    /// The kind of the name; none without a view.
+    /// The kind of the name; None without a view.
     pub kind: Option<LinkKind>,
     pub size: u64,
     pub name_exists: bool,
@@ -35,16 +36,16 @@ pub struct Expected {
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub entries: u64,
-    /// Sum of sizes as `stat` finds them.
+    /// Sum of the sizes that `stat` returns.
     pub stat_bytes: u64,
-    /// As an open file tells them.
+    /// Sum of the sizes that `fstat` returns.
     pub fstat_bytes: u64,
-    /// How often `lstat` and `readlink` meet each name.
+    /// Number of times `lstat` and `readlink` are called on the names.
     pub lstats: u64,
     pub readlinks: u64,
-    /// Sum of sizes as `lstat` finds them for names that are not symbolic links.
+    /// Sum of the sizes that `lstat` returns for names that are not symbolic links.
     pub lstat_bytes: u64,
-    /// Folders that `getdents` lists.
+    /// The folders that `getdents` lists.
     pub folders: Vec<String>,
 }
 
@@ -88,7 +89,8 @@ impl Plan<'_> {
                     for operation in operations {
                         self.step(*operation, fate, &mut expected)?;
                     }
-                    // A file that was moved to a view is not in the set's own folder, wherever the job finds it.
+                    // A file that was moved to a view is not in the set's own folder, wherever the
+                    // job finds it.
                     if self.view.is_some() || !self.moved(fate.index) {
                         let folder = &mut names[self.set.folder_number(fate.index) as usize];
                         *folder = *folder + u64::from(fate.name_exists) - u64::from(before);
@@ -257,8 +259,9 @@ pub fn is_symlink(kind: Option<LinkKind>) -> bool {
     matches!(kind, Some(SymlinkAbsolute | SymlinkRelative | SymlinkChain))
 }
 
-/// For each `write-byte` of the list the byte of each file: what the file holds at that place, so that writing does not
-/// change its content. The place is how many bytes were written since it was opened.
+/// Return the byte that each `write-byte` of the list writes to each file. It is the byte that the
+/// file holds at that offset, so that the write does not change the content. The offset is the
+/// number of bytes written since the file was opened.
 pub fn bytes_to_write(operations: &[Operation], files: &[u32], content: &Content) -> Vec<Vec<u8>> {
     let mut written = 0;
     operations
@@ -281,11 +284,11 @@ pub fn bytes_to_write(operations: &[Operation], files: &[u32], content: &Content
         .collect()
 }
 
-// Which part of the list of operations is done to all files before the next part begins.
+// Phases: the parts of the list of operations.
 
-/// The parts of the list that are done to all files before the next one begins: the whole; each operation; or what lies
-/// between the opening of a file and its close, and each operation that has no file open. A list of folders stands at the
-/// head of its part.
+/// Split the list of operations into phases. A phase is done to all files before the next one
+/// begins. It is the whole list, one operation, or (by phase) everything from opening a file to
+/// closing it, and each operation outside of that. `getdents` runs at the start of its phase.
 pub fn phases(order: Order, operations: &[Operation]) -> Vec<Range<usize>> {
     let mut phases = Vec::new();
     let (mut start, mut is_open) = (0, false);
@@ -331,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_read_past_the_end_brings_nothing() {
-        // Files of 10 bytes: reads of 4 bring 4, 4, 2, 0.
+        // Files of 10 bytes: reads of 4 return 4, 4, 2, 0.
         let found = expected(&[Open, Read, Read, Read, Read, Close], 3).unwrap();
         assert_eq!(found.bytes_read, 2 * 3 * 10);
     }
@@ -373,7 +376,7 @@ mod tests {
 
     #[test]
     fn entries_are_those_of_the_folders_that_hold_the_files() {
-        // Files 0, 2, 4 are in folder 0; the second time two of them are gone.
+        // Files 0, 2 and 4 are in folder 0; in the second replicate two of them are gone.
         let operations = [Getdents, Stat, Unlink];
         assert_eq!(expected(&operations, 1).unwrap().entries, 3);
         let again = [Getdents, Unlink, Create, Close];

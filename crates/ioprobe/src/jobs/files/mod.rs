@@ -1,4 +1,5 @@
-//! The `files` job: prepares everything, has it timed, and holds what came of it against what had to.
+//! The `files` job: prepares everything, runs the timed part and checks the outcome against what
+//! was expected.
 
 mod expect;
 mod outcome;
@@ -26,10 +27,11 @@ use crate::protocol::{word, Common, FilesJob, Operation, Order, StretchClock};
 use crate::recorder::{Latency, LatencyRecorder};
 use crate::sys::{c_text, open};
 
-/// What getdents and readlink write into: the size that the C library's readdir uses.
+/// Buffer size for getdents and readlink: the size that the C library's readdir uses.
 const NAMES_BYTES: usize = 32 * 1024;
 const LARGEST_BUFFER: usize = 1 << 30;
-/// What is written is made before the clock starts, and kept in memory.
+/// Limit, in bytes, on the data to write. It is generated before the clock starts and kept in
+/// memory.
 const MOST_TO_WRITE: u64 = 1 << 30;
 
 pub fn run(
@@ -101,7 +103,7 @@ pub fn run(
     }))
 }
 
-/// What `write-all` writes has to fit into memory beside all else.
+/// Check that the data of `write-all` fits into memory.
 fn check_volume(set: &FileSet, own: &FilesJob, files: &[u32]) -> Result<()> {
     if !own.operations.contains(&Operation::WriteAll) {
         return Ok(());
@@ -196,7 +198,8 @@ fn prepare(
     })
 }
 
-/// Memory whose pages are there: a zeroed allocation alone would fault while the clock runs.
+/// Return memory whose pages are already faulted in. A zeroed allocation would fault while the
+/// clock runs.
 fn touched(size: usize) -> Vec<u8> {
     let mut memory = Vec::with_capacity(size);
     memory.resize(size, 0xa5);
@@ -204,7 +207,7 @@ fn touched(size: usize) -> Vec<u8> {
 }
 
 impl Work {
-    /// How long one operation took in all, or (None) the whole work.
+    /// Return the total ticks of one operation, or of the whole work (None).
     fn ticks_of(&self, operation: Option<Operation>, whole: u64) -> u64 {
         match operation {
             None => whole,

@@ -1,6 +1,6 @@
-//! Holds what a job on files did against what it had to do, and brings the registry up to date.
+//! Checks what a `files` job did against what it had to do, and updates the registry.
 //!
-//! A time without this is the time of nobody knows what.
+//! A time means nothing unless the work is known to have been done.
 
 use super::expect::{is_symlink, Expected, Fate};
 use super::timed::Tally;
@@ -17,8 +17,9 @@ pub fn changes_names_or_sizes(operation: Operation) -> bool {
     )
 }
 
-/// Counts against what was worked out; and if `look`, names and sizes as the kernel shows them. A job that only reads is
-/// known by its counts, and looking at every file again would take as long as the job.
+/// Check the counts against the expected ones. With `look`, also check names and sizes against the
+/// kernel. For a job that only reads, the counts are enough, and looking at every file again would
+/// take as long as the job.
 pub fn verify(
     set: &mut FileSet,
     view: Option<&str>,
@@ -56,8 +57,8 @@ pub fn verify(
     }
 }
 
-/// Whether names and sizes came out as they should. The sum of the lengths of symbolic links, unless the job has taken
-/// some of them away.
+/// Check that names and sizes are as expected. Return the total length of the symbolic links, or
+/// None if the job has removed some of them.
 fn look_at(set: &FileSet, view: Option<&str>, fates: &[Fate]) -> Result<Option<u64>> {
     let mut links = Some(0);
     for fate in fates {
@@ -93,7 +94,7 @@ fn look_at(set: &FileSet, view: Option<&str>, fates: &[Fate]) -> Result<Option<u
     Ok(links)
 }
 
-/// Brings the registry up to what the kernel shows, whether the job went as it should or broke off.
+/// Update the registry to what the kernel shows, whether the job succeeded or failed.
 pub fn take_over(set: &mut FileSet, view: Option<&str>, fates: &[Fate]) {
     for fate in fates {
         let path = match set.path_through(view, fate.index) {

@@ -1,8 +1,10 @@
-//! The timed part of a job on files: nothing here but the work's own system calls and one clock read each.
+//! The timed part of a `files` job: only the system calls of the work itself and one clock read
+//! each.
 //!
-//! Paths, descriptors, buffers, bytes and recorders were all made before; paths are absolute and whole, so that nothing of
-//! the lab is touched, or held, before the clock starts. What an operation records is from the end of the one before it to
-//! its own end: the few nanoseconds of recording count to the next one, alike for all.
+//! Paths, descriptors, buffers, bytes and recorders were prepared before. Paths are absolute, so
+//! nothing of the lab is touched or held open before the clock starts. The latency of an operation
+//! runs from the end of the previous operation to its own end: the few nanoseconds of recording
+//! count towards the next operation, equally for all.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -19,21 +21,21 @@ use crate::recorder::LatencyRecorder;
 const CLOSED: c_int = -1;
 
 pub struct Work {
-    /// The list of operations, each with the number of its recorder.
+    /// The operations, each with the index of its recorder.
     pub operations: Vec<(Operation, usize)>,
     pub phases: Vec<Range<usize>>,
     pub replicates: u32,
     pub paths: Vec<CString>,
     pub folders: Vec<CString>,
     pub descriptors: Vec<c_int>,
-    /// For each `write-byte` of the list, the byte of each file.
+    /// For each `write-byte` of the list, the byte for each file.
     pub bytes: Vec<Vec<u8>>,
-    /// What `write-all` writes to each file.
+    /// The data that `write-all` writes to each file.
     pub whole: Vec<Vec<u8>>,
-    /// Where `sendfile` sends them.
+    /// The descriptor that `sendfile` writes to.
     pub sink: c_int,
     pub create_mode: u32,
-    /// O_NOFOLLOW where the names are no links by right.
+    /// O_NOFOLLOW unless the names may be links.
     pub itself: c_int,
     pub buffer: Vec<u8>,
     pub names: Vec<u8>,
@@ -41,7 +43,7 @@ pub struct Work {
     pub tally: Tally,
 }
 
-/// What was counted while working, to be verified afterwards.
+/// Counts kept while working, verified afterwards.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub bytes_read: u64,
@@ -53,7 +55,8 @@ pub struct Tally {
     pub link_bytes: u64,
 }
 
-/// The operation that failed: its place in the list, the number of the file or folder, and the errno.
+/// The operation that failed: its index in the list, the index of the file or folder, and the
+/// errno.
 #[derive(Debug)]
 pub struct Broken {
     pub operation: usize,
@@ -100,7 +103,7 @@ impl Work {
         Ok(())
     }
 
-    /// Does one operation on one file; negative if it failed, with errno set.
+    /// Perform one operation on one file. The result is negative, with errno set, if it failed.
     #[inline(always)]
     fn operate(&mut self, operation: Operation, n: usize, file: usize) -> c_long {
         let path = self.paths[file].as_ptr();
@@ -214,7 +217,7 @@ impl Work {
         0
     }
 
-    /// `getdents` once for each folder, wherever it stands in its part of the list.
+    /// Run `getdents` once per folder, at the start of its phase wherever it is in the list.
     fn list_folders(
         &mut self,
         part: Range<usize>,
@@ -266,7 +269,7 @@ impl Work {
         }
     }
 
-    /// Closes what the list left open; not timed.
+    /// Close what the list left open. Not timed.
     pub fn close_all(&mut self) {
         for descriptor in &mut self.descriptors {
             if *descriptor >= 0 {
@@ -287,7 +290,8 @@ fn broken(operation: usize, item: usize) -> Broken {
     }
 }
 
-/// Counts the names in what getdents64 wrote, but `.` and `..` (struct linux_dirent64: length at 16, name at 19).
+/// Count the names in the output of getdents64, except `.` and `..` (struct linux_dirent64: length
+/// at 16, name at 19).
 #[inline]
 fn entries(mut records: &[u8]) -> u64 {
     let mut count = 0;

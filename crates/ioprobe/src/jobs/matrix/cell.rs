@@ -1,4 +1,5 @@
-//! One cell at work: a file, the buffer of one record, and what every test does before, while and after it is timed.
+//! One cell of the matrix: its file, a buffer of one record, and the steps of every test before,
+//! during and after its timed part.
 
 use std::ffi::CStr;
 use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd};
@@ -18,12 +19,12 @@ use crate::jobs::usage::{Usage, Whose};
 use crate::protocol::{word, MatrixJob, MatrixTest};
 use crate::recorder::LatencyRecorder;
 
-/// Memory that direct I/O takes begins at a whole block, which no device makes larger than a page.
+/// Alignment of buffers for direct I/O: a logical block, which no device makes larger than a page.
 const ALIGNED: usize = 4096;
-/// Writers of one replicate: thirteen tests, and the preparation as the first.
+/// Writer numbers reserved per replicate: thirteen tests, with the preparation as writer 0.
 const WRITERS: u32 = 16;
 
-/// A reading of everything that one timed part is measured by.
+/// The time and CPU usage of one timed part.
 struct Span {
     ticks: u64,
     usage: Usage,
@@ -31,7 +32,7 @@ struct Span {
 
 pub struct Cell<'a> {
     subject: Subject,
-    /// One record, and room to begin it at a page.
+    /// One record, with room to align it to a page.
     memory: Vec<u8>,
     held: Held,
     records: u32,
@@ -51,7 +52,7 @@ impl<'a> Cell<'a> {
         })
     }
 
-    /// Holds the file against what the last tests have left, and takes it away.
+    /// Check the file against what the last tests left, and remove it.
     pub fn finish(&mut self) -> Result<()> {
         self.subject
             .check_content(&self.held, self.records, self.own.record_size)?;
@@ -63,7 +64,7 @@ impl<'a> Cell<'a> {
         Pattern::new(self.own.content, self.own.seed, writer)
     }
 
-    /// The whole file, for a first test that finds one.
+    /// Write the whole file, for a first test that expects one.
     pub fn prepare(&mut self, replicate: u32) -> Result<()> {
         let pattern = self.pattern(0, replicate);
         let size = self.own.record_size;
@@ -73,7 +74,7 @@ impl<'a> Cell<'a> {
         Ok(())
     }
 
-    /// Every replicate starts from what the first one started from.
+    /// Restore the state that the first replicate started from.
     pub fn begin_again(&mut self, first: MatrixTest, replicate: u32) -> Result<()> {
         self.finish()?;
         match makes_the_file(first) {
@@ -108,7 +109,7 @@ impl<'a> Cell<'a> {
         one.bytes += self.own.file_size;
         match test {
             MatrixTest::RecordRewrite => {
-                // Its last stamp is that of record 0: no other was written.
+                // The last stamp written is that of record 0: no other record was written.
                 self.held.first = pattern;
             }
             _ if writes(test) => self.held = Held::by(pattern),
@@ -125,7 +126,7 @@ impl<'a> Cell<'a> {
         self.subject.check_size(self.own.file_size)
     }
 
-    /// One test through read(2) and write(2). Returns how many records were not what they should be.
+    /// Run one test with read(2) and write(2). Returns the number of records that were wrong.
     fn by_descriptor(
         &mut self,
         test: MatrixTest,
@@ -171,7 +172,7 @@ impl<'a> Cell<'a> {
         }
         if self.own.close {
             if let Some(file) = open.take() {
-                // SAFETY: the descriptor is ours, and nobody has it any more.
+                // SAFETY: we own the descriptor, and nothing else uses it any more.
                 done(unsafe { libc::close(file.into_raw_fd()) }, "close", &path)?;
             }
         }
@@ -187,7 +188,7 @@ impl<'a> Cell<'a> {
         Ok((Span { ticks, usage }, wrong))
     }
 
-    /// One test through the C library's streams.
+    /// Run one test with the C library's streams. Returns the number of records that were wrong.
     fn by_stream(
         &mut self,
         test: MatrixTest,
@@ -255,7 +256,8 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The first record, untimed: what the first touch of a newly opened file costs belongs to no rate.
+/// Read the first record, untimed: the cost of the first access to a newly opened file is not part
+/// of the rate.
 fn read_one(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<()> {
     let fd = file.as_raw_fd();
     // SAFETY: the buffer is valid for its length.
@@ -280,7 +282,7 @@ fn done(result: libc::c_int, what: &str, path: &str) -> Result<()> {
     }
 }
 
-/// The part of the memory that begins at a page and is as long as a record.
+/// Return the page-aligned part of the memory, as long as one record.
 fn aligned(memory: &mut [u8], size: usize) -> &mut [u8] {
     let skip = memory.as_ptr().align_offset(ALIGNED);
     &mut memory[skip..skip + size]

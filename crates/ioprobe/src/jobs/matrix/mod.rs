@@ -1,9 +1,11 @@
-//! The `matrix` job: one cell of iozone's matrix, a file size and a record size, under thirteen tests.
+//! The `matrix` job: one cell of iozone's matrix (a file size and a record size) under thirteen
+//! tests.
 //!
-//! Made from the published description of iozone's tests and options, not from its source. Each test opens the file itself; what
-//! it is timed for is its records, and only where asked for the fsync and the close. What a test needs is laid out before it,
-//! what it did is looked at after it, and all of that is untimed. The stretch of the positive control comes after all tests, so
-//! that no write-back goes on behind it that a later test would have waited for.
+//! Written from the published description of iozone's tests and options, not from its source. Each
+//! test opens the file itself. Timed are its records and, only if requested, the fsync and the
+//! close. Set-up and verification of a test are untimed. The injected slowdown of the positive
+//! control comes after all tests: spinning between them would let write-back proceed that a later
+//! test would otherwise wait for.
 
 mod cell;
 mod order;
@@ -87,7 +89,7 @@ pub fn run(
     answer.with(json!({"records": records, "tests": tests}))
 }
 
-/// What is answered of one test.
+/// One test, as reported in the answer.
 #[derive(Serialize)]
 struct Report {
     wall_ns: u64,
@@ -101,7 +103,7 @@ struct Report {
     latency: Option<Latency>,
 }
 
-/// What came of one test, over all replicates.
+/// The results of one test, over all replicates.
 struct Done {
     test: MatrixTest,
     ticks: u64,
@@ -144,14 +146,15 @@ impl Done {
     }
 }
 
-// What a request for the matrix may ask, and what its tests have in common.
+// Limits of a request, and properties of the tests.
 
 const LARGEST_RECORD: usize = 1 << 30;
 const MOST_RECORDS: u64 = 1 << 26;
-/// What the kernel asks of direct I/O: whole logical blocks.
+/// Record sizes for direct I/O must be a multiple of this: the kernel requires whole logical
+/// blocks.
 const BLOCK: usize = 512;
 
-/// The number of records; or what cannot work.
+/// Check a request. Returns the number of records.
 pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
     let wanted = |fits: bool, field: &str, wanted: &str, found: String| {
         if fits {
@@ -229,12 +232,12 @@ pub fn is_stdio(test: MatrixTest) -> bool {
     test >= MatrixTest::Fwrite
 }
 
-/// What reads a file that no test has just read.
+/// Return whether the test reads a file that no test has just read.
 pub fn starts_cold(test: MatrixTest) -> bool {
     !writes(test) && !matches!(test, MatrixTest::Reread | MatrixTest::Freread)
 }
 
-/// What begins, untimed, by reading one record and going back.
+/// Return whether the test starts, untimed, by reading one record and seeking back.
 pub fn reads_one_before(test: MatrixTest) -> bool {
     matches!(test, MatrixTest::Read | MatrixTest::Reread)
 }

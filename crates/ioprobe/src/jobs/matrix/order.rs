@@ -1,7 +1,8 @@
-//! In which order a test comes to the records of its file: laid out before the clock starts.
+//! The order in which a test visits the records of its file, computed before the clock starts.
 //!
-//! Every order but that of the record rewrite visits each record exactly once. A strided read starts at record 0, advances by the
-//! stride, and where it runs past the end begins again at the first record that it has not met: 0, 17, 34 ..., 1, 18, 35 ...
+//! Every order except that of the record rewrite visits each record exactly once. A strided read
+//! starts at record 0 and advances by the stride. At the end of the file it starts over at the
+//! first record that it has not visited: 0, 17, 34 ..., 1, 18, 35 ...
 
 use crate::content::mix;
 use crate::protocol::MatrixTest;
@@ -10,13 +11,13 @@ use crate::protocol::MatrixTest;
 pub enum Order {
     Rising,
     Falling,
-    /// Record 0 again and again.
+    /// Record 0 every time.
     First,
     Listed(Vec<u32>),
 }
 
 impl Order {
-    /// `draw` decides the permutation of a random test.
+    /// Return the order of a test. `draw` seeds the permutation of a random test.
     pub fn of(test: MatrixTest, records: u32, stride: u32, draw: u64) -> Self {
         match test {
             MatrixTest::RandomRead | MatrixTest::RandomWrite => {
@@ -29,7 +30,7 @@ impl Order {
         }
     }
 
-    /// Whether each record follows the one before it in the file, so that nothing has to be sought.
+    /// Return whether the records are in file order, so that no seeks are needed.
     pub fn is_rising(&self) -> bool {
         *self == Order::Rising
     }
@@ -51,7 +52,8 @@ fn strided(records: u32, stride: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Fisher and Yates, from the words of SplitMix64 that follow `draw`; words that would favour a place are passed over.
+/// Fisher-Yates shuffle on the SplitMix64 sequence that follows `draw`, with rejection sampling to
+/// avoid modulo bias.
 fn permutation(records: u32, draw: u64) -> Vec<u32> {
     let mut list: Vec<u32> = (0..records).collect();
     let mut state = draw;

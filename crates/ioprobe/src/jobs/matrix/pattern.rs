@@ -1,16 +1,17 @@
-//! What the records of the file hold, so that every test can be held against what it should have found or left.
+//! The content of the file's records, by which every test is checked.
 //!
-//! All records that one test writes come from one buffer, filled before the clock starts: its content is a function of the seed
-//! and the test. Into the first eight bytes goes, for each record, which record it is; that one store is all that the timed part
-//! adds, and tells a record that was left out or put in another's place. Zeros stay zeros.
+//! All records that one test writes come from one buffer, filled before the clock starts. Its
+//! content depends on the seed and the test. Each record's number is stamped into its first eight
+//! bytes. That one store is all that the timed part adds; it reveals records that were skipped or
+//! written to the wrong place. Zeros stay zeros.
 
 use crate::content::{mix, Content, Kind};
 
-/// Bytes of a record that say which one it is.
+/// Number of bytes at the start of a record that identify it.
 pub const STAMP: usize = 8;
 
-/// What one test writes. `writer` is the place of the test in the list of thirteen, from 1, and 0 where no test was asked to
-/// write the file, plus sixteen for each replicate before.
+/// The content that one test writes. `writer` is the position of the test in the list of thirteen,
+/// counting from 1, or 0 for the untimed preparation; plus sixteen for each earlier replicate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     content: Content,
@@ -27,7 +28,7 @@ impl Pattern {
         }
     }
 
-    /// Fills a buffer with a record, but for its stamp.
+    /// Fill a buffer with a record, except for its stamp.
     pub fn fill(&self, record: &mut [u8]) {
         self.content.fill(self.writer, 0, record);
     }
@@ -41,7 +42,7 @@ impl Pattern {
     }
 }
 
-/// What the file holds: all records by one test, but perhaps the first.
+/// The expected content of the file: all records come from one test, except possibly the first.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub all: Pattern,

@@ -1,4 +1,5 @@
-//! The C library's streams, as programs use them: fopen, setvbuf, fwrite, fread, fflush, fclose of the library itself.
+//! stdio streams as programs use them: the C library's own fopen, setvbuf, fwrite, fread, fflush
+//! and fclose.
 
 use std::ffi::CStr;
 
@@ -6,19 +7,19 @@ use libc::{c_int, FILE};
 
 use crate::error::{last_errno, Error, Result};
 
-/// An open stream. The buffer that it was given must live until it is closed, so it is the stream's own.
+/// An open stream. It owns its buffer, which must live until the stream is closed.
 pub struct Stream {
     file: *mut FILE,
     _buffer: Vec<u8>,
 }
 
 impl Stream {
-    /// fopen(3), and setvbuf(3) with a buffer of one record, fully buffered.
+    /// fopen(3), then setvbuf(3): fully buffered, with a buffer of one record.
     pub fn open(path: &CStr, mode: &CStr, record: usize) -> Result<Self> {
         let doing = |what: &str| format!("{what} {}", path.to_string_lossy());
-        // Its pages are there before the clock starts.
+        // Touch the buffer's pages before the clock starts.
         let mut buffer = vec![0xa5; record];
-        // SAFETY: both texts end with NUL; the buffer outlives the stream (see `Drop`).
+        // SAFETY: both strings end with NUL; the buffer outlives the stream (see `Drop`).
         unsafe {
             let file = libc::fopen(path.as_ptr(), mode.as_ptr());
             if file.is_null() {
@@ -36,14 +37,14 @@ impl Stream {
         }
     }
 
-    /// How many bytes fwrite(3) took.
+    /// fwrite(3); returns the number of bytes written.
     #[inline(always)]
     pub fn write(&self, record: &[u8]) -> usize {
         // SAFETY: the stream is open, the slice valid for its length.
         unsafe { libc::fwrite(record.as_ptr().cast(), 1, record.len(), self.file) }
     }
 
-    /// How many bytes fread(3) gave.
+    /// fread(3); returns the number of bytes read.
     #[inline(always)]
     pub fn read(&self, record: &mut [u8]) -> usize {
         // SAFETY: the stream is open, the slice valid for its length.
@@ -56,22 +57,22 @@ impl Stream {
         unsafe { libc::ferror(self.file) != 0 }
     }
 
-    /// fflush(3); the errno where it failed.
+    /// fflush(3); the error is its errno.
     pub fn flush(&self) -> std::result::Result<(), i32> {
         // SAFETY: the stream is open.
         errno_of(unsafe { libc::fflush(self.file) })
     }
 
-    /// fsync(2) of what is below.
+    /// fsync(2) of the underlying file; the error is its errno.
     pub fn sync(&self) -> std::result::Result<(), i32> {
         // SAFETY: the stream is open.
         errno_of(unsafe { libc::fsync(libc::fileno(self.file)) })
     }
 
-    /// fclose(3).
+    /// fclose(3); the error is its errno.
     pub fn close(mut self) -> std::result::Result<(), i32> {
         let file = std::mem::replace(&mut self.file, std::ptr::null_mut());
-        // SAFETY: the stream is open, and nobody has it any more.
+        // SAFETY: the stream is open, and nothing else uses it any more.
         errno_of(unsafe { libc::fclose(file) })
     }
 }

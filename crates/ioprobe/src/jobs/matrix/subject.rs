@@ -1,4 +1,5 @@
-//! The one file of a matrix: made, dropped from the cache, looked at, and taken away again, all of it untimed.
+//! The one file of a matrix: created, dropped from the cache, checked and removed, all of it
+//! untimed.
 
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -13,7 +14,7 @@ use crate::sys::{c_text, drop_pages, open_quietly, read_full, stat, stat_of, try
 
 /// Name of the file in the folder of the set.
 const NAME: &str = "matrix";
-/// So often are pages dropped that the kernel still held on to.
+/// Number of attempts to drop pages that the kernel still holds on to.
 const TRIES: u32 = 5;
 
 pub struct Subject {
@@ -24,7 +25,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// In this folder; a file of that name that is there already is somebody else's.
+    /// Set up for a file in this folder. If a file of that name exists already it is not ours: an
+    /// error.
     pub fn new(folder: &str, mode: u32) -> Result<Self> {
         let path = format!("{folder}/{NAME}");
         match stat(&path, false) {
@@ -42,7 +44,7 @@ impl Subject {
         }
     }
 
-    /// Opens it anew for one test: `flags` say for what.
+    /// Open the file for one test, with these flags.
     pub fn open(&mut self, flags: c_int) -> Result<OwnedFd> {
         let opened = try_open(&self.c_path, flags | libc::O_NOFOLLOW, self.mode);
         let file = opened.map_err(|errno| Error::errno(format!("open {}", self.path), errno))?;
@@ -50,12 +52,12 @@ impl Subject {
         Ok(file)
     }
 
-    /// For a test that makes it by itself, through a name that is not there.
+    /// Note that a test is about to create the file by its name.
     pub fn will_be_made(&mut self) {
         self.made = true;
     }
 
-    /// So that a test can write a new file. There is none where nothing has made it yet.
+    /// Remove the file, if it was created, so that a test can write a new one.
     pub fn remove(&mut self) -> Result<()> {
         if !self.made {
             return Ok(());
@@ -71,7 +73,7 @@ impl Subject {
         self.made
     }
 
-    /// Writes the whole file through the page cache, and back to the disk: for tests that find one.
+    /// Write the whole file through the page cache and sync it, for tests that expect a file.
     pub fn prepare(&mut self, pattern: Pattern, records: u32, buffer: &mut [u8]) -> Result<()> {
         let file = self.open(libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY)?;
         pattern.fill(buffer);
@@ -87,12 +89,12 @@ impl Subject {
         Ok(())
     }
 
-    /// What a test left unsynced when it closed the file.
+    /// Sync what a test left unsynced when it closed the file.
     pub fn sync_by_name(&self) -> Result<()> {
         self.sync(&open_quietly(&self.path)?)
     }
 
-    /// Takes its pages out of the cache, and proves it.
+    /// Drop the file's pages from the cache, and verify that none is left.
     pub fn make_cold(&self) -> Result<()> {
         let file = open_quietly(&self.path)?;
         self.sync(&file)?;
@@ -122,7 +124,7 @@ impl Subject {
         )))
     }
 
-    /// Reads all of it and holds each record against what the tests have left.
+    /// Read the whole file and check each record against what the tests have left.
     pub fn check_content(&self, held: &Held, records: u32, record_size: usize) -> Result<()> {
         let file = open_quietly(&self.path)?;
         let size = stat_of(&file, &self.path)?.st_size as u64;

@@ -1,7 +1,8 @@
-//! The timed part of a test: one loop over the records, with the test's own calls and nothing else.
+//! The timed part of a test: one loop over the records, with only the calls of the test itself.
 //!
-//! The clock is read before the first record and after the last, and in between only where latencies are asked for. What a
-//! record is told apart by is stored into the buffer before it is written, and compared after it was read.
+//! The clock is read before the first record and after the last, and in between only if latencies
+//! are requested. A record's stamp is stored into the buffer before a write, and compared after a
+//! read.
 
 use libc::c_int;
 
@@ -12,14 +13,15 @@ use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::recorder::LatencyRecorder;
 
-/// How a test broke off: the record that it was at, and the errno, or how many bytes came instead.
+/// Where and how a test failed: the record, and either the errno or the number of bytes
+/// transferred.
 #[derive(Debug)]
 pub enum Broken {
     Os { record: u32, errno: i32 },
     Short { record: u32, bytes: i64 },
 }
 
-/// The records of one test: how many, in which order, through which buffer.
+/// The records of one test: their number, their order and the buffer.
 pub struct Records<'a> {
     pub count: u32,
     pub order: &'a Order,
@@ -28,7 +30,7 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// write(2) of every record; where the order is not the file's own, lseek(2) before each.
+    /// write(2) every record. If they are not in file order, lseek(2) before each.
     #[inline(never)]
     pub fn write(
         self,
@@ -49,7 +51,8 @@ impl Records<'_> {
         })
     }
 
-    /// read(2) of every record, likewise; returns how many were not what the file should hold there.
+    /// read(2) every record, with lseek(2) likewise. Returns the number of records with a wrong
+    /// stamp.
     #[inline(never)]
     pub fn read(self, fd: c_int, held: &Held, clock: &Clock, start: u64) -> Result<u64, Broken> {
         let seeks = !self.order.is_rising();
@@ -63,7 +66,7 @@ impl Records<'_> {
         })
     }
 
-    /// fwrite(3) of every record.
+    /// fwrite(3) every record.
     #[inline(never)]
     pub fn fwrite(
         self,
@@ -81,7 +84,7 @@ impl Records<'_> {
         })
     }
 
-    /// fread(3) of every record; returns how many were not what the file should hold there.
+    /// fread(3) every record. Returns the number of records with a wrong stamp.
     #[inline(never)]
     pub fn fread(
         self,
@@ -99,7 +102,7 @@ impl Records<'_> {
         })
     }
 
-    /// As `each`, for what reads; returns how many records were not what the file should hold there.
+    /// As `each`, for reads. Returns the number of records with a wrong stamp.
     #[inline(always)]
     fn each_held_against(
         self,
@@ -117,7 +120,8 @@ impl Records<'_> {
         Ok(wrong)
     }
 
-    /// One call for each record in its turn, with the buffer; and one reading of the clock where latencies are asked for.
+    /// Call `one` with the buffer for each record in order. If latencies are requested, read the
+    /// clock after each.
     #[inline(always)]
     fn each(
         self,

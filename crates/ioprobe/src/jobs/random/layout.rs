@@ -1,14 +1,14 @@
-//! Which block comes next: a function of the request alone, so that it can be gone through again afterwards.
+//! The sequence of blocks: a function of the request alone, so that it can be replayed afterwards.
 //!
-//! Nothing is laid out in memory: a draw is one SplitMix64 word, a few instructions in registers, and the check of what was
-//! read goes through the same draws once more after the clock has stopped.
+//! Nothing is precomputed in memory: a draw is one SplitMix64 word, a few instructions in
+//! registers. The check of what was read replays the same draws after the clock has stopped.
 
 use crate::content::{mix, word};
 use crate::error::{Error, Result};
 use crate::fileset::FileSet;
 use crate::protocol::{Access, RandomJob};
 
-/// One operation: a block of a file, which way it goes, and the word that was drawn for it.
+/// One operation: a block of a file, read or write, and the word drawn for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Position in the job's list of files.
@@ -22,11 +22,11 @@ pub struct Layout {
     pub block: u64,
     access: Access,
     key: u64,
-    /// Whole blocks of each file.
+    /// The number of whole blocks of each file.
     blocks: Vec<u64>,
-    /// A draw of 32 bits below this is a write.
-    /// Places that came before the first one of a sequence.
+    /// Operations skipped at the start of the sequence.
     passed: u64,
+    /// A draw of 32 bits below this is a write.
     write_below: u64,
 }
 
@@ -65,12 +65,12 @@ impl Layout {
         self.write_below > 0
     }
 
-    /// So many places more are behind the sequence's begin.
+    /// Skip this many more operations at the start of the sequence.
     pub fn pass_over(&mut self, places: u64) {
         self.passed += places;
     }
 
-    /// All places from the first that was not passed over, without end.
+    /// Return the endless sequence of operations, starting after the skipped ones.
     pub fn sequence(&self) -> Sequence<'_> {
         let mut block = self.passed % self.blocks.iter().sum::<u64>();
         let mut file = 0;
@@ -89,7 +89,7 @@ impl Layout {
 pub struct Sequence<'a> {
     layout: &'a Layout,
     n: u64,
-    /// File and block that come next in sequential order.
+    /// The next file and block in sequential order.
     next: (usize, u64),
 }
 
@@ -127,7 +127,8 @@ impl Sequence<'_> {
 
 const LOW: u64 = u32::MAX as u64;
 
-/// Of 32 random bits a number below `bound`, by multiplication (Lemire 2019); off by less than `bound` in 2^32.
+/// Map 32 random bits to a number below `bound` by multiplication (Lemire 2019). The bias is less
+/// than `bound` in 2^32.
 #[inline(always)]
 fn below(bits: u64, bound: u64) -> u64 {
     (bits * bound) >> 32
@@ -196,7 +197,7 @@ mod tests {
             counts[place.file as usize][(place.offset / 4096) as usize] += 1;
             writes += u32::from(place.write);
         }
-        // Binomial: 1000 with a deviation of 31, and 5000 with one of 61.
+        // Binomial: 1000 with a standard deviation of 31, and 5000 with one of 61.
         assert!(
             counts.iter().flatten().all(|n| (830..1170).contains(n)),
             "{counts:?}"

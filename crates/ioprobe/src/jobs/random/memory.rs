@@ -1,4 +1,4 @@
-//! Memory of the job: page-aligned, and every page of its own there before the clock starts.
+//! Memory of the job: page-aligned, with all pages faulted in before the clock starts.
 
 use std::os::unix::io::RawFd;
 use std::ptr;
@@ -8,11 +8,12 @@ use libc::c_int;
 use crate::content::{Content, Kind};
 use crate::error::{Error, Result};
 
-/// So much of what may be written is held.
+/// Limit, in bytes, on the data to write that is kept in memory.
 const MOST_HELD: u64 = 1 << 30;
 const PIECE: usize = 1 << 20;
 
-/// A mapping: anonymous, because O_DIRECT wants aligned memory and io_uring's registered buffers are pinned pages; or of a file.
+/// A memory mapping. Anonymous ones serve as buffers, because O_DIRECT needs aligned memory and
+/// io_uring's registered buffers are pinned pages. Others map a file.
 pub struct Region {
     start: *mut u8,
     length: usize,
@@ -27,7 +28,7 @@ impl Region {
         Ok(region)
     }
 
-    /// The beginning of a file, to be read and perhaps written; none of it is touched.
+    /// Map the beginning of a file for reading and, if `writable`, writing. No page is touched.
     pub fn of_file(file: RawFd, length: usize, writable: bool, path: &str) -> Result<Self> {
         let more = if writable { libc::PROT_WRITE } else { 0 };
         Region::mapped(length, more, libc::MAP_SHARED, file, || {
@@ -43,7 +44,7 @@ impl Region {
         doing: impl FnOnce() -> String,
     ) -> Result<Self> {
         let access = libc::PROT_READ | more_access;
-        // SAFETY: a new mapping, which nobody else knows.
+        // SAFETY: a new mapping, which nothing else refers to.
         let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::last_os(doing()));
@@ -55,7 +56,7 @@ impl Region {
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is ours and as long.
+        // SAFETY: we own the mapping, and it has this length.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 
@@ -70,7 +71,7 @@ impl Region {
         self.length
     }
 
-    /// Gives the memory away for good: something of the kernel's may still write to it.
+    /// Leak the memory for good: the kernel may still write to it.
     pub fn leak(&mut self) {
         self.length = 0;
     }
@@ -79,22 +80,22 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if self.length > 0 {
-            // SAFETY: it is ours, and nothing points into it any more.
+            // SAFETY: we own it, and nothing points into it any more.
             unsafe { libc::munmap(self.start.cast(), self.length) };
         }
     }
 }
 
-/// What is written: what the files hold at those places anyway. Made before, because making a block takes as long as
-/// writing it.
+/// The data to write: what the files already hold at those offsets. Generated before the clock
+/// starts, because generating a block takes as long as writing it.
 pub struct Image {
     region: Region,
-    /// Where each file of the job begins; all at 0 where one block of zeros serves all.
+    /// The start of each file's data; None if one block of zeros serves all.
     starts: Option<Vec<usize>>,
 }
 
 impl Image {
-    /// `files` are indices with the length that may be written of each.
+    /// Generate the data. `files` holds indices, each with the length that may be written.
     pub fn of(content: &Content, files: &[(u32, u64)], block: u64) -> Result<Self> {
         if content.kind == Kind::Zeros {
             let mut region = Region::new(block as usize)?;

@@ -1,7 +1,7 @@
-//! The `random` job: blocks of the files of a set, read or written in random or sequential order.
+//! The `random` job: reads or writes blocks of a set's files in random or sequential order.
 //!
-//! Files are opened, memory is laid out and rings are set up before the clock starts; what was read and written is held
-//! against the files' known content after it has stopped.
+//! Files are opened, memory is allocated and rings are set up before the clock starts. What was
+//! read and written is checked against the files' known content after it has stopped.
 
 mod layout;
 mod memory;
@@ -36,7 +36,7 @@ use crate::sys::{c_text, try_open};
 use crate::uring;
 
 const LARGEST_BUFFERS: u64 = 1 << 30;
-/// A word, which is what every read is checked by.
+/// The size of a word: every read is checked by its first word.
 const SMALLEST_BLOCK: u64 = 8;
 const DEEPEST: u32 = 4096;
 const USUAL_BATCH: u32 = 32;
@@ -93,8 +93,9 @@ pub fn run(
     describe(answer, work, queue.as_ref(), &own, clock)
 }
 
-/// The first operations of the sequence, before the clock starts and told of nowhere: after a pause of some milliseconds a
-/// virtual machine's device answers more slowly for a while, which belongs to the pause and not to the work.
+/// Ramp-up: run the first operations of the sequence before the clock starts, without recording
+/// them. After a pause of some milliseconds the disk of a virtual machine responds more slowly for
+/// a while. That is an effect of the pause and not of the work.
 fn ramp(
     work: &mut Work,
     queue: Option<&mut Queue>,
@@ -111,7 +112,7 @@ fn ramp(
     Ok(())
 }
 
-/// All operations of the work's pace, by io_uring where there is a queue.
+/// Run all operations of the work, by io_uring if there is a queue.
 fn perform(
     work: &mut Work,
     queue: Option<&mut Queue>,
@@ -123,7 +124,7 @@ fn perform(
     }
 }
 
-/// What can be said of a request without its files.
+/// Check what can be checked of a request without its files.
 pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     let refuse = |text: String| Err(Error::bad(format!("request random: {text}")));
     let queued = own.engine == Engine::IoUring;
@@ -183,7 +184,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
             own.time_s.unwrap_or(0.0)
         ));
     }
-    // A period of more than a day, or of less than a nanosecond, is a slip.
+    // A period of more than a day or less than a nanosecond can only be a mistake.
     if !positive(own.rate, 1e9) || own.rate.is_some_and(|rate| rate < 1.0 / LONGEST_S) {
         return refuse(format!(
             "rate: wanted {} to 1e9 operations a second, found {}",
@@ -216,7 +217,7 @@ fn open_all(
             let path = set.path_through(view, *index)?;
             let text = c_text(&path)?;
             match try_open(&text, flags | libc::O_NOATIME, 0) {
-                Err(libc::EPERM) => try_open(&text, flags, 0), // somebody else's file
+                Err(libc::EPERM) => try_open(&text, flags, 0), // a file that another user owns
                 other => other,
             }
             .map_err(|errno| Error::errno(format!("open {path}"), errno))

@@ -1,9 +1,10 @@
-//! The timed part of the `random` job by io_uring: up to `depth` operations under way, `batch` of them handed over with one
-//! system call, which waits for as many.
+//! The timed part of the `random` job by io_uring: up to `depth` operations in flight. One system
+//! call submits up to `batch` of them and waits for as many completions.
 //!
-//! The clock is read once a call and not once an operation: all that one call hands over begins together, and all that is
-//! there when it returns has ended together, as far as the program can know. An operation's latency goes from the reading
-//! before the call that hands it over to the reading after the call that brings it back.
+//! The clock is read once per call, not once per operation. As far as the program can tell, all
+//! that one call submits starts together, and all that has completed when it returns ended
+//! together. An operation's latency runs from the clock reading before the call that submits it to
+//! the reading after the call that returns its completion.
 
 use io_uring::cqueue::CompletionQueue;
 use io_uring::squeue::{Flags, SubmissionQueue};
@@ -15,7 +16,7 @@ use crate::clock::Clock;
 use crate::jobs::stopwatch::Span;
 use crate::prefault::ask_for;
 
-/// Numbers of the registered buffers.
+/// Indices of the registered buffers.
 const BUFFERS: u16 = 0;
 const IMAGE: u16 = 1;
 
@@ -23,26 +24,28 @@ pub struct Queue<'a> {
     submitter: Submitter<'a>,
     submissions: SubmissionQueue<'a>,
     completions: CompletionQueue<'a>,
-    /// What the ring has.
+    /// The features of the ring that are in use.
     pub features: Vec<&'static str>,
     depth: u32,
     batch: u32,
     fixed_files: bool,
     fixed_buffers: bool,
-    /// The data comes from the device, into no cache: the words to be looked at are asked for all at once.
+    /// With O_DIRECT the data comes from the device and is in no CPU cache: prefetch the words to
+    /// be checked, all at once.
     direct: bool,
     slots: Vec<Slot>,
-    /// Slots that nothing is under way in, up to `depth` less those that are; the one used last is the first to be used
-    /// again, while its block is in the cache.
+    /// A stack of slots with no operation in flight; `depth` minus those in flight are valid. The
+    /// slot used last is reused first, while its block is in the CPU cache.
     free: Vec<u32>,
-    /// Slots and results of what a call brought back.
+    /// Slot and result of each completion of a call.
     ended: Vec<(u32, i32)>,
 }
 
-/// After so many calls that waited, one is made that does not: perhaps all is in the cache by now.
+/// After this many waiting calls, try one that does not wait: everything may be in the page cache
+/// by now.
 const LOOK_AGAIN: u32 = 1024;
 
-/// One operation under way.
+/// One operation in flight.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     from: u64,
@@ -51,7 +54,7 @@ struct Slot {
 }
 
 impl<'a> Queue<'a> {
-    /// `features` are those that the ring was set up with.
+    /// Register the ring, files and buffers. `features` are those that the ring was set up with.
     pub fn new(
         ring: &'a mut IoUring,
         mut features: Vec<&'static str>,
@@ -70,12 +73,12 @@ impl<'a> Queue<'a> {
         if submitter.register_ring_fd().is_ok() {
             features.push("registered-ring");
         }
-        // The kernel holds the files, so that no operation has to look one up.
+        // The kernel holds references to the files, so no operation has to look one up.
         let fixed_files = submitter.register_files(&work.descriptors).is_ok();
         if fixed_files {
             features.push("registered-files");
         }
-        // SAFETY: the regions are mapped; the kernel holds their pages from here on.
+        // SAFETY: the regions are mapped; from here on the kernel holds their pages.
         let fixed_buffers = unsafe { submitter.register_buffers(&buffers) }.is_ok();
         if fixed_buffers {
             features.push("registered-buffers");
@@ -96,7 +99,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The last read of each buffer.
+    /// Return the last read of each buffer.
     pub fn last_reads(&self) -> impl Iterator<Item = (usize, Place)> + '_ {
         (self.slots.iter().enumerate())
             .filter(|(_, slot)| slot.used && !slot.place.write)
@@ -125,10 +128,10 @@ impl<'a> Queue<'a> {
         tally.series.begin(start);
         let mut now = start;
         let mut issued = 0;
-        // Handed over or about to be; of those, in the ring and not yet taken by the kernel.
+        // In flight or about to be; and those in the ring that the kernel has not yet taken.
         let (mut under_way, mut waiting) = (0_u32, 0_u32);
-        // Calls until one is tried that does not wait: what is in the page cache is done when the call returns, and waiting
-        // costs even where there is nothing to wait for.
+        // Calls left before trying one that does not wait. What is in the page cache is complete
+        // when the call returns, and waiting costs time even when there is nothing to wait for.
         let mut waits = 0_u32;
         let mut failed = None;
         loop {
@@ -178,7 +181,8 @@ impl<'a> Queue<'a> {
                     },
                 };
                 let submission = submission.flags(flags).user_data(u64::from(number));
-                // SAFETY: buffer and image are mapped until all that is under way has ended, or are leaked.
+                // SAFETY: buffer and image stay mapped until everything in flight has completed, or
+                // are leaked.
                 if unsafe { self.submissions.push(&submission) }.is_err() {
                     unreachable!("the ring has room for `depth` operations");
                 }
@@ -207,7 +211,7 @@ impl<'a> Queue<'a> {
                 false if OPEN => (0, EnterFlags::GETEVENTS.bits()),
                 false => (0, 0),
             };
-            // SAFETY: the call has no argument that is a pointer.
+            // SAFETY: no argument of the call is a pointer.
             let taken = unsafe { self.submitter.enter::<()>(waiting, least, look, None) };
             now = clock.ticks();
             tally.calls += 1;
@@ -219,7 +223,8 @@ impl<'a> Queue<'a> {
                 Err(cause) => cause.raw_os_error().unwrap_or(libc::EIO),
             };
             if ![0, libc::EINTR, libc::EAGAIN, libc::EBUSY].contains(&errno) {
-                // Operations may be under way that will never be waited for: their memory is the kernel's now.
+                // Operations may still be in flight that we will never wait for: leave their memory
+                // to the kernel.
                 work.buffers.leak();
                 if let Some(image) = &mut work.image {
                     image.leak();
@@ -229,7 +234,7 @@ impl<'a> Queue<'a> {
                     outcome: Outcome::Errno(errno),
                 });
             }
-            self.submissions.sync(); // what the kernel has taken
+            self.submissions.sync(); // how many the kernel has taken
             self.completions.sync();
             for completion in &mut self.completions {
                 let number = completion.user_data() as u32;
@@ -264,9 +269,9 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// A ring that is closed is taken apart by the kernel later, in its own time, and holds the files that are registered with it
-/// until then: a file system could not be unmounted. A registered ring is not even closed before this thread ends. What was
-/// never registered is an error that says nothing.
+/// Unregisters explicitly. The kernel tears down a closed ring asynchronously and until then holds
+/// its registered files, so a file system could not be unmounted. A registered ring is not even
+/// closed before this thread ends. Unregistering what was never registered fails harmlessly.
 impl Drop for Queue<'_> {
     fn drop(&mut self) {
         let _ = self.submitter.unregister_files();

@@ -1,4 +1,4 @@
-//! That the timed part asks for no memory, whatever the engine, the order and the pace.
+//! Checks that the timed part allocates no memory, for all engines, orders and paces.
 
 use serde_json::{json, Value};
 
@@ -14,7 +14,7 @@ fn object(value: Value) -> Fields {
     }
 }
 
-/// A set of two files of 64 blocks, taken away again.
+/// A set of two files of 64 blocks, removed on drop.
 struct Lab {
     dir: String,
     sets: Registry,
@@ -29,7 +29,8 @@ impl Lab {
         Lab { dir, sets }
     }
 
-    /// How often the timed part of a job asked for memory, and how many operations it did.
+    /// Return the number of allocations in the timed part of a job, and the number of operations
+    /// done.
     fn allocations(&mut self, request: &Value) -> Result<(u64, u64)> {
         let (common, own): (Common, RandomJob) =
             job_fields("random", object(request.clone())).unwrap();

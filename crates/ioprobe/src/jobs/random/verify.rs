@@ -1,8 +1,8 @@
-//! Whether what was read was what the files hold, and what was written is there.
+//! Verifies that reads returned the files' content, and that written data reached the files.
 //!
-//! While the clock ran every read left its block's first word in a sum. Afterwards the same places are gone through again
-//! and the sum is made of what the files should hold; the blocks that are still in memory are compared whole, and so are
-//! some of those that were written, as the kernel gives them back.
+//! While the clock runs, each read adds its block's first word to a sum. Afterwards the same
+//! sequence is replayed, and the sum is computed from the expected content. Blocks still in memory
+//! are compared whole, as are some of the written ones, read back from the kernel.
 
 use crate::error::Doing;
 use std::os::unix::io::OwnedFd;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::fileset::{verify, FileSet};
 use crate::sys::stat_of;
 
-/// So many of the blocks written last are read back.
+/// Number of the most recently written blocks that are read back.
 const READ_BACK: usize = 64;
 
 pub fn verify(
@@ -54,7 +54,7 @@ pub fn verify(
     read_back(set, files, opened, work, &written)
 }
 
-/// Holds one block against what the file should hold there.
+/// Compare one block with the expected content.
 fn compare(set: &FileSet, files: &[u32], place: &Place, found: &[u8]) -> Result<()> {
     let index = files[place.file as usize];
     let mut wanted = vec![0; found.len()];
@@ -71,7 +71,7 @@ fn compare(set: &FileSet, files: &[u32], place: &Place, found: &[u8]) -> Result<
     }
 }
 
-/// Which file it is that does not hold what it should; of a file that was put right meanwhile nothing more is known.
+/// Find the file whose content is wrong. If it has been corrected since, only the fact remains.
 fn first_difference(set: &FileSet, files: &[u32]) -> Result<Error> {
     verify::files(set, files)?;
     Ok(Error::verify(format!(

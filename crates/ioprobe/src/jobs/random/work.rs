@@ -1,7 +1,8 @@
-//! The timed part of the `random` job by pread and pwrite, or by a mapping: one operation after the other.
+//! The timed part of the `random` job by pread and pwrite, or by mmap: one operation at a time.
 //!
-//! Between first and last operation there is nothing but the work's own calls, one clock read each, and the recording. What
-//! an operation records is from the end of the one before to its own end; with open arrivals from its intended start.
+//! Between the first and last operation there are only the calls of the work itself, one clock read
+//! each, and the recording. The latency of an operation runs from the end of the previous one to
+//! its own end; with open arrivals, from its intended start.
 
 use libc::{c_int, c_long, off_t};
 
@@ -19,30 +20,30 @@ pub struct Work {
     pub layout: Layout,
     pub pace: Pace,
     pub descriptors: Vec<c_int>,
-    /// All whole blocks of each file; empty but for `mmap`.
+    /// All whole blocks of each file; used only by `mmap`.
     pub mappings: Vec<Region>,
     pub image: Option<Image>,
-    /// One block for each operation that may be under way.
+    /// One block for each operation that may be in flight.
     pub buffers: Region,
     pub tally: Tally,
 }
 
-/// What is recorded while working.
+/// Measurements taken while working.
 pub struct Tally {
     pub reads: LatencyRecorder,
     pub writes: LatencyRecorder,
-    /// How long after its intended start an operation was begun; of open arrivals.
+    /// Delay from the intended to the actual start of an operation; open arrivals only.
     pub late: LatencyRecorder,
     pub series: Series,
-    /// Sum over all reads of the block's first eight bytes xor the word drawn for it.
+    /// Sum over all reads of the block's first eight bytes XOR the word drawn for it.
     pub sum: u64,
-    /// Operations done.
+    /// Number of operations done.
     pub done: u64,
-    /// System calls made for them.
+    /// Number of system calls made for them.
     pub calls: u64,
 }
 
-/// The operation that failed: an errno, or so many bytes instead of a block.
+/// The operation that failed: an errno, or a short transfer in bytes.
 #[derive(Debug)]
 pub struct Broken {
     pub place: Option<Place>,
@@ -56,7 +57,8 @@ pub enum Outcome {
 }
 
 impl Tally {
-    /// What will not be recorded takes no memory, and clearing that drives no file's data out of the caches.
+    /// Allocate only the recorders that are needed: clearing their memory evicts other data from
+    /// the CPU caches.
     pub fn new(share: f64, is_open: bool, series: Series) -> Self {
         let recorder = |wanted: bool| match wanted {
             true => LatencyRecorder::new(),
@@ -73,7 +75,8 @@ impl Tally {
         }
     }
 
-    /// Counts an operation that began (or should have) at `from`, ended at `now`, and has its block in `buffer`.
+    /// Count an operation that started (or should have) at `from`, ended at `now`, and has its
+    /// block in `buffer`.
     #[inline(always)]
     pub fn count(&mut self, place: &Place, from: u64, now: u64, buffer: *const u8) {
         let ticks = now.saturating_sub(from);
@@ -143,7 +146,7 @@ impl Work {
     }
 }
 
-/// Moves one block; how many bytes, or negative with errno set.
+/// Transfer one block. Returns the number of bytes, or a negative number with errno set.
 #[inline(always)]
 fn transfer(
     engine: Engine,
@@ -193,21 +196,22 @@ fn broken(place: Place, moved: c_long) -> Broken {
     }
 }
 
-// When operations start and when no more do.
+// Pacing: when operations start, and when no more do.
 //
-// Closed: the next starts when one has ended, and a stall delays all that would have come. Open: each has an intended
-// start by the rate alone, and its latency counts from there, so that whoever comes during a stall is seen to wait
-// (Schroeder, Wierman, Harchol-Balter, NSDI 2006).
+// Closed loop: the next operation starts when one has ended, so a stall delays all later ones. Open
+// arrivals: the rate alone sets each intended start, and latency counts from there, so that the
+// waiting time of arrivals during a stall is measured (Schroeder, Wierman, Harchol-Balter, NSDI
+// 2006).
 
-/// Parts of a tick in which a period is counted, as a power of two.
+/// Fractional bits of a tick in a period.
 const PARTS: u32 = 20;
 
 pub struct Pace {
-    /// So many operations at most.
+    /// Upper limit on the number of operations.
     pub operations: u64,
-    /// Ticks after which none is started any more.
+    /// Ticks after which no more operations start.
     ticks: u64,
-    /// Between two intended starts, in 2^-PARTS ticks; none where the loop is closed.
+    /// Time between two intended starts, in 2^-PARTS ticks; None for a closed loop.
     period: Option<u64>,
 }
 
@@ -224,7 +228,7 @@ impl Pace {
         }
     }
 
-    /// So many operations, each when one before it has ended.
+    /// A closed loop of this many operations.
     pub fn closed(operations: u64) -> Self {
         Pace {
             operations,
@@ -237,7 +241,7 @@ impl Pace {
         start.saturating_add(self.ticks)
     }
 
-    /// The intended start of operation `n` (from 0) of open arrivals.
+    /// Return the intended start of operation `n` (from 0) of open arrivals.
     #[inline(always)]
     pub fn due(&self, start: u64, n: u64) -> u64 {
         let period = self.period.unwrap_or(0);
@@ -262,7 +266,8 @@ mod pace_tests {
             period: Some(((1e9 / 3.0) * 2_f64.powi(PARTS as i32)).round() as u64),
         };
         assert_eq!(pace.due(7, 0), 7);
-        // Three million thirds of a second later, off by no more than a period's rounding so many times.
+        // After three million periods of a third of a second, the error is at most their
+        // accumulated rounding.
         let due = pace.due(7, 3_000_000);
         assert!(due.abs_diff(1_000_000_000_000_007) <= 2, "{due}");
         assert_eq!(pace.end(9), u64::MAX);

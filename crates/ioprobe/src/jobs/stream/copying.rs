@@ -1,5 +1,6 @@
-//! The timed part of a copy inside a file system: as dd or cp without copy_file_range do it, or by that call alone, for which
-//! a file system may share blocks instead of moving data.
+//! The timed part of a copy within a file system: by read and write, like dd and cp without
+//! copy_file_range, or by copy_file_range alone, for which a file system may share blocks instead
+//! of copying data.
 
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -16,7 +17,7 @@ pub struct Copying {
     pub to: OwnedFd,
     pub block: usize,
     pub memory: Memory,
-    /// How many blocks; None: to the end.
+    /// The number of blocks; None: copy to the end.
     pub blocks: Option<u64>,
     pub direct: bool,
     pub with: CopyWith,
@@ -51,7 +52,7 @@ impl Copying {
             done.short_block = if moved < self.block { moved as u64 } else { 0 };
         }
         let last = closing.flush(to, clock, recorders, &mut done, last)?;
-        // As dd does it: what was read is closed first, and both are in the time.
+        // Like dd: the source is closed first, and both closes are in the measured time.
         drop(self.from);
         let end = close_ticks(self.to, clock, recorders, last)?;
         Ok((Span { start, end }, done))
@@ -63,7 +64,7 @@ impl Copying {
         // SAFETY: the memory is valid for the length of a block.
         let n = unsafe { libc::read(from, self.memory.as_mut_ptr().cast(), self.block) };
         if n < 0 && self.direct && done.short_block > 0 && last_errno() == libc::EINVAL {
-            return Ok(0); // behind a short block a direct read stands where none may
+            return Ok(0); // after a short block the offset is unaligned for direct I/O
         }
         if n < 0 {
             return Err(broken("read", done.bytes, n));
@@ -75,7 +76,7 @@ impl Copying {
         if length < self.block {
             closing.short_block(to, done.bytes)?;
         }
-        // SAFETY: so many bytes were read into it.
+        // SAFETY: this many bytes were read into it.
         let n = unsafe { libc::write(to, self.memory.as_ptr().cast(), length) };
         as_long(n, length, "write", done.bytes)?;
         Ok(length)
@@ -90,10 +91,10 @@ impl Copying {
     }
 }
 
-/// From and to where both stand.
+/// Copy at the current offsets of both files.
 fn copy_file_range(from: RawFd, to: RawFd, length: usize) -> isize {
     let none = ptr::null_mut::<libc::loff_t>();
-    // SAFETY: null stands for the files' own offsets.
+    // SAFETY: null means the files' own offsets.
     let n = unsafe {
         libc::syscall(
             libc::SYS_copy_file_range,

@@ -1,7 +1,8 @@
-//! Several streams at once: a thread each, all waiting at a gate before the clock is read first.
+//! Several streams at once: one thread each, which all wait at a barrier before they first read the
+//! clock.
 //!
-//! What counts of them together goes from the first start to the last end. The rates of streams that end at different times
-//! do not add up to anything that ever happened.
+//! Their total counts from the first start to the last end. The rates of streams that end at
+//! different times do not add up to a meaningful total.
 
 use std::os::unix::io::OwnedFd;
 use std::sync::{Condvar, Mutex};
@@ -19,20 +20,20 @@ pub enum Work {
     Copy(Copying),
 }
 
-/// A stream that is ready to begin.
+/// A stream that is ready to start.
 pub struct Ready {
     pub work: Work,
     pub recorders: Recorders,
-    /// What it works on, for messages.
+    /// The name of its file or device, for messages.
     pub name: String,
 }
 
-/// A stream that has ended.
+/// A finished stream.
 pub struct Ended {
     pub span: Span,
     pub done: Done,
     pub recorders: Recorders,
-    /// What is closed outside the time.
+    /// A descriptor to close outside the measured time.
     pub open: Option<OwnedFd>,
 }
 
@@ -72,7 +73,7 @@ impl Ready {
     }
 }
 
-/// Does all of them at once. `start` is called when all are ready, and what it gives is handed back.
+/// Run all streams at once. `start` is called when all are ready; its result is returned.
 pub fn perform(
     mut streams: Vec<Ready>,
     clock: &Clock,
@@ -122,7 +123,7 @@ fn begin<'scope, 'all: 'scope>(
     clock: &'scope Clock,
 ) -> Result<Thread<'scope>> {
     let thread = Builder::new().spawn_scoped(scope, move || {
-        gate.pass().then(|| stream.perform(clock)) // else it was all for nothing
+        gate.pass().then(|| stream.perform(clock)) // None if another stream could not be started
     });
     thread.map_err(|error| {
         let errno = error.raw_os_error().unwrap_or(0);
@@ -130,7 +131,7 @@ fn begin<'scope, 'all: 'scope>(
     })
 }
 
-/// Where streams wait until all are there.
+/// The barrier at which streams wait until all are ready.
 #[derive(Default)]
 struct Gate {
     state: Mutex<State>,
@@ -140,7 +141,7 @@ struct Gate {
 #[derive(Default)]
 struct State {
     waiting: usize,
-    /// Whether they may work, once that is known.
+    /// None until decided; then whether the streams may run.
     open: Option<bool>,
 }
 
@@ -178,7 +179,7 @@ fn say(broken: &Broken, what: &str) -> Error {
     }
 }
 
-/// From the first start to the last end.
+/// Return the span from the first start to the last end.
 pub fn whole(ended: &[Ended]) -> Span {
     Span {
         start: ended.iter().map(|one| one.span.start).min().unwrap_or(0),
@@ -186,7 +187,7 @@ pub fn whole(ended: &[Ended]) -> Span {
     }
 }
 
-/// What all of them did.
+/// Sum up what all streams did.
 pub fn sum(ended: &[Ended]) -> Done {
     let mut sum = Done::default();
     for one in ended.iter().map(|one| &one.done) {

@@ -1,9 +1,9 @@
-//! What a stream writes: zeros, or pages of which a share is random.
+//! The data that a stream writes: zeros, or pages of which a share is random.
 //!
-//! Most volumes are larger than what can be laid out beforehand, and nothing may be generated while the clock runs. So the
-//! random part repeats after 16 MiB, but the first word of each page of 4 KiB is that page's own: no two pages are alike for
-//! a device that looks for duplicates, and no compressor looks back that far. Setting that word is one store for a page
-//! that the kernel is about to read anyway.
+//! Most volumes do not fit into memory, and nothing may be generated while the clock runs. So the
+//! random part repeats after 16 MiB, but the first word of each page of 4 KiB is unique: a
+//! deduplicating device sees no two equal pages, and no compressor looks back that far. Setting
+//! that word is one store to a page that the kernel is about to read anyway.
 
 use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
 use std::ops::{Deref, DerefMut};
@@ -12,15 +12,16 @@ use crate::content::{key, word};
 use crate::protocol::Share;
 
 pub const PAGE: usize = 4096;
-/// After so many bytes the random part comes again.
+/// Bytes after which the random part repeats.
 const PERIOD: u64 = 1 << 24;
 const WORD: usize = 8;
 const WORDS_OF_A_PERIOD: u64 = PERIOD / WORD as u64;
 
-/// A function of (share, key, offset), so that what was written can be told without keeping it.
+/// Data as a function of (share, key, offset), so that written data can be verified without keeping
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
-    /// Bytes of each page that are not zero; whole words.
+    /// Number of random bytes in each page, whole words. The rest is zeros.
     random: usize,
     key: u64,
 }
@@ -37,7 +38,7 @@ impl Data {
         self.random == 0
     }
 
-    /// What stands from `offset`, a multiple of a page, on.
+    /// Generate the data at `offset`, a multiple of a page.
     pub fn fill(&self, offset: u64, pages: &mut [u8]) {
         for (n, page) in pages.chunks_mut(PAGE).enumerate() {
             let start = offset + (n * PAGE) as u64;
@@ -52,7 +53,7 @@ impl Data {
         self.mark(offset, pages);
     }
 
-    /// Gives every page that has a part in `block`, which stands at `offset`, its own first word.
+    /// Set the unique first word of every page that overlaps `block`, which is at `offset`.
     #[inline(always)]
     pub fn mark(&self, offset: u64, block: &mut [u8]) {
         if self.random == 0 {
@@ -80,11 +81,12 @@ impl Data {
     }
 }
 
-/// Blocks to be written, ready in memory but for the first words of their pages.
+/// Blocks to write, prepared in memory except for the first words of their pages.
 pub struct Prepared {
     data: Data,
     memory: Memory,
-    /// What random data takes besides one block: with a limit of memory the page cache has as much whatever is written.
+    /// For zeros: the memory that random data would take on top of one block. Under a memory limit,
+    /// this leaves the page cache the same room whatever is written.
     _spare: Option<Memory>,
 }
 
@@ -98,7 +100,7 @@ impl Prepared {
                 _spare: Some(Memory::zeroed(period)),
             };
         }
-        // A block may begin at the end of one period and reach into the next.
+        // A block may start at the end of one period and extend into the next.
         let length = (period + block).div_ceil(PAGE) * PAGE;
         let mut memory = Memory::zeroed(length);
         data.fill(0, &mut memory);
@@ -109,7 +111,7 @@ impl Prepared {
         }
     }
 
-    /// The block that stands at `offset`.
+    /// Return the block at `offset`.
     #[inline(always)]
     pub fn block(&mut self, offset: u64, length: usize) -> &mut [u8] {
         if self.data.is_zeros() {
@@ -122,7 +124,7 @@ impl Prepared {
     }
 }
 
-/// Memory that begins at a page, as direct I/O wants it, and whose pages are there.
+/// Page-aligned memory, as direct I/O needs it, with its pages faulted in.
 pub struct Memory {
     start: *mut u8,
     layout: Layout,
@@ -131,21 +133,22 @@ pub struct Memory {
 impl Memory {
     pub fn zeroed(length: usize) -> Self {
         let layout = Layout::from_size_align(length.max(1), PAGE).expect("a size below 2^63");
-        // SAFETY: the layout has a size.
+        // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
             handle_alloc_error(layout);
         }
         let mut memory = Memory { start, layout };
         for at in (0..memory.len()).step_by(PAGE) {
-            // SAFETY: it lies inside. Volatile, so that the page is really there before the clock starts.
+            // SAFETY: the offset is inside the memory. Volatile, so that the page is faulted in
+            // before the clock starts.
             unsafe { memory.as_mut_ptr().add(at).write_volatile(0) };
         }
         memory
     }
 }
 
-// SAFETY: it is the only one that knows the memory, as a Vec would be.
+// SAFETY: it is the only owner of the memory, like a Vec.
 unsafe impl Send for Memory {}
 
 impl Drop for Memory {
@@ -159,14 +162,14 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: it is ours, of this size, and initialised.
+        // SAFETY: we own it, it has this size, and it is initialised.
         unsafe { std::slice::from_raw_parts(self.start, self.layout.size()) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
     }
 }

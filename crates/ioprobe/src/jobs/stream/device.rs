@@ -1,4 +1,4 @@
-//! The lab's own block device as what a stream reads, as hdparm does it.
+//! Streams that read the lab's own block device, like hdparm.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::sys::device::Device;
 use crate::sys::loop_device::LoopDevice;
 
-/// A device of the lab's: attached by this probe, or claimed by it. There is no way to name another.
+/// A device of the lab: attached or claimed by this probe. No other device can be named.
 pub enum LabDevice<'a> {
     Loop(&'a LoopDevice),
     Disk(&'a Device),
@@ -20,7 +20,7 @@ pub enum LabDevice<'a> {
 
 impl LabDevice<'_> {
     fn open(&self, direct: bool) -> Result<OwnedFd> {
-        // As hdparm opens it.
+        // The flags that hdparm opens it with.
         let flags = libc::O_NONBLOCK | if direct { libc::O_DIRECT } else { 0 };
         match self {
             LabDevice::Loop(device) => device.reading(flags),
@@ -84,17 +84,18 @@ impl Timer<'_> {
             outcome.done.ended = Ended::End;
         }
         verify::moved(NAME, &outcome.done, blocks * block)?;
-        // hdparm leaves no page of the device behind it.
+        // Leave no page of the device in the cache, like hdparm.
         device.evict()?;
         Ok(outcome)
     }
 }
 
-/// Reads what comes before the timed part, so that it does not begin with a seek from where the run before has ended.
+/// Read the blocks before the timed part, so that it does not start with a seek from where the
+/// previous run ended.
 fn lead_in(opened: &OwnedFd, part: &Part, block: usize) -> Result<()> {
     let mut memory = Memory::zeroed(block);
     for at in &part.lead_in {
-        // SAFETY: the memory is ours and of this length.
+        // SAFETY: we own the memory, and it has this length.
         let got = unsafe {
             libc::pread(
                 opened.as_raw_fd(),

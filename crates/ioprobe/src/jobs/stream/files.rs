@@ -1,4 +1,4 @@
-//! Streams of files: what is opened, how long it must be, and what is looked at afterwards.
+//! Streams of files: opening them, computing their expected sizes, and verifying them afterwards.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
 use crate::protocol::{StreamJob, StreamOperation as Operation};
 
-/// How many files so many streams work on.
+/// Return the number of files that the streams work on.
 pub fn needed(own: &StreamJob) -> usize {
     let apart = if own.shared { 1 } else { own.streams };
     match own.operation {
@@ -20,7 +20,7 @@ pub fn needed(own: &StreamJob) -> usize {
     }
 }
 
-/// One of several writers of a file: which part of it is its own.
+/// The part of a file that one of several writers writes.
 struct Part {
     place: usize,
     from: u64,
@@ -92,7 +92,7 @@ impl Timer<'_> {
         let done = self.timed(start, || {
             let stream = |(number, prepared): (usize, Prepared)| {
                 let Part { place, from, end } = parts[number];
-                // Who shares a file finds it empty, and does not empty it again.
+                // Only the writer at offset 0 truncates a shared file.
                 let to = target.open_to_write(place, own, truncate && from == 0)?;
                 stand_at(&to, from, &target.files[place].path)?;
                 let writing = Writing {
@@ -123,7 +123,7 @@ impl Timer<'_> {
         Ok(outcome)
     }
 
-    /// The first files are what is copied, the others what becomes of them.
+    /// Copy files: the first ones of the selection are the sources, the others the destinations.
     pub fn copy_files(&mut self, mut target: Target) -> Result<Outcome> {
         let own = self.own;
         let sources = target.files.len() - own.streams;
@@ -167,7 +167,7 @@ impl Timer<'_> {
         Ok(outcome)
     }
 
-    /// How many bytes of each of the first files are read.
+    /// Return the number of bytes to read from each of the first files.
     fn volumes_to_read(&self, target: &Target, count: usize) -> Result<Vec<u64>> {
         let block = self.own.block_size as u64;
         let volume_of = |place: usize| {
@@ -194,7 +194,8 @@ impl Timer<'_> {
     }
 }
 
-/// Who writes what: each file by one stream, or parts of the one file, of whole blocks, by several.
+/// Assign the writing: one stream per file, or parts of one file, in whole blocks, to several
+/// streams.
 fn parts(volumes: &[u64], own: &StreamJob) -> Vec<Part> {
     if !own.shared || own.streams == 1 {
         let whole = |(place, volume): (usize, &u64)| Part {

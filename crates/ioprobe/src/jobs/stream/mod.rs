@@ -1,8 +1,9 @@
-//! The `stream` job: sequential reading, writing or copying of files, or reading of the lab's device, as dd and hdparm do it, by
-//! one stream or by several at once.
+//! The `stream` job: sequential reading, writing or copying of files, or reading of the lab's
+//! device, as dd and hdparm do it, by one stream or by several at once.
 //!
-//! Everything that the originals leave to chance is done or told: pages that are cached at the start are dropped (unless the
-//! start is to be as published), their number at the start is in the answer, data is known and read back.
+//! What the originals leave to chance is controlled or reported: cached pages are dropped at the
+//! start (unless the job asks to start as the original does), the number of cached pages at the
+//! start is in the answer, and the data is known and read back.
 
 mod copying;
 mod crew;
@@ -42,7 +43,7 @@ use crate::protocol::{
 use crate::recorder::{Latency, LatencyRecorder};
 use crate::sys::files::sync;
 
-/// What was done, and the answer as far as all jobs have it in common.
+/// What was done, and the part of the answer that all jobs share.
 pub struct Outcome {
     done: Done,
     start: Start,
@@ -52,7 +53,7 @@ pub struct Outcome {
     operations: BTreeMap<&'static str, Latency>,
 }
 
-/// What one stream did, as a program of its own would have told it.
+/// The result of one stream, as a separate program would have reported it.
 #[derive(Serialize)]
 struct Stream {
     bytes: u64,
@@ -97,7 +98,7 @@ pub fn run(
     complete(outcome)
 }
 
-/// What it takes to have streams timed.
+/// Everything that is needed to time streams.
 struct Timer<'a> {
     common: &'a Common,
     own: &'a StreamJob,
@@ -107,7 +108,7 @@ struct Timer<'a> {
 }
 
 impl Timer<'_> {
-    /// hdparm's sync and pause.
+    /// Sync and pause, like hdparm.
     fn settle(&self) {
         if self.own.pause_s > 0.0 {
             sync();
@@ -120,7 +121,8 @@ impl Timer<'_> {
         self.own.seconds.map(|seconds| (seconds * hz) as u64)
     }
 
-    /// Opens and works under the user who was asked for; what is counted begins when all is open.
+    /// Open the files and run the streams as the requested user. Counting starts when all files are
+    /// open.
     fn timed(
         &mut self,
         start: Start,
@@ -156,7 +158,7 @@ impl Timer<'_> {
         })
     }
 
-    /// Latencies by operation, of all streams together.
+    /// Return the latencies by operation, of all streams together.
     fn operations(&self, ended: Vec<crew::Ended>) -> BTreeMap<&'static str, Latency> {
         let (mut flush, mut close) = (LatencyRecorder::new(), LatencyRecorder::new());
         let mut block: Option<LatencyRecorder> = None;
@@ -229,11 +231,11 @@ fn complete(outcome: Outcome) -> Result<Value> {
     }))
 }
 
-// What is refused before anything is done: fields that do not go together, or that neither dd nor hdparm could follow.
+// Request checks: fields that do not go together, or that neither dd nor hdparm support.
 
 const LARGEST_BLOCK: usize = 1 << 30;
 const LONGEST_S: f64 = 3600.0;
-/// Each has a block, and what it writes, in memory.
+/// Limited because each stream keeps a block, and the data it writes, in memory.
 const MOST_STREAMS: usize = 64;
 
 pub fn check(common: &Common, own: &StreamJob) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Which part of a device is read, and in which order: all of it from the start, from a position on, or drawn blocks of a part.
+//! The part of a device to read, and the order: from a position onwards, or random blocks of a
+//! part.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -6,25 +7,27 @@ use crate::content::mix;
 use crate::error::{Error, Result};
 use crate::protocol::StreamJob;
 
-/// Positions are multiples of this, which direct I/O can be aligned to everywhere.
+/// Positions are multiples of this, which is aligned for direct I/O on every device.
 const UNIT: u64 = 4096;
-/// Of the order that blocks are drawn in, the same for every position.
+/// Seed of the random block order, the same for every position.
 const SEED: u64 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub blocks: u64,
-    /// The first byte that may be read, and the one behind the last.
+    /// The first byte that may be read, and the one after the last.
     first: u64,
     pub end: u64,
-    /// Where each block is, drawn from the part; None: one after the other.
+    /// The offset of each block, drawn from the part; None: sequential.
     pub places: Option<Vec<u64>>,
-    /// Blocks that are read before the time begins, so that the disk's arm is where the work is.
+    /// Blocks to read before the clock starts, so that the disk head is already at the position.
     pub lead_in: Vec<u64>,
 }
 
 impl Part {
-    /// Whole blocks only: hdparm never reads the rest of a device. As many as are asked for; in order no more than there are.
+    /// Choose the blocks to read. Whole blocks only: hdparm never reads the rest of a device.
+    /// Sequential reads end at the last block of the part; random reads may visit more blocks than
+    /// it has.
     pub fn of(own: &StreamJob, size: u64) -> Result<Self> {
         let block = own.block_size as u64;
         let at = (size as f64 * own.position) as u64 / UNIT * UNIT;
@@ -71,7 +74,7 @@ impl Part {
         })
     }
 
-    /// Has reading in order begin at the position.
+    /// Seek to the position where a sequential read starts.
     pub fn go_to(&self, opened: &OwnedFd) -> Result<()> {
         // SAFETY: no pointers are involved.
         match unsafe { libc::lseek(opened.as_raw_fd(), self.first as i64, libc::SEEK_SET) } {
@@ -105,7 +108,7 @@ mod tests {
         let found = part(0.75, None, None, size).unwrap();
         assert_eq!((found.first, found.blocks, found.end), (3 << 18, 64, size));
         let found = part(0.99, None, Some(8192), size).unwrap();
-        // 1,038,090 of 1,048,576, down to a multiple of 4096
+        // 1,038,090 of 1,048,576, rounded down to a multiple of 4096
         assert_eq!((found.first, found.blocks), (1_036_288, 2));
         assert_eq!(part(0.0, None, None, size).unwrap().blocks, 256);
     }
@@ -124,7 +127,7 @@ mod tests {
         let mut distinct = near;
         distinct.sort_unstable();
         distinct.dedup();
-        // Of 1024 places 1000 draws with replacement reach 1024 (1 - e^(-1000/1024)) = 638.
+        // 1000 draws with replacement from 1024 places reach 1024 (1 - e^(-1000/1024)) = 638.
         assert!((600..680).contains(&distinct.len()), "{}", distinct.len());
     }
 
@@ -148,7 +151,7 @@ mod tests {
             .lead_in
             .iter()
             .all(|place| (size / 2..size / 4 * 3).contains(place)));
-        // what is timed is the same as without
+        // The timed places are the same as without a lead-in.
         assert_eq!(
             drawn.places,
             part(0.5, Some(0.25), Some(16384), size).unwrap().places

@@ -1,4 +1,4 @@
-//! What streams work on: files of a set, opened, emptied of cached pages, looked at.
+//! The files that streams work on: opening them, evicting their cached pages, checking them.
 
 use std::os::unix::io::OwnedFd;
 
@@ -14,9 +14,10 @@ use crate::sys::{c_text, drop_pages, open, stat, stat_of, try_open, write_all};
 /// One file.
 pub struct Chosen {
     pub index: u32,
-    /// The name by which the job reaches it.
+    /// The name that the job uses.
     pub path: String,
-    /// Where the file itself is, for all that is done before and after: a name may be a link.
+    /// The path of the file itself, for everything before and after the job: the name may be a
+    /// link.
     pub file: String,
 }
 
@@ -24,12 +25,12 @@ pub struct Chosen {
 pub struct Target<'a> {
     pub set: &'a mut FileSet,
     pub files: Vec<Chosen>,
-    /// O_NOFOLLOW where the name is no link by right.
+    /// O_NOFOLLOW unless the names may be links.
     itself: c_int,
 }
 
 impl<'a> Target<'a> {
-    /// The first `count` of the selection.
+    /// Take the first `count` files of the selection.
     pub fn new(
         set: &'a mut FileSet,
         view: Option<&str>,
@@ -66,12 +67,12 @@ impl<'a> Target<'a> {
         self.set.files[self.files[place].index as usize].exists
     }
 
-    /// As dd opens what it reads.
+    /// Open a file as dd opens its input.
     pub fn open_to_read(&self, place: usize, own: &StreamJob) -> Result<OwnedFd> {
         self.open(place, libc::O_RDONLY, own)
     }
 
-    /// As dd opens what it writes.
+    /// Open a file as dd opens its output.
     pub fn open_to_write(&self, place: usize, own: &StreamJob, truncate: bool) -> Result<OwnedFd> {
         let sync = match own.sync {
             StreamSync::None => 0,
@@ -92,7 +93,7 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Makes a file as long as it must be to be written over, with what its set says behind what is there.
+    /// Extend a file to the size that a rewrite needs, with the content of its set.
     pub fn fill_up(&mut self, place: usize, size: u64) -> Result<()> {
         let Chosen { index, file, .. } = &self.files[place];
         let before = match self.exists(place) {
@@ -119,7 +120,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Writes dirty pages back and drops all of them, of every file.
+    /// Write back the dirty pages of every file and drop all its pages.
     pub fn evict(&self) -> Result<()> {
         for place in (0..self.files.len()).filter(|place| self.exists(*place)) {
             let path = &self.files[place].file;
@@ -130,7 +131,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Their pages, and how many of them are cached.
+    /// Count the pages of the files, and how many are cached.
     pub fn start(&self) -> Result<Start> {
         let mut all = Start::default();
         for place in (0..self.files.len()).filter(|place| self.exists(*place)) {
@@ -144,7 +145,7 @@ impl<'a> Target<'a> {
         Ok(all)
     }
 
-    /// The registry follows what the kernel shows, whatever became of the work.
+    /// Update the registry to what the kernel shows, whether the work succeeded or failed.
     pub fn follow(&mut self) {
         for chosen in &self.files {
             let found = stat(&chosen.path, true);
@@ -157,12 +158,12 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What dd reads zeros from, or writes what it has read to.
+/// Open the device that dd reads zeros from or writes its input to.
 pub fn open_beside(path: &str, flags: c_int) -> Result<OwnedFd> {
     open(path, flags, 0)
 }
 
-/// What was cached when the timed part began.
+/// Pages in total and in the cache when the timed part started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
     pub pages: u64,

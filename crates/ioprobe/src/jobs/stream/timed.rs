@@ -1,7 +1,9 @@
-//! The timed part of a stream: the system calls that the original makes, in its order, and one reading of the clock a block.
+//! The timed part of a stream: the system calls of the original program, in the same order, and one
+//! clock reading per block.
 //!
-//! As in dd, opening (and truncating, which frees the old blocks) is before, the flush and the close are inside. As in
-//! hdparm, a reading with a time limit ends with the block that passes it, and the device is closed afterwards.
+//! As with dd, opening (and truncating, which frees the old blocks) comes before, and the flush and
+//! close are included. As with hdparm, a read with a time limit ends with the block that exceeds
+//! it, and the device is closed afterwards.
 
 use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -18,12 +20,13 @@ use crate::recorder::LatencyRecorder;
 
 const SECTOR: usize = 512;
 
-/// What the original does with each block besides.
+/// What the original program does with each block besides reading or writing it.
 pub enum Beside {
     Nothing,
-    /// dd: read it from /dev/zero before it is written, or write it to /dev/null after it was read.
+    /// dd: read the block from /dev/zero before writing it, or write it to /dev/null after reading
+    /// it.
     Other(OwnedFd),
-    /// hdparm: touch every sector of it.
+    /// hdparm: touch every sector of the block.
     Touch,
 }
 
@@ -43,12 +46,12 @@ impl Recorders {
     }
 }
 
-/// What was done, to be held against what had to be.
+/// What was done, to be checked against what was expected.
 #[derive(Debug, Default)]
 pub struct Done {
     pub bytes: u64,
     pub blocks: u64,
-    /// Bytes of the last block where it was shorter than the others.
+    /// Length in bytes of the last block, if it was shorter than the others.
     pub short_block: u64,
     pub ended: Ended,
     pub flushed: bool,
@@ -63,7 +66,7 @@ pub enum Ended {
     Time,
 }
 
-/// The system call that failed; errno 0 for one that did less than it was asked for.
+/// The system call that failed; errno is 0 if it transferred less than requested.
 #[derive(Debug)]
 pub struct Broken {
     pub call: &'static str,
@@ -74,11 +77,11 @@ pub struct Broken {
 
 pub struct Reading {
     pub from: OwnedFd,
-    /// Where each block is read; None: where the file stands, one after the other.
+    /// The offset of each block; None: sequential, at the file's own offset.
     pub places: Option<Vec<u64>>,
     pub block: usize,
     pub memory: Memory,
-    /// How many blocks; None: to the end.
+    /// The number of blocks; None: read to the end.
     pub blocks: Option<u64>,
     pub limit_ticks: Option<u64>,
     pub direct: bool,
@@ -90,7 +93,7 @@ pub struct Writing {
     pub to: OwnedFd,
     pub block: usize,
     pub prepared: Prepared,
-    /// Where it begins, which is where the descriptor stands, and where it ends.
+    /// The start, which is the descriptor's offset, and the end.
     pub from: u64,
     pub end: u64,
     pub direct: bool,
@@ -122,7 +125,8 @@ impl Reading {
                 }
             };
             if n < 0 && self.direct && before < block && last_errno() == libc::EINVAL {
-                // Behind a short block a direct read stands where none may; dd takes it for the end too.
+                // After a short block the offset is unaligned for direct I/O. dd takes this for the
+                // end, too.
                 done.ended = Ended::End;
                 break;
             }
@@ -168,14 +172,15 @@ impl Reading {
         match &self.beside {
             Beside::Nothing => Ok(()),
             Beside::Other(null) => {
-                // SAFETY: so many bytes were read into it.
+                // SAFETY: this many bytes were read into it.
                 let n =
                     unsafe { libc::write(null.as_raw_fd(), self.memory.as_ptr().cast(), length) };
                 as_long(n, length, "write to /dev/null", offset)
             }
             Beside::Touch => {
                 for at in (0..length).step_by(SECTOR) {
-                    // SAFETY: it lies inside the block. Volatile, because nothing else looks at what was read.
+                    // SAFETY: the offset is inside the block. Volatile, because nothing else uses
+                    // the data read.
                     unsafe {
                         let byte = self.memory.as_mut_ptr().add(at);
                         byte.write_volatile(byte.read_volatile() & 1);
@@ -227,11 +232,11 @@ impl Writing {
     }
 }
 
-/// What dd does about a last block that is no whole one, and after the last.
+/// What dd does about a partial last block, and after the last block.
 pub struct Closing {
     flush: StreamFlush,
     direct: bool,
-    /// Where a block begins that was written through the cache although all others went past it.
+    /// The offset of a block that was written through the cache although all others bypassed it.
     cached_from: Option<u64>,
 }
 
@@ -244,7 +249,7 @@ impl Closing {
         }
     }
 
-    /// To be called before a block is written that is shorter than the others.
+    /// Call this before writing a block that is shorter than the others.
     #[cold]
     pub fn short_block(&mut self, to: RawFd, offset: u64) -> Result<(), Broken> {
         if self.direct {
@@ -254,7 +259,7 @@ impl Closing {
         Ok(())
     }
 
-    /// Returns the last reading of the clock.
+    /// Flush as requested. Returns the last clock reading.
     pub fn flush(
         &self,
         to: RawFd,
@@ -263,7 +268,7 @@ impl Closing {
         done: &mut Done,
         last: u64,
     ) -> Result<u64, Broken> {
-        // dd asks for it by itself where it has written the last block through the cache.
+        // dd flushes by itself if it has written the last block through the cache.
         let flush = match self.flush {
             StreamFlush::None if self.cached_from.is_some() => StreamFlush::Fsync,
             asked => asked,
@@ -291,7 +296,7 @@ impl Closing {
     }
 }
 
-/// As dd writes a last block that is no whole one: direct I/O off, the cache behind it dropped.
+/// Switch off direct I/O and drop the cache from `offset` on, as dd does for a partial last block.
 #[cold]
 fn turn_buffered(to: RawFd, offset: u64) -> Result<(), Broken> {
     // SAFETY: no pointers are involved.
@@ -311,14 +316,14 @@ fn forget(to: RawFd, offset: u64) {
     unsafe { libc::posix_fadvise(to, offset as i64, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Closes it; returns the reading of the clock behind that.
+/// Close the file. Returns the clock reading after that.
 pub fn close_ticks(
     file: OwnedFd,
     clock: &Clock,
     recorders: &mut Recorders,
     last: u64,
 ) -> Result<u64, Broken> {
-    // SAFETY: the descriptor was ours and is nobody's any more.
+    // SAFETY: we owned the descriptor, and nothing else uses it any more.
     let n: c_int = unsafe { libc::close(file.into_raw_fd()) };
     if n != 0 {
         return Err(broken("close", 0, n as isize));

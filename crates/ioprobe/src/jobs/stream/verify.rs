@@ -1,4 +1,4 @@
-//! Holds what a stream wrote against what it had to, byte by byte, and what it moved against what there was.
+//! Verifies what a stream wrote, byte by byte, and the number of bytes it moved.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
@@ -7,10 +7,11 @@ use super::timed::{Done, Ended};
 use crate::error::{Error, Result};
 use crate::sys::{open_quietly, read_full, stat_of};
 
-/// A whole number of pages.
+/// The size of one comparison: a whole number of pages.
 pub const PIECE: usize = 256 * PAGE;
 
-/// `forget`: drop the pages again that looking brings in, because the work left none.
+/// Verify a written file. `forget`: drop the pages that this brings into the cache, because the
+/// work left none.
 pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) -> Result<()> {
     let file = open_quietly(path)?;
     let found = stat_of(&file, path)?.st_size as u64;
@@ -50,7 +51,7 @@ pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) ->
     Ok(())
 }
 
-/// The copy beside what it was made of, byte by byte.
+/// Compare the copy with its source, byte by byte.
 pub fn copied(from: &str, to: &str, volume: u64, size: u64, forget: bool) -> Result<()> {
     let (source, copy) = (open_quietly(from)?, open_quietly(to)?);
     let found = stat_of(&copy, to)?.st_size as u64;
@@ -85,7 +86,7 @@ fn forget_part(file: &OwnedFd, offset: u64, length: usize) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// As many bytes as there were, unless the time was over before.
+/// Check that all bytes were moved, unless the time limit ended the stream earlier.
 pub fn moved(what: &str, done: &Done, wanted: u64) -> Result<()> {
     if done.bytes == wanted || (done.ended == Ended::Time && done.bytes > 0 && done.bytes <= wanted)
     {

@@ -1,7 +1,8 @@
-//! What a claimed disk holds: whether it is empty, the lab's mark, and making a range empty again.
+//! The content of a claimed disk: check that it is empty, write and read the lab's mark, zero a
+//! range.
 //!
-//! All reading is direct, so that it is the disk that answers and not a cache; the kernel writes dirty pages of others back
-//! before a direct read.
+//! All reads are direct, so that the disk answers and not a cache. Before a direct read the kernel
+//! writes back pages that others have dirtied.
 
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
@@ -17,16 +18,16 @@ use crate::protocol;
 use crate::sys::check;
 use crc32fast::Hasher;
 
-/// The unit of a sample, of the mark, and of memory for direct reading.
+/// The unit of a sample and of the mark, and the alignment of memory for direct I/O.
 const BLOCK: u64 = 4096;
 const STRETCH: u64 = 1 << 20;
 const ZEROED_AT_ONCE: u64 = 64 << 20;
-/// What a disk writes at once or not at all; the mark says nothing beyond it.
+/// The size that a disk writes atomically; the mark fits into it.
 const ATOM: usize = 512;
 const TITLE: &str = "iotrial lab 1";
 const BLKZEROOUT: c_ulong = 0x127f;
 
-/// Both ends and blocks drawn at random, or everything where that is no more.
+/// Check both ends and random blocks of the disk or, if that is not less, all of it.
 pub fn look(device: &Device, request: &protocol::DeviceCheck) -> Result<Value> {
     let size = device.state.size;
     let blocks = size / BLOCK;
@@ -51,7 +52,8 @@ pub fn look(device: &Device, request: &protocol::DeviceCheck) -> Result<Value> {
     }))
 }
 
-/// Independent draws in the order of the disk: of disks with a share p of other blocks, n draws pass (1 - p)^n.
+/// Check random blocks in disk order. If a share p of all blocks is not zero, n independent samples
+/// miss them with probability (1 - p)^n.
 fn samples(reader: &mut Reader, count: u64, blocks: u64) -> Result<Option<u64>> {
     let mut drawn = Vec::with_capacity(count as usize);
     for _ in 0..count {
@@ -67,7 +69,7 @@ fn samples(reader: &mut Reader, count: u64, blocks: u64) -> Result<Option<u64>> 
     Ok(None)
 }
 
-/// Every byte of a range.
+/// Check every byte of a range.
 pub fn scan(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     within(device, request.offset, request.length)?;
     let mut reader = Reader::new(device)?;
@@ -75,7 +77,7 @@ pub fn scan(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     Ok(json!({"nonzero": found, "read_bytes": reader.read_bytes}))
 }
 
-/// Zeros in a range and nowhere else, read back.
+/// Zero a range and nothing else, and read it back.
 pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     within(device, request.offset, request.length)?;
     let doing = || format!("zero {} bytes of {}", request.length, device.name);
@@ -104,7 +106,7 @@ pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     }
 }
 
-/// Writes the block that says whose lab this is, and reads it back.
+/// Write the block that identifies the lab that owns the disk, and read it back.
 pub fn mark(device: &Device, request: &protocol::DeviceMark) -> Result<Value> {
     within(device, request.offset, BLOCK)?;
     let doing = || format!("mark {}", device.name);
@@ -146,7 +148,7 @@ fn marked_text(text: &str) -> Option<String> {
     (whole.len() <= ATOM && !text.contains('\n') && !text.is_empty()).then_some(whole)
 }
 
-/// The text of a mark that is whole.
+/// Return the text of an intact mark.
 fn unmarked_text(block: &[u8]) -> Option<String> {
     let end = block.iter().position(|b| *b == 0).unwrap_or(block.len());
     let whole = std::str::from_utf8(&block[..end]).ok()?;
@@ -176,7 +178,7 @@ fn within(device: &Device, offset: u64, length: u64) -> Result<()> {
     )))
 }
 
-/// Below `limit`; the bias of the remainder is below 2^-20 for any disk there is.
+/// Return a random number below `limit`. The modulo bias is below 2^-20 for any existing disk.
 fn random_below(limit: u64) -> Result<u64> {
     let mut bytes = [0_u8; 8];
     match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {
@@ -225,7 +227,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Offset of the first byte that is not zero.
+    /// Return the offset of the first byte that is not zero.
     fn first_nonzero(&mut self, offset: u64, length: u64) -> Result<Option<u64>> {
         let mut at = offset;
         while at < offset + length {
@@ -243,7 +245,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Memory that a direct read can go to.
+/// Memory aligned for direct reads.
 struct Aligned {
     memory: Vec<u8>,
     start: usize,

@@ -1,13 +1,16 @@
-//! A disk of the user's, claimed for a lab: opened by name once, and from then on known by its descriptor alone.
+//! A user's disk that is claimed for a lab: opened by name once, and identified by its descriptor
+//! from then on.
 //!
-//! A name in /dev can be swapped between two looks at it, a descriptor cannot. So the name is resolved once without opening
-//! what it leads to (O_PATH), and everything else is said of that: its kind, its number, its size, what uses it. Until the
-//! mark is written the disk is never opened for writing.
+//! A name in /dev can be swapped between two accesses, a descriptor cannot. So the name is resolved
+//! once, without opening the device (O_PATH), and everything else refers to that descriptor: its
+//! type, its device number, its size, its users. The disk is never opened for writing before the
+//! mark is written.
 //!
-//! Two descriptors are held. The anchor keeps the kernel from giving the device's number to another disk, and its flock
-//! keeps udev from probing what the lab makes. The claim (O_EXCL) keeps everybody else from mounting, formatting or
-//! assembling it; mount(2) wants that claim for itself, so it is given up just before and taken again after an unmount, and
-//! the second time everything must be as it was the first.
+//! Two descriptors are held. The anchor keeps the kernel from reusing the device number for another
+//! disk, and its flock keeps udev from probing what the lab creates. The claim (O_EXCL) keeps
+//! others from mounting, formatting or assembling the disk. mount(2) needs that claim for itself,
+//! so it is released just before and retaken after an unmount; then everything must be the same as
+//! the first time.
 
 pub mod content;
 pub mod users;
@@ -30,7 +33,7 @@ const BLKFLSBUF: c_ulong = 0x1261;
 const BLKSSZGET: c_ulong = 0x1268;
 const BLKGETSIZE64: c_ulong = 0x8008_1272;
 const BLKGETDISKSEQ: c_ulong = 0x8008_1280;
-/// Programs that look at new disks hold them for a moment.
+/// Retries: programs that probe new disks hold them for a moment.
 const ATTEMPTS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,12 +47,12 @@ pub struct Device {
     node: Option<String>,
 }
 
-/// What must still hold whenever the disk is opened anew.
+/// What must still hold whenever the disk is reopened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     size: u64,
     sector: u32,
-    /// Counted up by the kernel with every disk, also where it gets the number of one before (Linux 5.15).
+    /// Incremented by the kernel for every disk, even if it reuses a device number (Linux 5.15).
     diskseq: Option<u64>,
 }
 
@@ -107,12 +110,12 @@ impl Device {
         json!({ "users": users::of(self.rdev, proc) })
     }
 
-    /// Gives the claim up, for mount(2) to take it.
+    /// Release the claim, for mount(2) to take.
     pub fn release(&mut self) {
         self.claim = None;
     }
 
-    /// Takes the claim again; a disk that is not the one it was is refused.
+    /// Take the claim again. Fails if the disk is not the same as before.
     pub fn reclaim(&mut self, proc: &OwnedFd) -> Result<()> {
         if self.claim.is_some() {
             return Ok(());
@@ -145,7 +148,7 @@ impl Device {
         Ok(())
     }
 
-    /// A descriptor for reading past all caches; the claim itself.
+    /// Return a descriptor for direct reads: the claim itself.
     fn reading(&self) -> Result<BorrowedFd<'_>> {
         self.claim.as_ref().map(AsFd::as_fd).ok_or_else(|| {
             Error::bad(format!(
@@ -155,14 +158,14 @@ impl Device {
         })
     }
 
-    /// A descriptor for writing, for as long as it takes. Only under the claim, and only to the same disk.
+    /// Open a short-lived descriptor for writing. Only under the claim, and only to the same disk.
     pub fn writing(&self, flags: c_int) -> Result<OwnedFd> {
         self.reading()?;
         let doing = format!("open {} for writing", self.name);
         self.same(through(&self.anchor, libc::O_RDWR | flags, &doing)?, &doing)
     }
 
-    /// A descriptor for reading alone, of the same disk; also while it is mounted.
+    /// Open a read-only descriptor to the same disk; works while it is mounted, too.
     pub fn reading_again(&self, flags: c_int) -> Result<OwnedFd> {
         let doing = format!("open {} for reading", self.name);
         self.same(
@@ -175,7 +178,7 @@ impl Device {
         self.state.sector
     }
 
-    /// Drops the pages that are cached of the disk itself.
+    /// Drop the cached pages of the disk itself.
     pub fn evict(&self) -> Result<()> {
         check(
             // SAFETY: this request takes no argument.
@@ -196,7 +199,8 @@ impl Device {
         )))
     }
 
-    /// A name of the lab's own for mount(2), in a folder that nobody else can write to.
+    /// Create a device node of the lab's own for mount(2), in a folder that nobody else can write
+    /// to.
     fn make_node(&mut self, path: &str) -> Result<()> {
         let mode = Mode::from_bits_retain(0o600);
         mknodat(CWD, path, FileType::BlockDevice, mode, self.rdev)
@@ -214,7 +218,7 @@ impl Drop for Device {
     }
 }
 
-/// Opens what a descriptor stands for once more, whatever its name means by now.
+/// Reopen the object behind a descriptor, whatever its name refers to by now.
 fn through(fd: &OwnedFd, flags: c_int, doing: &str) -> Result<OwnedFd> {
     let path = c_text(&format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     try_open(&path, flags, 0).map_err(|errno| Error::errno(doing, errno))
@@ -273,8 +277,8 @@ fn state(fd: &OwnedFd, doing: &str) -> Result<State> {
     }
 }
 
-/// The lock of block devices that systemd describes (BLOCK_DEVICE_LOCKING): udev leaves a locked disk alone, so no desktop
-/// mounts what the lab makes.
+/// Take the lock on the block device that systemd describes (BLOCK_DEVICE_LOCKING): udev ignores a
+/// locked disk, so no desktop mounts what the lab creates.
 fn lock(anchor: &OwnedFd, doing: &str) -> Result<()> {
     for attempt in 1.. {
         // SAFETY: no pointers are involved.
@@ -295,7 +299,7 @@ fn lock(anchor: &OwnedFd, doing: &str) -> Result<()> {
     Ok(())
 }
 
-/// For reading a file below a folder that is held open.
+/// Open a file for reading below an open folder.
 fn open_below(folder: &OwnedFd, path: &str) -> std::io::Result<File> {
     File::open(below(folder, path))
 }

@@ -1,8 +1,10 @@
-//! Who uses a disk: mounts of any process, swap, what is built upon it, open descriptors, mappings.
+//! Finds the users of a disk: mounts of any process, swap, devices stacked on it, open descriptors,
+//! mappings.
 //!
-//! The kernel's exclusive claim already fails where a disk or a partition of it is mounted, swapped to or part of an array;
-//! this says by whom. And it finds what claims nothing: a loop device over the disk, a virtual machine that writes to it.
-//! Everything is compared by the kernel's numbers (device, inode): a path may be gone, or mean something else elsewhere.
+//! The kernel's exclusive claim already fails if a disk or one of its partitions is mounted, used
+//! as swap or part of an array; this names the user. It also finds users that claim nothing: a loop
+//! device over the disk, or a virtual machine that writes to it. Everything is compared by the
+//! kernel's numbers (device, inode): a path may be gone, or mean something else elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -13,7 +15,7 @@ use std::os::unix::io::OwnedFd;
 use super::{below, open_below, sysfs};
 use crate::sys::loop_table::{self, Attached};
 
-/// Partitions that the kernel knows, with their numbers.
+/// Return the partitions that the kernel knows, with their device numbers.
 pub fn partitions(rdev: libc::dev_t) -> Vec<(String, libc::dev_t)> {
     let system = sysfs(rdev);
     let mut found: Vec<_> = names(&system)
@@ -28,7 +30,7 @@ pub fn partitions(rdev: libc::dev_t) -> Vec<(String, libc::dev_t)> {
     found
 }
 
-/// In words, each once.
+/// Describe the users in words, each once.
 pub fn of(rdev: libc::dev_t, proc: &OwnedFd) -> Vec<String> {
     let mut found = BTreeSet::new();
     let stack = Stack::around(rdev, &mut found);
@@ -54,19 +56,20 @@ pub fn of(rdev: libc::dev_t, proc: &OwnedFd) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// The disk with all that its bytes are reached by: its partitions, what is built upon them, and where the disk is a loop device
-/// itself, what lies below that. To use any of it is to use the disk.
+/// The disk and all devices that share its data: its partitions, what is stacked on them and, if
+/// the disk is itself a loop device, what is below that. A user of any of them uses the disk.
 struct Stack {
     disk: libc::dev_t,
     devices: BTreeMap<libc::dev_t, String>,
-    /// Device and inode of the files that loop devices below are over.
+    /// Device and inode of the files behind loop devices below the disk.
     files: BTreeSet<(u64, u64)>,
-    /// From the disk downwards: these are over what lies below, and nobody else's for that.
+    /// The disk and the devices below it. They use what is below them, but are not users of the
+    /// disk.
     chain: BTreeSet<libc::dev_t>,
 }
 
 impl Stack {
-    /// Says on the way what is built upon the disk.
+    /// Collect the stack around a disk, and record what is stacked on the disk as its users.
     fn around(rdev: libc::dev_t, found: &mut BTreeSet<String>) -> Self {
         let loops = loop_table::attached();
         let mut stack = Stack {
@@ -92,7 +95,9 @@ impl Stack {
         }
     }
 
-    /// What is below a loop device has no claim upon it. Members of arrays and mappings have; only what is below them is sought.
+    /// Walk down. A loop device puts no claim on the device below it, so that is added to the
+    /// stack. Array members and mapped devices are claimed; they are only searched for loop devices
+    /// below them.
     fn descend(&mut self, rdev: libc::dev_t, loops: &[Attached]) {
         if !self.chain.insert(rdev) {
             return;
@@ -115,7 +120,7 @@ impl Stack {
         }
     }
 
-    /// One step up: holders and loop devices of all that is known.
+    /// Go up one level: add the holders and loop devices of all known devices.
     fn ascend(&mut self, loops: &[Attached], found: &mut BTreeSet<String>) {
         for (number, name) in self.devices.clone() {
             for holder in names(&format!("{}/holders", sysfs(number))) {
@@ -160,7 +165,7 @@ impl Stack {
         self.devices.contains_key(&rdev)
     }
 
-    /// Whether this is one of the devices, or a file below.
+    /// Return whether this is one of the devices, or a file below them.
     fn has(&self, status: &Metadata) -> bool {
         if status.file_type().is_block_device() {
             self.has_number(status.rdev())
@@ -174,7 +179,8 @@ impl Stack {
     }
 }
 
-/// Mounts in every namespace that a process is in, and what processes have open or mapped. Our own do not count.
+/// Find mounts in the mount namespace of every process, and what processes have open or mapped. Our
+/// own open files do not count.
 fn processes(proc: &OwnedFd, stack: &Stack, found: &mut BTreeSet<String>) {
     let myself = fs::read_link(below(proc, "self")).unwrap_or_default();
     let (mut views, mut mapped) = (BTreeSet::new(), BTreeMap::new());
@@ -187,10 +193,10 @@ fn processes(proc: &OwnedFd, stack: &Stack, found: &mut BTreeSet<String>) {
             format!("process {pid} ({})", name.trim_end())
         };
         let mut maps = None;
-        // Of a first thread that has ended the kernel shows nothing, while the others live; and each may have a table of
-        // descriptors and a namespace of its own.
+        // If the main thread has ended while others live, the kernel shows nothing for it. Also,
+        // each thread may have its own descriptor table and namespaces.
         for thread in names(&below(proc, &format!("{pid}/task"))) {
-            // What lies outside a process's root is not in its table.
+            // What is outside a process's root is not in its mount table.
             let of_thread = |link: &str| fs::read_link(below(proc, &format!("{thread}/{link}")));
             let view = of_thread("ns/mnt").and_then(|space| Ok((space, of_thread("root")?)));
             if view.map_or(true, |view| views.insert(view)) {
@@ -216,7 +222,8 @@ fn processes(proc: &OwnedFd, stack: &Stack, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What is open, and how many descriptors wait in a socket to be received: of these nobody but the kernel knows what they are of.
+/// Find open descriptors, and count those in flight in sockets: only the kernel knows what these
+/// refer to.
 fn descriptors(
     proc: &OwnedFd,
     thread: &str,
@@ -260,7 +267,7 @@ fn descriptors(
     }
 }
 
-/// `scm_fds` in the fdinfo of a Unix socket (Linux 5.9).
+/// Parse `scm_fds` in the fdinfo of a Unix socket (Linux 5.9).
 fn in_flight(facts: &str) -> u64 {
     facts
         .lines()
@@ -268,7 +275,8 @@ fn in_flight(facts: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// What is registered with an io_uring, by name, from its fdinfo. The descriptors may be closed.
+/// Parse the names of the files registered with an io_uring from its fdinfo. Their descriptors may
+/// be closed.
 fn registered(facts: &str) -> impl Iterator<Item = &str> {
     facts
         .lines()
@@ -278,8 +286,8 @@ fn registered(facts: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| Some(line.split_once(": ")?.1.trim()))
 }
 
-/// Whether a name that the kernel gives of a registered file is of the disk; None where no path leads there. Older kernels give
-/// the last part alone.
+/// Return whether the kernel's name of a registered file refers to the disk; None if no path leads
+/// there. Older kernels give only the last component.
 fn holds(proc: &OwnedFd, thread: &str, name: &str, stack: &Stack) -> Option<bool> {
     if !name.starts_with('/') {
         return Some(stack.devices.values().any(|device| device == name));
@@ -288,8 +296,9 @@ fn holds(proc: &OwnedFd, thread: &str, name: &str, stack: &Stack) -> Option<bool
     fs::metadata(path).ok().map(|status| stack.has(&status))
 }
 
-/// Whether a mapping is of the disk, also one that no descriptor belongs to any more. `maps` has the number of the node and not of
-/// the device; the latter is behind the link in `map_files`. `known`: what was found of a node before.
+/// Return whether a mapping is of the disk, even if no descriptor refers to it any more. `maps`
+/// shows the number of the device node, not of the device; the latter is behind the link in
+/// `map_files`. `known` caches the result per node.
 fn maps_it(
     proc: &OwnedFd,
     thread: &str,
@@ -312,7 +321,7 @@ fn maps_it(
     any
 }
 
-/// `maps` pads addresses with zeros, `map_files` does not.
+/// Convert an address range: `maps` pads addresses with zeros, `map_files` does not.
 fn map_name(range: &str) -> String {
     let bare = |address: &str| match address.trim_start_matches('0') {
         "" => "0".to_string(),
@@ -322,7 +331,8 @@ fn map_name(range: &str) -> String {
     format!("{}-{}", bare(start), bare(end))
 }
 
-/// Where a line of mountinfo mounts the disk. A btrfs has a number of its own there, so its source is looked at too.
+/// Return the mount point if a line of mountinfo mounts the disk. A btrfs has a device number of
+/// its own there, so its source is checked too.
 fn mounted(line: &str, proc: &OwnedFd, pid: &str, stack: &Stack) -> Option<String> {
     let fields: Vec<&str> = line.split(' ').collect();
     let source = fields
@@ -345,13 +355,13 @@ fn mounted(line: &str, proc: &OwnedFd, pid: &str, stack: &Stack) -> Option<Strin
     None
 }
 
-/// As the kernel calls the device; its number where it has no name.
+/// Return the kernel's name of the device, or its number if it has no name.
 fn name_of(rdev: libc::dev_t) -> String {
     super::kernel_name(rdev)
         .unwrap_or_else(|_| format!("{}:{}", libc::major(rdev), libc::minor(rdev)))
 }
 
-/// The number in a `dev` file of sysfs.
+/// Parse the device number in a `dev` file of sysfs.
 fn number_in(path: &str) -> Option<libc::dev_t> {
     parse_number(fs::read_to_string(path).ok()?.trim())
 }
@@ -374,7 +384,7 @@ fn text(proc: &OwnedFd, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The kernel writes a space in a path as \040 (proc_pid_mountinfo(5)).
+/// Undo the escapes in kernel paths, such as \040 for a space (proc_pid_mountinfo(5)).
 fn unescaped(path: &str) -> String {
     path.replace("\\040", " ")
         .replace("\\011", "\t")

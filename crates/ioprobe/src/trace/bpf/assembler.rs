@@ -1,11 +1,13 @@
-//! Instructions of BPF, put together by hand: the few that the programs beside it use.
+//! A BPF assembler with the few instructions that the programs in this folder need.
 //!
-//! A compiler for them would have to be there wherever the probe is built. One instruction is eight bytes: opcode, two
-//! registers, an offset and a constant (Linux Documentation/bpf/standardization/instruction-set.rst).
+//! A compiler for them would be needed wherever the probe is built. One instruction is eight bytes:
+//! opcode, two registers, an offset and a constant (Linux
+//! Documentation/bpf/standardization/instruction-set.rst).
 
 use std::collections::HashMap;
 
-/// R0 holds what a helper returns, R1 to R5 its arguments, R6 to R9 outlive a call, R10 is the end of the stack.
+/// R0 holds the result of a helper, R1 to R5 its arguments; R6 to R9 survive a call; R10 is the end
+/// of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Register {
@@ -41,7 +43,7 @@ pub enum Operation {
     ShiftRightSigned = 0xc0,
 }
 
-/// Comparisons of 64 bits, unsigned but for the last two.
+/// Comparisons of 64 bits, unsigned except for the last two.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub enum If {
@@ -109,7 +111,7 @@ impl Assembler {
         self.push(0, Register::R0, 0, 0, (constant >> 32) as i32);
     }
 
-    /// to = the map behind a descriptor, which the kernel puts in when it takes the program
+    /// to = the map behind a descriptor, which the kernel resolves when it loads the program
     pub fn map(&mut self, to: Register, descriptor: i32) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.push(0x18, to, PSEUDO_MAP_FD, 0, descriptor);
@@ -154,7 +156,7 @@ impl Assembler {
         self.push(0x95, Register::R0, 0, 0, 0);
     }
 
-    /// Jumps to this label come here.
+    /// Place a jump label here.
     pub fn label(&mut self, label: Label) {
         let before = self.places.insert(label, self.instructions.len());
         assert!(before.is_none(), "label {label} stands twice");
@@ -173,7 +175,7 @@ impl Assembler {
 mod tests {
     use super::*;
 
-    /// As in the kernel's own macros (include/linux/filter.h) and llvm-mc's output.
+    /// As in the kernel's own macros (include/linux/filter.h) and in llvm-mc's output.
     #[test]
     fn instructions_are_the_bytes_of_the_specification() {
         let mut program = Assembler::default();

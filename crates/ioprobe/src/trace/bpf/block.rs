@@ -1,8 +1,9 @@
-//! Latencies of a device's requests: one program where the block layer says that a request is complete.
+//! Latencies of a device's requests: one program at the block layer's completion tracepoint.
 //!
-//! The kernel notes in every request when it was made (start_time_ns, which the times in /sys/block/NAME/stat are reckoned from
-//! too); so one tracepoint is enough. Where a device's accounting is switched off it notes nothing, and a request counts without
-//! a time. One that is completed in parts counts with its last. Requests of other devices leave with the second jump.
+//! The kernel notes the creation time in every request (start_time_ns, also the basis of the times
+//! in /sys/block/NAME/stat), so one tracepoint is enough. If a device's accounting is switched off
+//! there is no such time, and the request counts as untimed. A request that is completed in parts
+//! counts at its last part. Requests of other devices leave at the latest with the second jump.
 
 use std::os::unix::io::OwnedFd;
 
@@ -21,11 +22,12 @@ use Register::{R0, R1, R6, R7, R8, R9};
 use Size::{Eight, Four};
 
 const TRACEPOINT: &str = "block_rq_complete";
-/// enum req_op (include/linux/blk_types.h), in the lowest byte of a request's flags; what is above is one row.
+/// enum req_op (include/linux/blk_types.h), in the lowest byte of a request's flags; higher values
+/// share one row.
 pub const KINDS: [&str; 5] = ["read", "write", "flush", "discard", "other"];
 const KIND: i32 = 0xff;
 
-/// Where in the kernel's structures lies what the program reads.
+/// Offsets in kernel structures that the program reads.
 struct Offsets {
     queue: i16,
     flags: i16,
@@ -36,7 +38,7 @@ struct Offsets {
     minor: i16,
 }
 
-/// The program at work on one device. It stops when this is dropped.
+/// The program, attached for one device. Dropping this detaches it.
 pub struct Watching {
     rows: Rows,
     program: Program,
@@ -44,7 +46,8 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// The requests of a disk are counted while the gate is open; `unsupported` where the kernel does not allow it or is too old (5.16).
+    /// Count the requests of a disk while the gate is open; `unsupported` if the kernel does not
+    /// allow it or is too old (before 5.16).
     pub fn begin(major: u32, minor: u32, gate: &Gate) -> Result<Self> {
         Watching::attach(major, minor, gate).map_err(refused)
     }
@@ -64,12 +67,13 @@ impl Watching {
         })
     }
 
-    /// Completions of whatever device that this did not see, because it was at another one on that processor.
+    /// Return the number of missed completions, of any device: the program was busy with another
+    /// one on that CPU.
     pub fn missed(&self) -> Result<u64> {
         self.program.missed()
     }
 
-    /// For each kind of request its times, in the order of `KINDS`.
+    /// Return the times of each kind of request, in the order of `KINDS`.
     pub fn read(&self) -> Result<Vec<Times>> {
         (0..KINDS.len() as u32)
             .map(|kind| self.rows.read(kind))
@@ -106,7 +110,7 @@ fn complete(rows: i32, gate: i32, at: &Offsets, (major, minor): (i32, i32)) -> V
     p.jump_if(R1, NotEqual, major, "out");
     p.load(Four, R1, R8, at.minor);
     p.jump_if(R1, NotEqual, minor, "out");
-    // More of it is to come.
+    // More parts will follow.
     p.load(Four, R1, R6, at.length);
     p.jump_if_register(R7, Below, R1, "out");
     p.constant(Move, R1, 0);
@@ -119,8 +123,9 @@ fn complete(rows: i32, gate: i32, at: &Offsets, (major, minor): (i32, i32)) -> V
     p.jump_if(R8, Below, KINDS.len() as i32 - 1, "kind");
     p.constant(Move, R8, KINDS.len() as i32 - 1);
     p.label("kind");
-    // A write that flushes before or after itself, such as a journal's commit, completes a second time, with no bytes. It counts
-    // twice, as in the device's own counters (seen on Linux 6.18: three writes with O_DSYNC raised `write_ios` by six).
+    // A write with a flush before or after it, such as a journal commit, completes a second time
+    // with no bytes. It counts twice, as in the device's own counters (seen on Linux 6.18: three
+    // writes with O_DSYNC raised `write_ios` by six).
     p.constant(Move, R7, -1); // no time
     p.load(Eight, R9, R6, at.started);
     p.jump_if(R9, Equal, 0, "row"); // accounting is switched off for this queue

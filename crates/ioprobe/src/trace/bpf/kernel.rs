@@ -1,6 +1,7 @@
-//! bpf(2), as far as it is needed here: maps, programs, and attaching them to tracepoints.
+//! The parts of bpf(2) needed here: maps, programs, and attaching programs to tracepoints.
 //!
-//! All of it hangs on descriptors: when they are closed, with the probe at the latest, the kernel takes everything back.
+//! Everything is tied to descriptors: when they are closed, with the probe at the latest, the
+//! kernel frees it all.
 
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -22,20 +23,21 @@ const BTF_LOAD: c_int = 18;
 
 const PROG_TYPE_TRACING: u32 = 26;
 const ATTACH_TO_RAW_TRACEPOINT: u32 = 23;
-/// Reading the kernel's structures is for programs under a licence that goes with the GPL; ours does.
+/// Only programs with a GPL-compatible licence may read the kernel's structures; ours is
+/// compatible.
 const LICENCE: &[u8] = b"Dual MIT/GPL\0";
 const LOG_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
 pub enum MapKind {
-    /// One value for all processors, which we can write without a call: see `Gate`.
+    /// One value for all CPUs, which we can write without a system call: see `Gate`.
     Shared = 2,
     PerProcessorHash = 5,
     PerProcessorArray = 6,
     TaskStorage = 29,
 }
 
-/// What a map is made of; sizes in bytes.
+/// The parameters of a map; sizes in bytes.
 pub struct MapShape {
     pub kind: MapKind,
     pub key: u32,
@@ -128,7 +130,7 @@ unsafe fn raw<T>(command: c_int, attributes: &mut T) -> c_long {
     libc::syscall(libc::SYS_bpf, command, attributes as *mut T, size)
 }
 
-/// SAFETY: as for `raw`; the command must be one that gives no descriptor.
+/// SAFETY: as for `raw`; the command must be one that returns no descriptor.
 unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> std::result::Result<(), i32> {
     match raw(command, attributes) {
         -1 => Err(last_errno()),
@@ -136,7 +138,8 @@ unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> std::result::Result<(), 
     }
 }
 
-/// SAFETY: as for `raw`; the command must be one that gives a descriptor (close-on-exec, as all of bpf's are).
+/// SAFETY: as for `raw`; the command must be one that returns a descriptor (close-on-exec, like all
+/// of bpf's).
 unsafe fn descriptor<T>(command: c_int, attributes: &mut T) -> std::result::Result<OwnedFd, i32> {
     new_descriptor(raw(command, attributes))
 }
@@ -149,7 +152,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// `types`: the descriptor of key and value types 1 and 2, for storage of tasks.
+    /// Create a map. `types`: the descriptor of key type 1 and value type 2, for task storage.
     pub fn make(shape: &MapShape, types: Option<&OwnedFd>, processors: usize) -> Result<Self> {
         const NO_PREALLOCATION: u32 = 1;
         const MAPPABLE: u32 = 1 << 10;
@@ -187,11 +190,11 @@ impl Map {
         })
     }
 
-    /// The words of a key's value, of one processor after the other; None where the key is not there.
+    /// Return the words of a key's value, one CPU after the other; None if the key does not exist.
     pub fn look_up(&self, key: &[u8]) -> Result<Option<Vec<u64>>> {
         assert_eq!(key.len(), self.key);
         let mut value = vec![0_u64; self.filled / 8];
-        // SAFETY: key and value are as long as the kernel takes them to be.
+        // SAFETY: key and value have the lengths that the kernel expects.
         let found = unsafe {
             bpf(
                 MAP_LOOKUP,
@@ -241,7 +244,8 @@ impl Map {
     }
 }
 
-/// A word that programs read, and that we write through memory: a job may act as a user who may not call bpf(2) by then.
+/// A word that programs read, and that we write through mapped memory: a job may by then run as a
+/// user who is not allowed to call bpf(2).
 pub struct Gate {
     map: Map,
     word: *mut AtomicU64,
@@ -250,7 +254,7 @@ pub struct Gate {
 impl Gate {
     const BYTES: usize = 4096;
 
-    /// Closed: the word is 0.
+    /// Create a closed gate: the word is 0.
     pub fn make() -> Result<Self> {
         let shape = MapShape {
             kind: MapKind::Shared,
@@ -259,7 +263,7 @@ impl Gate {
             entries: 1,
         };
         let map = Map::make(&shape, None, 1)?;
-        // SAFETY: the kernel chooses the place; the map has a page.
+        // SAFETY: the kernel chooses the address; the map has a page.
         let word = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -291,12 +295,12 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // SAFETY: the page is ours, and nobody looks at it afterwards.
+        // SAFETY: we own the page, and nothing uses it afterwards.
         unsafe { libc::munmap(self.word.cast(), Gate::BYTES) };
     }
 }
 
-/// Tells the kernel types of ours.
+/// Load our own types into the kernel.
 pub fn load_types(blob: &[u8]) -> Result<OwnedFd> {
     let mut attributes = BtfLoad {
         blob: blob.as_ptr() as u64,
@@ -313,7 +317,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Has the kernel check and take a program for the tracepoint whose arguments have this type.
+    /// Verify and load a program for the tracepoint with this type of arguments.
     pub fn load(name: &str, instructions: &[Instruction], tracepoint: u32) -> Result<Self> {
         let mut attributes = ProgLoad {
             kind: PROG_TYPE_TRACING,
@@ -329,7 +333,7 @@ impl Program {
         if let Ok(fd) = loaded {
             return Ok(Program { fd });
         }
-        // Once more for the reason, which costs time and needs a buffer that is long enough.
+        // Load again to get the reason: the log costs time and needs a large enough buffer.
         let mut log = vec![0_u8; LOG_BYTES];
         attributes.log_level = 1;
         attributes.log_size = LOG_BYTES as u32;
@@ -350,18 +354,19 @@ impl Program {
         }
     }
 
-    /// It runs until what is given back is dropped.
+    /// Attach the program. It runs until the returned value is dropped.
     pub fn attach(&self) -> Result<OwnedFd> {
         let mut attributes = TracepointOpen {
             program: self.fd.as_raw_fd() as u32,
             ..TracepointOpen::default()
         };
-        // SAFETY: no name is given: the program says what it is for.
+        // SAFETY: no name is given: the program determines the tracepoint.
         unsafe { descriptor(TRACEPOINT_OPEN, &mut attributes) }
             .map_err(|errno| Error::errno("attach a BPF program to its tracepoint", errno))
     }
 
-    /// How often it was to run while it ran already, and was left out (bpf_prog_info.recursion_misses, since Linux 5.12).
+    /// Return how often a run was skipped because the program was already running
+    /// (bpf_prog_info.recursion_misses, since Linux 5.12).
     pub fn missed(&self) -> Result<u64> {
         const WORDS: usize = 27;
         let mut info = [0_u64; WORDS];
@@ -370,7 +375,7 @@ impl Program {
             size: (WORDS * 8) as u32,
             info: info.as_mut_ptr() as u64,
         };
-        // SAFETY: the structure has room for as much as is said.
+        // SAFETY: the structure has as much room as stated.
         unsafe { bpf(INFO_BY_FD, &mut attributes) }
             .map_err(|errno| Error::errno("ask about a BPF program", errno))?;
         Ok(info[WORDS - 1])

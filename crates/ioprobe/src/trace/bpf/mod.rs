@@ -1,4 +1,5 @@
-//! Counting by BPF: programs on three tracepoints of the kernel, written here, checked by the kernel, gone with their descriptors.
+//! System call counts by BPF: programs on three tracepoints, assembled here, verified by the
+//! kernel, and gone with their descriptors.
 
 mod assembler;
 pub mod block;
@@ -21,7 +22,7 @@ use super::processors;
 use crate::error::{Error, Result};
 use crate::sys::process_descriptor;
 
-/// The programs, in the kernel and attached to nothing.
+/// The programs, loaded but not attached.
 pub struct Counting {
     tasks: Map,
     counts: Rows,
@@ -29,14 +30,15 @@ pub struct Counting {
     programs: Vec<Program>,
 }
 
-/// The programs at work. They stop when this is dropped.
+/// The programs, attached. Dropping this detaches them.
 pub struct Attached {
     counting: Counting,
     _links: Vec<OwnedFd>,
 }
 
 impl Counting {
-    /// Makes maps and programs; fails where the kernel does not allow them or is too old (before 5.11).
+    /// Create maps and programs. Fails if the kernel does not allow them or is too old (before
+    /// 5.11).
     fn load() -> Result<Self> {
         let processors = processors::possible()?;
         let own_types = load_types(&types::of_map(programs::TASK_WORDS))?;
@@ -82,9 +84,9 @@ impl Counting {
         })
     }
 
-    /// From here on, what this thread starts is counted, from its execve.
+    /// Start counting what this thread starts, from its execve on.
     fn attach(self) -> Result<Attached> {
-        // Storage of tasks is asked for by descriptor.
+        // Task storage is addressed by pidfd.
         let own = process_descriptor(std::process::id() as pid_t)?;
         let mut words = [0_u8; 4 * programs::TASK_WORDS as usize];
         let role = programs::ROLE as usize;
@@ -103,7 +105,8 @@ impl Counting {
 }
 
 impl Attached {
-    /// Counts the system calls of what this thread starts from now on; `unsupported` where the kernel does not allow it.
+    /// Count the system calls of what this thread starts from now on; `unsupported` if the kernel
+    /// does not allow it.
     pub fn begin() -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::unsupported(
@@ -115,7 +118,7 @@ impl Attached {
             .map_err(|why| refused("system calls", "5.11", &why))
     }
 
-    /// Ends the counting and tells what was counted.
+    /// Stop counting and return the counts.
     pub fn finish(self) -> Result<Account> {
         let Attached { counting, _links } = self;
         drop(_links);
@@ -170,7 +173,8 @@ fn named(row: u32) -> (Abi, u32) {
     }
 }
 
-/// What cannot be counted here, why, and what it takes. `since`: the first version of Linux that can.
+/// Build the error that says what cannot be counted here, why, and what is required. `since`: the
+/// first Linux version that can.
 fn refused(what: &str, since: &str, why: &Error) -> Error {
     let remedy = match why {
         Error::Os {

@@ -1,14 +1,16 @@
-//! The three programs: a tree of processes is followed where it forks, and timed where calls begin and end.
+//! The three programs: they follow a process tree where it forks, and time system calls from entry
+//! to exit.
 //!
-//! What a task is to us stands in storage of its own (a few words that the kernel hangs to it and frees with it), so that
-//! neither process ids nor their reuse, nor an execve by a second thread, can mix tasks up. Counts go to an array for each
-//! processor. The programs run for every call of every process on the machine while they are attached: who is not of the tree
-//! must leave with the first jump.
+//! The state of a task is in task storage (a few words that the kernel attaches to the task and
+//! frees with it). So neither pids, nor their reuse, nor an execve by a second thread can mix tasks
+//! up. Counts go to a per-CPU array. While attached, the programs run for every system call of
+//! every process on the machine: tasks outside the tree must leave with the first jump.
 //!
-//! A call counts when it returns to its program. So one does not during which the task was given SIGKILL, be it by somebody
-//! or because another thread ended the process; a tracer that stops tasks never sees those either. SIGTERM and its like stop a
-//! traced program *after* the call has returned, where an untraced one dies in it: they count, or the two would differ. But for
-//! one thread of a process only: it ends the others, as above.
+//! A call counts when it returns to its program. So a call does not count if the task was sent
+//! SIGKILL during it, by another process or because another thread ended the process; a tracer that
+//! stops tasks never sees those either. SIGTERM and the like stop a traced program *after* the call
+//! has returned, while an untraced one dies in the call. They count, or the two methods would
+//! differ. But they count for one thread of a process only: that thread ends the others, as above.
 
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
 use super::rows;
@@ -22,43 +24,44 @@ use Operation::{Add, And, Move, Negate, ShiftLeft, ShiftRight, ShiftRightSigned,
 use Register::{R0, R1, R10, R2, R3, R4, R6, R7, R8, R9};
 use Size::{Eight, Four};
 
-/// Storage of a task: when its present call began (0: it is in none), which, what it is to us, and whether the call is a
-/// 32-bit one.
+/// Storage of a task: when its current call began (0: not in a call), the call's number, the task's
+/// role, and whether the call is a 32-bit one.
 pub const TASK_WORDS: u32 = 6;
 const BEGAN: i16 = 0;
 const NUMBER: i16 = 8;
 pub const ROLE: i16 = 12;
 const COMPAT: i16 = 16;
 
-/// The probe itself: its own calls do not count, its children do from their execve on.
+/// The probe itself: its own calls do not count; its children count from their execve on.
 pub const STARTER: i32 = 0;
 const BEFORE_EXECVE: i32 = 1;
 const COUNTED: i32 = 2;
-/// The child's own return from the call that made it, which it never began.
+/// A new child: it returns from the call that created it without having entered it.
 const NEWBORN: i32 = 3;
 
-/// Rows of the counts: the native calls, the 32-bit ones, those beyond both tables, and what went wrong.
+/// Rows of the counts: native calls, 32-bit calls, calls beyond both tables, and losses.
 pub const TABLE: u32 = 512;
 pub const BEYOND: u32 = 2 * TABLE;
 pub const LOST: u32 = BEYOND + 1;
 pub const ROWS: u32 = LOST + 1;
 
-/// Key of an error: number of the call, errno, whether it is a 32-bit one, and a word of padding.
+/// Key of an error: number of the call, errno, whether it is a 32-bit call, and a word of padding.
 pub const ERROR_KEY: u32 = 16;
 pub const ERRORS: u32 = 4096;
 
 const EXECVE: i32 = libc::SYS_execve as i32;
 const EXECVEAT: i32 = libc::SYS_execveat as i32;
-/// thread_info.status: the call came by way of the 32-bit table (arch/x86/include/asm/thread_info.h).
+/// thread_info.status: the call came through the 32-bit table (arch/x86/include/asm/thread_info.h).
 const TS_COMPAT: i32 = 2;
 const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
-/// Signals by which a call that they end was not returned from: none (another thread ended the process), SIGKILL, and those
-/// that dump core, which end the thread that got them only after its call.
+/// Exit signals after which the current call has not returned: none (another thread ended the
+/// process), SIGKILL, and those that dump core, which end the thread that got them only after its
+/// call.
 const NOT_RETURNED: u64 = 1 | 1 << 9 | CORE;
 const CORE: u64 =
     1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 24 | 1 << 25 | 1 << 31;
 
-/// Where in the kernel's structures lies what the programs read.
+/// Offsets in kernel structures that the programs read.
 pub struct Offsets {
     task_status: i16,
     task_pending: i16,
@@ -93,7 +96,8 @@ pub struct Maps {
     pub errors: i32,
 }
 
-/// sched_process_fork(parent, child): a child of a counted task is counted, one of the probe waits for its execve.
+/// sched_process_fork(parent, child): the child of a counted task is counted; a child of the probe
+/// waits for its execve.
 pub fn fork(maps: Maps) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.load(Eight, R6, R1, 8);
@@ -116,7 +120,7 @@ pub fn fork(maps: Maps) -> Vec<Instruction> {
     out(p)
 }
 
-/// sys_enter(registers, number): notes when and which.
+/// sys_enter(registers, number): records the time and the call.
 pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.load(Eight, R6, R1, 8);
@@ -164,7 +168,7 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.store_constant(Eight, R9, BEGAN, 0);
     p.load(Four, R1, R9, ROLE);
     p.jump_if(R1, NotEqual, BEFORE_EXECVE, "alive?");
-    // What comes before an execve that succeeds is the probe's.
+    // Calls before a successful execve belong to the probe.
     p.load(Eight, R1, R6, 8);
     p.jump_if(R1, NotEqual, 0, "out");
     p.store_constant(Four, R9, ROLE, COUNTED);
@@ -199,7 +203,8 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     error(&mut p, maps);
     p.jump("out");
 
-    // A return without a beginning: of the fork in the child; or of a call that seccomp turned down before it was seen.
+    // An exit without an entry: of the fork in the child, or of a call that seccomp rejected before
+    // it was seen.
     p.label("not begun");
     p.load(Four, R1, R9, ROLE);
     p.jump_if(R1, Equal, COUNTED, "turned down");
@@ -225,7 +230,8 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.register(ShiftRight, R2, R1);
     p.constant(And, R2, 1);
     p.jump_if(R2, NotEqual, 0, "out");
-    // What is sent to a process ends its first thread after its call, and by that the others in theirs.
+    // A signal sent to a process ends its first thread after its call, and then the others in
+    // theirs.
     p.load(Four, R1, R8, at.task_number);
     p.load(Four, R2, R8, at.process_number);
     p.jump_if_register(R1, Equal, R2, "count");
@@ -247,7 +253,7 @@ fn storage(p: &mut Assembler, maps: Maps, of: StorageOf) {
     p.call(TaskStorageGet);
 }
 
-/// Counts the error in R7 of the call in the storage R9; R8 is whether it is a 32-bit one.
+/// Count the error in R7 of the call in storage R9; R8 says whether it is a 32-bit call.
 fn error(p: &mut Assembler, maps: Maps) {
     p.load(Four, R1, R9, NUMBER);
     p.store(Four, R10, -16, R1);
@@ -257,7 +263,7 @@ fn error(p: &mut Assembler, maps: Maps) {
     p.store_constant(Four, R10, -4, 0);
     find_error(p, maps);
     p.jump_if(R0, NotEqual, 0, "known");
-    // New here: made with 0, which fails where another processor was quicker, and then is found.
+    // New: create it with 0. That fails if another CPU was faster; then the lookup finds it.
     p.store_constant(Eight, R10, -24, 0);
     p.map(R1, maps.errors);
     p.register(Move, R2, R10);
@@ -284,7 +290,7 @@ fn find_error(p: &mut Assembler, maps: Maps) {
     p.call(MapLookup);
 }
 
-/// Something could not be kept: the total of the last row says how often.
+/// Count a loss, in the total of the last row.
 fn lost(p: &mut Assembler, maps: Maps) {
     p.constant(Move, R1, LOST as i32);
     rows::find(p, maps.counts);

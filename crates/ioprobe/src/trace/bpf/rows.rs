@@ -1,7 +1,7 @@
-//! Rows of counts, as programs fill them and as they are read: the total of all times, one count for each bar, and those that
-//! have no time.
+//! Rows of counts, written by BPF programs and read by the probe: the total of all times, one count
+//! per bar, and the number of untimed events.
 //!
-//! Each processor has its own, so that none is lost where two count at once.
+//! Each CPU has its own row, so that no count is lost when two CPUs count at the same time.
 
 use std::os::unix::io::AsRawFd;
 
@@ -42,7 +42,7 @@ impl Rows {
         self.map.fd.as_raw_fd()
     }
 
-    /// What all processors have counted in a row.
+    /// Sum up a row over all CPUs.
     pub fn read(&self, number: u32) -> Result<Times> {
         let words = self
             .map
@@ -60,7 +60,7 @@ impl Rows {
     }
 }
 
-/// R0 = this processor's row of number R1, or 0. Changes R1 to R5, as all calls do.
+/// R0 = this CPU's row of number R1, or 0. Changes R1 to R5, like all calls.
 pub fn find(p: &mut Assembler, rows: i32) {
     p.store(Four, R10, -4, R1);
     p.register(Move, R2, R10);
@@ -69,7 +69,8 @@ pub fn find(p: &mut Assembler, rows: i32) {
     p.call(MapLookup);
 }
 
-/// Adds one to the row R0: the time in R7 and its bar, or where that is negative one without a time. Changes R0 to R4.
+/// Add one to the row R0: the time in R7 and its bar or, if that is negative, an untimed event.
+/// Changes R0 to R4.
 pub fn add_r7(p: &mut Assembler) {
     p.jump_if(R7, SignedBelow, 0, "no time");
     p.load(Eight, R1, R0, 0);
@@ -80,7 +81,7 @@ pub fn add_r7(p: &mut Assembler) {
     p.label("no time");
     p.constant(Move, R2, UNTIMED);
     p.label("tally");
-    // Never so; but the kernel wants to know it.
+    // Never the case, but the kernel's verifier needs the check.
     p.jump_if(R2, Above, UNTIMED, "out");
     p.constant(ShiftLeft, R2, 3);
     p.register(Add, R0, R2);
@@ -89,7 +90,8 @@ pub fn add_r7(p: &mut Assembler) {
     p.store(Eight, R0, 8, R1);
 }
 
-/// R2 = the bar of the time in R7, with the position of the highest bit found by halving; `call::longest_ns` is the inverse.
+/// R2 = the bar of the time in R7. Finds the highest bit by bisection; `call::longest_ns` is the
+/// inverse.
 fn bar_of_r7(p: &mut Assembler) {
     p.wide(R1, LONGEST_NS);
     p.jump_if_register(R7, Above, R1, "longest");

@@ -1,7 +1,8 @@
-//! What the kernel says of its own types (BTF): where members of structures lie, and what its tracepoints are numbered.
+//! The kernel's type information (BTF): offsets of structure members, and type ids of tracepoints.
 //!
-//! Both differ from kernel to kernel, and are never assumed. The format is that of Documentation/bpf/btf.rst: a header,
-//! type records one after the other, numbered from 1, and their names.
+//! Both differ from kernel to kernel and are never assumed. The format is that of
+//! Documentation/bpf/btf.rst: a header, type records one after the other, numbered from 1, and
+//! their names.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,14 +12,14 @@ use crate::error::{Doing, Error, Result};
 const OWN: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 
-/// Kinds of types, by their number, with what follows the 12 bytes that all have.
+/// Kinds of types.
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const TYPEDEF: u32 = 8;
 
 pub struct Types {
     blob: Vec<u8>,
-    /// Where each type begins; the first is void.
+    /// The offset of each type; the first is void.
     starts: Vec<usize>,
     names: Range<usize>,
 }
@@ -54,13 +55,14 @@ impl Types {
         })
     }
 
-    /// The number of the type that describes the arguments of a tracepoint.
+    /// Return the id of the type that describes the arguments of a tracepoint.
     pub fn tracepoint(&self, name: &str) -> Result<u32> {
         self.find(TYPEDEF, &format!("btf_trace_{name}"))
             .ok_or_else(|| Error::unsupported(format!("this kernel has no tracepoint {name}")))
     }
 
-    /// How far into a structure a member lies, in bytes; structures without a name inside it are looked through.
+    /// Return the offset of a member in a structure, in bytes. Anonymous structures inside it are
+    /// searched too.
     pub fn offset(&self, structure: &str, member: &str) -> Result<i16> {
         self.find(STRUCT, structure)
             .and_then(|id| self.offset_in(id, member))
@@ -89,7 +91,8 @@ impl Types {
             })
     }
 
-    /// In bits. What has no name is looked through once, however often it stands inside of others or of itself.
+    /// Return the offset in bits. Each anonymous type is searched once, however often it occurs in
+    /// others or in itself.
     fn offset_in(&self, id: u32, member: &str) -> Option<u32> {
         let (mut left, mut seen) = (vec![(id, 0_u32)], HashSet::new());
         while let Some((id, begin)) = left.pop() {
@@ -109,7 +112,7 @@ impl Types {
         None
     }
 
-    /// Of a structure or union; nothing else has any.
+    /// Return the members of a structure or union; other types have none.
     fn members(&self, id: u32) -> impl Iterator<Item = Member> + '_ {
         let at = self.starts.get(id as usize).copied().unwrap_or(0);
         let info = match word(&self.blob, at + 4) {
@@ -134,7 +137,7 @@ impl Types {
     }
 }
 
-/// A member of a structure: where it is described, its name and type, and how many bits into the structure it lies.
+/// A member of a structure: the position of its record, its name and type, and its offset in bits.
 struct Member {
     record: usize,
     name: u32,
@@ -142,15 +145,15 @@ struct Member {
     offset: u32,
 }
 
-/// Bytes after the 12 that every record has, by kind and number of entries.
+/// Return the number of bytes after the 12 that every record has, by kind and number of entries.
 fn following(info: u32) -> Option<usize> {
     let entries = (info & 0xffff) as usize;
     Some(match info >> 24 & 31 {
-        1 | 14 | 17 => 4,                            // int, variable, tag of a declaration
-        2 | 7 | 8 | 9 | 10 | 11 | 12 | 16 | 18 => 0, // pointers, names and qualifiers of a type, functions, floats
+        1 | 14 | 17 => 4,                            // int, variable, declaration tag
+        2 | 7 | 8 | 9 | 10 | 11 | 12 | 16 | 18 => 0, // pointers, forward declarations, typedefs, qualifiers, functions, floats, type tags
         3 => 12,                                     // array
-        STRUCT | UNION | 15 | 19 => entries * 12,    // and sections, enumerations of 64 bits
-        6 | 13 => entries * 8,                       // enumeration, prototype of a function
+        STRUCT | UNION | 15 | 19 => entries * 12,    // and sections, 64-bit enumerations
+        6 | 13 => entries * 8,                       // enumeration, function prototype
         _ => return None,
     })
 }
@@ -160,13 +163,14 @@ fn word(blob: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The types of a map's key and value, as the kernel wants them told: an int (type 1), and a structure of whole words (2).
+/// Build the types of a map's key and value for the kernel: an int (type 1), and a structure of
+/// whole words (2).
 pub fn of_map(words: u32) -> Vec<u8> {
     let names = b"\0word\0state\0w\0";
     let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32]; // int, 4 bytes, 32 bits
     types.extend([6, STRUCT << 24 | words, 4 * words]);
     for index in 0..words {
-        types.extend([0, 1, 32 * index]); // members may go without a name
+        types.extend([0, 1, 32 * index]); // members may be anonymous
     }
     let length = 4 * types.len() as u32;
     let header = [
@@ -211,7 +215,8 @@ mod tests {
         Types::parse(std::fs::read(format!("{cases}/{name}")).unwrap()).unwrap()
     }
 
-    /// struct outer { int a; union { struct { int x, deep; }; int y; } at 8; } with bit fields, and itself inside of itself.
+    /// struct outer { int a; union { struct { int x, deep; }; int y; } at 8; } with bit fields, and
+    /// nested in itself.
     #[test]
     fn members_of_what_has_no_name_are_found_where_they_lie() {
         let types = kept("nested");
