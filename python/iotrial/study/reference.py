@@ -95,7 +95,7 @@ def _default(key: Key) -> str:
 
 
 def with_tables(text: str) -> str:
-    """The text of ``docs/study-files.md`` with the table of keys of each kind as its Struct declares them."""
+    """The text of ``docs/workloads.md`` with the table of keys of each kind as its Struct declares them."""
     for name, work in kinds().items():
         before, heading, section = text.partition(f'### `kind = "{name}"`\n')
         lead, found, rest = section.partition(_TABLE)
@@ -110,8 +110,10 @@ def with_tables(text: str) -> str:
 
 
 def markdown(work: type[Work]) -> str:
-    """The keys of a kind that are not those of every set of files, as a table of ``docs/study-files.md``."""
-    shared = keys_of(FileSet)
+    """The keys of a kind that no other table of ``docs/workloads.md`` has: not those of every set of files, nor of a kind
+    that it builds on."""
+    parents = [parent for parent in work.__mro__[1:] if parent in kinds().values()]
+    shared = {*keys_of(FileSet), *(key.name for parent in parents for key in _all_keys(parent))}
     return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 
 
