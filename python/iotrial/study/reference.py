@@ -112,7 +112,7 @@ def with_tables(text: str) -> str:
 def markdown(work: type[Work]) -> str:
     """The keys of a kind that no other table of ``docs/workloads.md`` has: not those of every set of files, nor of a kind
     that it builds on."""
-    parents = [parent for parent in work.__mro__[1:] if parent in kinds().values()]
+    parents = [other for other in kinds().values() if other is not work and issubclass(work, other)]
     shared = {*keys_of(FileSet), *(key.name for parent in parents for key in _all_keys(parent))}
     return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 

@@ -166,7 +166,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             description=(
                 "when a run counts as cold: it read at least the size of the files (`data`) or anything "
                 "(`names`) from the device, and a tenth of the lab data that it "
-                "[uses](labs.md#what-a-work-uses)"
+                "[uses](labs.md#work-outside-the-lab)"
             )
         ),
     ] = "data"
