@@ -95,7 +95,7 @@ def _default(key: Key) -> str:
 
 
 def with_tables(text: str) -> str:
-    """Return the text of ``docs/study-files.md`` with the key table of each kind regenerated from its Struct."""
+    """Return the text of ``docs/workloads.md`` with the key table of each kind regenerated from its Struct."""
     for name, work in kinds().items():
         before, heading, section = text.partition(f'### `kind = "{name}"`\n')
         lead, found, rest = section.partition(_TABLE)
@@ -110,8 +110,10 @@ def with_tables(text: str) -> str:
 
 
 def markdown(work: type[Work]) -> str:
-    """Return the keys specific to a kind, without those shared by all file sets, as a table for ``docs/study-files.md``."""
-    shared = keys_of(FileSet)
+    """Return the keys of a kind as a table for ``docs/workloads.md``, without those that another table there has: the keys
+    of every file set, and those of a kind that it builds on."""
+    parents = [other for other in kinds().values() if other is not work and issubclass(work, other)]
+    shared = {*keys_of(FileSet), *(key.name for parent in parents for key in _all_keys(parent))}
     return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 
 

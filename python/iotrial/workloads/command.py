@@ -113,14 +113,19 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             Arguments,
             Meta(
                 min_length=1,
-                description="program and arguments; `{file}`: run once for each file; `{files}` (an argument of its "
-                "own): all files; `{dir}`: their folder; `{out}`: a folder for what it writes, empty at the start of a run",
+                description=(
+                    "program and arguments; `{file}`: run once per file; `{files}` (its own argument): all files; "
+                    "`{dir}`: their folder; `{out}`: a folder for output, empty at the start of a run"
+                ),
             ),
         ],
         "stdin_file": Annotated[
             Line,
             Meta(
-                description="text for standard input: a file, by its path from the study file; stored with the study"
+                description=(
+                    "a file whose text is the standard input; path relative to the study file, stored with "
+                    "the study"
+                )
             ),
         ],
         **MAKE_FILE,
@@ -137,7 +142,10 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         STEP_TABLES,
         Meta(
             max_length=32,
-            description="instead of `argv`: several commands with `name` and `argv`, timed apart and in sum",
+            description=(
+                "instead of `argv`: several commands, each with `name` and `argv`, timed one by one and "
+                "in total"
+            ),
         ),
     ] = ()
     cwd: Annotated[
@@ -145,31 +153,32 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     ] = "{dir}"
     stdin: Annotated[LongText, Meta(description="text for standard input")] = ""
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="longest time of one command; after it the run failed")
+        Duration, Meta(gt=0, le=86400, description="timeout of one command; exceeding it fails the run")
     ] = 60.0
-    expect_exit: Annotated[int, Meta(ge=0, le=255, description="exit status of success")] = 0
-    run_as: Annotated[
-        Literal["user", "root"], Meta(description="who runs it: who called iotrial, or root")
-    ] = "user"
+    expect_exit: Annotated[int, Meta(ge=0, le=255, description="exit status that means success")] = 0
+    run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
+        "user"
+    )
     environment: Annotated[Variables, Meta(description="variables added to a minimal environment")] = ()
     reads: Annotated[
         Literal["data", "names"],
         Meta(
-            description="what a run must have read from the device to count as cold: at least the files' "
-            "size, or something; and of the lab's data that it was [seen to read](labs.md#what-a-work-uses) a tenth"
+            description=(
+                "when a run counts as cold: it read at least the size of the files (`data`) or anything "
+                "(`names`) from the device, and a tenth of the lab data that it "
+                "[uses](labs.md#work-outside-the-lab)"
+            )
         ),
     ] = "data"
 
-    warmup: Annotated[
-        int, Meta(ge=0, le=1000, description="times that the commands are done before each run, untimed")
-    ] = 0
+    warmup: Annotated[int, Meta(ge=0, le=1000, description="untimed repetitions before each run")] = 0
     outputs: Annotated[
         tuple[Output, ...],
         keyed("output"),
         formed(Form("[[workload.output]] tables")),
         Meta(
             max_length=MOST_OUTPUTS,
-            description="numbers that the commands print, as responses; and words, as facts",
+            description="numbers and words to read from what the commands print",
         ),
     ] = ()
 

@@ -111,10 +111,13 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     engine: Annotated[
         Literal["sqlite", "mariadb", "postgresql"],
         Meta(
-            description="whose database it is (Debian: sqlite3; mariadb-server-core and mariadb-client-core; postgresql)"
+            description=(
+                "database engine (Debian packages: sqlite3; mariadb-server-core and mariadb-client-core; "
+                "postgresql)"
+            )
         ),
     ]
-    test: Annotated[Line, Meta(description="what is done in a run")] = "count"
+    test: Annotated[Line, Meta(description="what a run does")] = "count"
     rows: Annotated[int, Meta(ge=1000, le=1_000_000_000, description="rows of the table before a run")] = (
         200_000
     )
@@ -123,7 +126,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=MOST_CHANGED,
-            description="rows that a run inserts or fetches (those tests alone)",
+            description="rows that a run inserts or fetches (only those tests)",
         ),
     ] = 2000
     buffer_bytes: Annotated[
@@ -137,22 +140,28 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     durable: Annotated[
         bool,
         Meta(
-            description="a commit waits until it is on the disk: synchronous = FULL or OFF (SQLite), "
-            "innodb_flush_log_at_trx_commit = 1 or 2, synchronous_commit = on or off"
+            description=(
+                "whether a commit waits for the disk: synchronous = FULL or OFF (SQLite), "
+                "innodb_flush_log_at_trx_commit = 1 or 2, synchronous_commit = on or off"
+            )
         ),
     ] = True
     huge_pages: Annotated[
         bool,
         Meta(
-            description="the server's cache is made of huge pages that the machine has reserved (vm.nr_hugepages); "
-            "a run that gets none has failed. Not with SQLite; transparent ones are the knob memory.huge_pages"
+            description=(
+                "put the server's cache in reserved huge pages (vm.nr_hugepages); the run fails if it "
+                "gets none. Not with SQLite. For transparent huge pages use the knob memory.huge_pages"
+            )
         ),
     ] = False
     buffer_dump: Annotated[
         bool,
         Meta(
-            description="MariaDB writes down at its end which pages it has cached, and reads them back when it starts: a "
-            "restart does not empty its cache then"
+            description=(
+                "MariaDB saves the list of cached pages at shutdown and loads them at start, so a restart"
+                " keeps its cache"
+            )
         ),
     ] = False
     connection: Annotated[
@@ -160,7 +169,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         Meta(description="how the client reaches a server: a Unix socket, or TCP over 127.0.0.1"),
     ] = "socket"
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="longest time of a test; after it the run failed")
+        Duration, Meta(gt=0, le=86400, description="timeout of a test; exceeding it fails the run")
     ] = 600.0
 
     def check(self) -> None:

@@ -86,16 +86,18 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
 
     operations: Annotated[
         tuple[Line, ...],
-        Meta(min_length=1, max_length=64, description="what is done to each file, in this order"),
+        Meta(min_length=1, max_length=64, description="what to do with each file, in this order"),
     ]
     files: Annotated[int, Meta(ge=1, le=1_000_000, description="how many files one run works on")] = 100
     buffer_bytes: Annotated[Size, Meta(ge=1, le=1 << 30, description="bytes of one read")] = 131072
     order: Annotated[
         Literal["by-file", "by-operation", "by-phase"],
         Meta(
-            description="all operations on one file, then the next; or one operation on all files, then the next; "
-            "or what lies between the opening of a file and its close on one file, then the next, and then what "
-            "follows"
+            description=(
+                "`by-file`: all operations on one file, then the next; `by-operation`: one operation on "
+                "all files, then the next; `by-phase`: from open to close on one file, then the next, "
+                "then what follows"
+            )
         ),
     ] = "by-file"
 

@@ -100,7 +100,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         "file": Annotated[
             Line,
             Meta(
-                description="the job file, by its path from the study file; its text is stored with the study"
+                description="path of the job file, relative to the study file; its text is stored with the study"
             ),
         ]
     }
@@ -109,7 +109,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     verb = "command"
     starts_programs = True
 
-    job: Annotated[JobText, Meta(description="instead of `file`: the text of the job file")] = ""
+    job: Annotated[JobText, Meta(description="instead of `file`: the text of the job")] = ""
     picks: Annotated[
         tuple[PickTable, ...],
         keyed("pick"),
@@ -122,29 +122,33 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         ),
     ]
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="longest time of fio; after it the run failed")
+        Duration, Meta(gt=0, le=86400, description="timeout of fio; exceeding it fails the run")
     ] = 600.0
-    run_as: Annotated[
-        Literal["user", "root"], Meta(description="who runs it: who called iotrial, or root")
-    ] = "user"
+    run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
+        "user"
+    )
     clients: Annotated[
         int,
         Meta(
             ge=0,
             le=MOST_CLIENTS,
-            description="so many clients on this machine do the job at once, by fio's own client and server mode; 0: fio "
-            'alone. Picks are then of fio\'s sum, "all.read.iops"',
+            description=(
+                "number of clients on this machine that run the job at once, with fio's client/server "
+                'mode; 0: plain fio. Picks then read fio\'s total, "all.read.iops"'
+            ),
         ),
     ] = 0
     hosts: Annotated[
         tuple[Line, ...],
         Meta(
             max_length=MOST_CLIENTS,
-            description="instead of `clients`: addresses of hosts that do the job at once, on each of which `fio --server` "
-            'runs, such as "10.0.0.11" or "10.0.0.11:8765"',
+            description=(
+                "instead of `clients`: hosts that run the job at once, each with `fio --server` running, "
+                'such as "10.0.0.11" or "10.0.0.11:8765"'
+            ),
         ),
     ] = ()
-    folder: Annotated[Line, Meta(description="the folder that fio works in on these hosts")] = ""
+    folder: Annotated[Line, Meta(description="folder for fio's files on these hosts")] = ""
     files: Annotated[
         int,
         Meta(ge=1, le=1_000_000, description="how many files of the lab there are besides fio's own"),

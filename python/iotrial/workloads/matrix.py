@@ -83,14 +83,14 @@ class MatrixWork(Work, frozen=True, kw_only=True):
 
     tests: Annotated[
         tuple[Line, ...],
-        Meta(max_length=13, description="which tests, all where left out; always done in iozone's order"),
+        Meta(max_length=13, description="tests to run (default: all), always in iozone's order"),
     ] = ()
     file_size_bytes: Annotated[
         Size,
         Meta(
             ge=SMALLEST_RECORD,
             le=LARGEST_FILE,
-            description="where no factor on matrix.file_size varies it",
+            description="size of the file, unless a factor on matrix.file_size varies it",
         ),
     ] = 4 << 20
     record_size_bytes: Annotated[
@@ -98,17 +98,17 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         Meta(
             ge=SMALLEST_RECORD,
             le=LARGEST_RECORD,
-            description="where no factor on matrix.record_size varies it",
+            description="size of a record, unless a factor on matrix.record_size varies it",
         ),
     ] = 65536
     direct: Annotated[bool, Meta(description="O_DIRECT in the first nine tests (iozone -I)")] = False
-    sync: Annotated[bool, Meta(description="O_SYNC in those that write (iozone -o)")] = False
+    sync: Annotated[bool, Meta(description="O_SYNC in the tests that write (iozone -o)")] = False
     fsync: Annotated[
-        bool, Meta(description="fflush and fsync within the timed part of what writes (iozone -e)")
+        bool, Meta(description="include fflush and fsync in the time of writing tests (iozone -e)")
     ] = False
-    close: Annotated[bool, Meta(description="close within the timed part (iozone -c)")] = False
+    close: Annotated[bool, Meta(description="include close in the time (iozone -c)")] = False
     cold: Annotated[
-        bool, Meta(description="before each test that reads, but a reread, the file leaves the page cache")
+        bool, Meta(description="drop the file from the page cache before each reading test except reread")
     ] = False
     content: Annotated[
         Literal["random", "text", "zeros"],

@@ -65,11 +65,11 @@ class MkfsWork(Work, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 44,
-            description="size of the file system, at the start of the device; 0: all of the lab",
+            description="size of the file system, from the start of the device; 0: the whole lab",
         ),
     ] = 0
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="longest time; after it the run failed")
+        Duration, Meta(gt=0, le=86400, description="timeout; exceeding it fails the run")
     ] = 300.0
 
     def check(self) -> None:

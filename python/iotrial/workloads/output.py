@@ -78,53 +78,54 @@ def _source(text: str) -> None:
 class Output(Struct, frozen=True, kw_only=True):
     """One response, or a fact, that a program prints."""
 
-    name: Annotated[Name, Meta(description="the name of the response, or of the fact")]
+    name: Annotated[Name, Meta(description="name of the response or fact")]
     source: Annotated[
         str,
-        Meta(max_length=200, description='`"stdout"`, `"stderr"`, or a file that is written, `"{out}/FILE"`'),
+        Meta(
+            max_length=200,
+            description='`"stdout"`, `"stderr"`, or a file that the program writes, `"{out}/FILE"`',
+        ),
         keyed("from"),
         formed(Form("text", check=_source)),
     ] = "stdout"
-    step: Annotated[Name | None, Meta(description="the step that prints it, where there are several")] = None
+    step: Annotated[Name | None, Meta(description="the step that prints it, if there are several")] = None
     json: Annotated[
         Line,
-        Meta(
-            description='where it stands in JSON: names and numbers joined by dots, such as `"results.0.mean"`'
-        ),
+        Meta(description='path in JSON, names and numbers joined by dots: `"results.0.mean"`'),
     ] = ""
     regex: Annotated[
         str,
         Meta(
             max_length=500,
-            description="instead of `json`: a regular expression (of Python) with one group around the value",
+            description="instead of `json`: a Python regular expression with one group around the value",
         ),
         formed(Form("text", check=_regex)),
     ] = ""
     take: Annotated[
         Literal["only", "first", "last", "sum", "mean", "median", "p90", "p99", "min", "max", "count"],
-        Meta(description="`only` wants a single value; the others say what becomes of several"),
+        Meta(description="how several values become one; `only` allows a single one"),
     ] = "only"
     unit: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=20,
-            description="its unit. Of ms, MiB, MB/s and the like it becomes s, bytes and bytes/s",
+            description="unit; ms, MiB, MB/s and similar are converted to s, bytes, bytes/s",
         ),
     ] = "1"
     better: Annotated[
         Better | None,
         Meta(
-            description="which direction is better; left out: lower for times, higher for what is a second, else none"
+            description="`lower`, `higher` or `none`; default: lower for times, higher for rates, else none"
         ),
     ] = None
     scale: Annotated[
-        Scale, Meta(description="compared by ratio (`log`, numbers above 0) or by difference")
+        Scale, Meta(description="compared by ratio (`log`; values above 0) or by difference")
     ] = Scale.LOG
     fact: Annotated[
         bool,
         Meta(
-            description="a word for the table of facts and no response; of an object in JSON each of its entries"
+            description="a word for the table of facts, not a response; a JSON object gives one fact per entry"
         ),
     ] = False
 

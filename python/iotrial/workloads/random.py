@@ -71,9 +71,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     unstretchable = "percentiles of single operations"
     verb = "random"
 
-    operations: Annotated[int, Meta(ge=1, le=1 << 40, description="blocks that one run reads and writes")] = (
-        1000
-    )
+    operations: Annotated[int, Meta(ge=1, le=1 << 40, description="blocks read and written per run")] = 1000
     files: Annotated[
         int, Meta(ge=1, le=4096, description="how many files one run works on; all are open at once")
     ] = 1
@@ -86,26 +84,28 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         Literal["psync", "mmap", "io_uring"],
         Meta(description="pread and pwrite, a mapping of the file, or io_uring"),
     ] = "psync"
-    block_bytes: Annotated[Size, Meta(ge=8, le=LARGEST_BUFFERS, description="bytes of one operation")] = 4096
+    block_bytes: Annotated[Size, Meta(ge=8, le=LARGEST_BUFFERS, description="size of one operation")] = 4096
     order: Annotated[
         Literal["random", "sequential"],
         Meta(
-            description="each block drawn anew from all, the same ones in every arm; or one after the other"
+            description=(
+                "random: every block drawn from all blocks, the same sequence in every treatment; "
+                "sequential: one after the other"
+            )
         ),
     ] = "random"
     write_share: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of the operations that write; what they write is there already"),
+        Meta(ge=0, le=1, description="share of operations that write; they overwrite existing blocks"),
     ] = 0.0
-    direct: Annotated[bool, Meta(description="past the page cache (O_DIRECT); not with mmap")] = False
-    depth: Annotated[int, Meta(ge=1, le=4096, description="operations under way at once; io_uring only")] = 1
+    direct: Annotated[bool, Meta(description="bypass the page cache (O_DIRECT); not with mmap")] = False
+    depth: Annotated[int, Meta(ge=1, le=4096, description="operations in flight; io_uring only")] = 1
     ramp: Annotated[
         int,
         Meta(
             ge=0,
             le=1 << 40,
-            description="operations before the clock starts, for the steady state of a device that is slower after a pause; "
-            "only past the page cache",
+            description="untimed operations first, to bring the device to a steady state; only with O_DIRECT",
         ),
     ] = 0
     rate: Annotated[
@@ -113,14 +113,18 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=FASTEST,
-            description="open arrivals: so many operations a second, evenly, whatever becomes of those before; 0: "
-            "closed, the next starts when one has ended",
+            description=(
+                "operations per second, started at even intervals whether or not earlier ones have "
+                "finished (open loop); 0: each starts when the one before ends (closed loop)"
+            ),
         ),
     ] = 0.0
     series: Annotated[
         bool,
         Meta(
-            description="keep what each second of a run did, for the HTML report ([within a run](evidence.md#within-a-run))"
+            description=(
+                "record every second of a run for the HTML report ([within a run](evidence.md#within-a-run))"
+            )
         ),
     ] = False
 

@@ -64,20 +64,22 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     returns: Annotated[
         Literal["new", "same"],
-        Meta(description="a disk that the array has never seen, or the same one, that was away for a while"),
+        Meta(description="`new`: a disk that the array has never seen; `same`: the disk that was taken out"),
     ] = "new"
     away_bytes: Annotated[
         Size,
         Meta(
             ge=0,
             le=1 << 40,
-            description="bytes that are written to the file system while the same disk is away",
+            description="bytes written to the file system while the disk is out",
         ),
     ] = 4 << 20
     load: Annotated[
         Literal["none", "read", "write"],
         Meta(
-            description="what goes on meanwhile: one random block of 4 KiB after the other is read, or read and written again"
+            description=(
+                "load during the rebuild: random 4 KiB reads, or reads each followed by rewriting the block"
+            )
         ),
     ] = "none"
     parts: Annotated[
@@ -85,16 +87,18 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         Meta(
             ge=2,
             le=16,
-            description="equal parts of the disk, of which the first and the last are responses; md tells its progress in "
-            "sixteenths",
+            description=(
+                "number of equal parts whose rates are recorded; the first and last are responses. md "
+                "reports progress in sixteenths"
+            ),
         ),
     ] = 8
     announced_at: Annotated[
         Share,
-        Meta(ge=0, le=1, description="the share that is done when md is asked how long it will take"),
+        Meta(ge=0, le=1, description="progress at which md's estimate of the total time is taken"),
     ] = 0.25
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="longest time; after it the run failed")
+        Duration, Meta(gt=0, le=86400, description="timeout; exceeding it fails the run")
     ] = 600.0
     size_bytes: Annotated[
         Size, Meta(ge=4096, le=1 << 40, description="size of the file that the load works on")

@@ -27,18 +27,20 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     serve: Annotated[
         Arguments,
         Meta(
-            description="a server on this machine, by its program and arguments: it stays in the foreground and is started "
-            "anew for each run. `{address}` and `{port}`: where to listen (127.0.0.1), also in `argv`, `stdin` and "
-            "`environment`; `{site}`: the folder that `make` has filled; `{scratch}`: an empty folder"
+            description=(
+                "start this server (program and arguments) for each run. It must stay in the foreground "
+                "and listen on `{address}` or `{port}` (127.0.0.1; also valid in `argv`, `stdin`, "
+                "`environment`). `{site}`: the folder that `make` filled; `{scratch}`: an empty folder"
+            )
         ),
     ] = ()
     serve_environment: Annotated[
-        Variables, Meta(description="variables added to a minimal environment of the server")
+        Variables, Meta(description="variables added to the server's minimal environment")
     ] = ()
     make: Annotated[
         Arguments,
         Meta(
-            description="a program that fills the folder `{site}` of the lab, its working folder: once, before the first run"
+            description="a program that fills the folder `{site}` (its working folder) once, before the first run"
         ),
     ] = ()
     make_input: Annotated[LongText, Meta(description="instead of `make_file`: the text")] = ""
@@ -111,7 +113,10 @@ MAKE_FILE = {
     "make_file": Annotated[
         Line,
         Meta(
-            description="standard input of `make`: a file, by its path from the study file; stored with the study"
+            description=(
+                "a file whose text is the standard input of `make`; path relative to the study file, "
+                "stored with the study"
+            )
         ),
     ]
 }

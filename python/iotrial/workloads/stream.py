@@ -74,24 +74,24 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     operation: Annotated[
         Literal["read", "write", "rewrite", "copy"],
-        Meta(
-            description="what is done; a rewrite is of what was there in full before, a copy stays inside the file system"
-        ),
+        Meta(description="`rewrite` overwrites a complete existing file; `copy` stays in the file system"),
     ]
     on: Annotated[
         Literal["file", "device"],
-        Meta(description="one file of the lab, or the lab's own block device, which is only read"),
+        Meta(description="a file, or the lab's block device (read only)"),
     ] = "file"
     position: Annotated[
-        Share, Meta(ge=0, le=0.99, description="share of the device before what is read: 0 % to 99 %")
+        Share, Meta(ge=0, le=0.99, description="where on the device to start, 0 % to 99 %")
     ] = 0.0
     within: Annotated[
         Share,
         Meta(
             ge=0,
             le=1,
-            description="blocks are drawn at random from so much of the device behind the position, the same ones at each; "
-            "0: they are read in order",
+            description=(
+                "read random blocks from this share of the device after `position`, the same ones at each"
+                " position; 0: sequential"
+            ),
         ),
     ] = 0.0
     lead_in_bytes: Annotated[
@@ -99,8 +99,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 30,
-            description="bytes of the device that are read before the time begins, in whole blocks, so that a disk's arm is "
-            "where the work is and not where the run before has left it",
+            description="bytes read first, untimed, in whole blocks, so that the arm of a hard disk is in place",
         ),
     ] = 0
     streams: Annotated[
@@ -108,63 +107,70 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=MOST_STREAMS,
-            description="how many readers or writers there are at once, started together",
+            description="readers or writers, started together",
         ),
     ] = 1
     shared: Annotated[
         bool,
         Meta(
-            description="all streams on one file: each reads or copies all of it, or writes a part; false: a file each"
+            description=(
+                "true: one file for all, each reads or copies all of it or writes a part; false: one file"
+                " each"
+            )
         ),
     ] = False
     copy_with: Annotated[
         Literal["read-write", "copy-file-range"],
         Meta(
-            description="the calls of a copy: read and write by block (dd, cp), or copy_file_range, for which a "
-            "file system may share blocks"
+            description=(
+                "read and write block by block (dd, cp), or copy_file_range, which lets a file system "
+                "share blocks"
+            )
         ),
     ] = "read-write"
     block_size_bytes: Annotated[
-        Size, Meta(ge=1, le=1 << 30, description="bytes of one read or write (dd: bs)")
+        Size, Meta(ge=1, le=1 << 30, description="size of one read or write (dd: bs)")
     ] = 1 << 20
     volume_bytes: Annotated[
         Size,
         Meta(
             ge=0,
             le=1 << 44,
-            description="bytes in all (dd: bs times count); 0: the file's size, or the whole device",
+            description="total bytes (dd: bs times count); 0: the file's size or the whole device",
         ),
     ] = 0
     time_s: Annotated[
         Duration,
         Meta(
-            ge=0, le=3600, description="end with the block that passes this time (hdparm: 3 s); 0: no limit"
+            ge=0, le=3600, description="stop after the block that passes this time (hdparm: 3 s); 0: no limit"
         ),
     ] = 0.0
     pause_s: Annotated[
         Duration,
-        Meta(ge=0, le=60, description="sync(2) and so long a pause before (hdparm: 3 s); 0: neither"),
+        Meta(ge=0, le=60, description="sync(2) and pause this long first (hdparm: 3 s); 0: neither"),
     ] = 0.0
-    direct: Annotated[bool, Meta(description="past the page cache (O_DIRECT)")] = False
+    direct: Annotated[bool, Meta(description="bypass the page cache (O_DIRECT)")] = False
     sync: Annotated[
         Literal["none", "sync", "dsync"],
         Meta(description="O_SYNC or O_DSYNC: every write waits for the disk (dd: oflag)"),
     ] = "none"
     flush: Annotated[
         Literal["none", "fsync", "fdatasync"],
-        Meta(description="after the last write, inside the time (dd: conv)"),
+        Meta(description="after the last write, timed (dd: conv)"),
     ] = "none"
     truncate: Annotated[
-        bool, Meta(description="empty the file before, outside the time; false: dd's conv=notrunc")
+        bool, Meta(description="empty the file first, untimed; false: conv=notrunc of dd")
     ] = True
     data: Annotated[
-        Line, Meta(description='what is written: "zeros", "random", or a share such as "50 % random"')
+        Line, Meta(description='content to write: "zeros", "random", or a share such as "50 % random"')
     ] = "zeros"
     as_published: Annotated[
         bool,
         Meta(
-            description="start on whatever is cached, and do with each block what the original does besides (dd: read "
-            "/dev/zero or write /dev/null; hdparm: touch every sector)"
+            description=(
+                "keep whatever is cached and do the rest of the original's work per block (dd: read "
+                "/dev/zero or write /dev/null; hdparm: touch every sector)"
+            )
         ),
     ] = False
     files: Annotated[
