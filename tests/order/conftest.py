@@ -1,4 +1,4 @@
-"""Sessions without a lab of their own, beside other tests."""
+"""These sessions have no real lab, so each test gets its own machine lock and can run alongside other tests."""
 
 from __future__ import annotations
 
