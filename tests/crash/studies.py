@@ -327,9 +327,9 @@ ALL["places"] = PLACES
 #: these take some seconds per run, or have many steps
 SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 
-#: memory.limit moves the probe out of the caller's cgroup: killed there and restored in contract/test_memory_limit.py;
-#: the others are keys of the job itself, which leave nothing after the job,
-#: or belong to a guest and vanish with it
+#: memory.limit moves the probe out of the caller's cgroup: killed and restored in contract/test_memory_limit.py;
+#: also keys of the job itself, which leave nothing after the job,
+#: and knobs of a guest, which vanish with it
 ELSEWHERE = {
     "kernel.version", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",

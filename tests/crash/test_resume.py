@@ -198,7 +198,7 @@ def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site
     assert report["trial"]["duration_s"] > first["trial"]["duration_s"]
     (told,) = report["trial"]["continued"]
     assert (told["blocks"], told["no_stop"]) == (4, True)  # as at its start
-    # the cached report of the ended trial is not shown again
+    # the stored analysis of the ended trial is not shown again
     again = json.loads(place.run("report", "--json").stdout)
     assert again["effects"] == report["effects"]
     assert "continued once" in place.run("report").stdout

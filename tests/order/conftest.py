@@ -1,4 +1,4 @@
-"""These sessions have no real lab, so each test gets its own machine lock and can run alongside other tests."""
+"""Use a private machine lock: these sessions have no real lab, and run alongside other tests."""
 
 from __future__ import annotations
 

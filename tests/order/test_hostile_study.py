@@ -329,9 +329,7 @@ def test_every_knob_refuses_or_tames_every_hostile_value(name: str) -> None:
                 parsed = knob.parse(setting)
             except IotrialError:
                 continue
-            if (
-                name == "program.path"
-            ):  # given by the user: no study can name a program (test_database_kind.py)
+            if name == "program.path":  # set by the user, never by a study (test_database_kind.py)
                 assert parsed == posixpath.normpath(parsed)
                 assert parsed.startswith("/")
                 assert parsed.isprintable()

@@ -122,7 +122,7 @@ def test_every_arm_makes_the_same_steps_on_its_own_place(opened: Any, cache: str
     runner = Runner(session, injected=1.06)
     condition = plan.conditions[0]
     for run in plan.block(condition, 1).runs:
-        runner.run(condition, run, block=1)  # the very first run still benefits from the making of the lab
+        runner.run(condition, run, block=1)  # the first run of all follows the making of the lab
     shapes = set()
     for index in range(2, 6):
         for run in plan.block(condition, index).runs:

@@ -1,4 +1,4 @@
-"""Fake probe that does no work: it answers the conductor with random times of known distribution."""
+"""Fake probe that does no work: it answers the conductor with random times, so that the truth is known."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_identical_arms_go_on_to_the_end_and_are_run_in_hyperfines_order_too(
     before = StandInProbe.jobs
     facts, ended_by = conduct(Cell(workload, "quiet", 0.0), stood_in / "trial.db")
     assert ended_by is None
-    assert facts["state"] in ("done", "invalid")  # invalid once in a thousand, correctly
+    assert facts["state"] in ("done", "invalid")  # invalid once in a thousand, as designed
     assert (facts["alpha"], facts["margin"]) == (ALPHA, 0.01)
     assert 0.0 < facts["p_anytime"] <= 1.0
     assert abs(facts["ratio"] - 1.0) < 0.02

@@ -40,10 +40,7 @@ class Carrying(Runner):
 
     def run(self, condition: Any, run: PlannedRun, **named: Any) -> Any:
         outcome = super().run(condition, run, **named)
-        place = (
-            named["block"],
-            run.slot,
-        )  # a neutral run has the same block and slot as the run that follows it
+        place = named["block"], run.slot  # a neutral run has those of the run that follows
         before = (
             Carrying.past[:-1]
             if not self.washes and Carrying.past[-1:] == ((place, "plain"),)

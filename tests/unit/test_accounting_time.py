@@ -41,9 +41,7 @@ def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
 ) -> None:
     here, runs = site(), timed(monkeypatch, 4.0)
     first, second = (condition.key for condition in here.plan.conditions)
-    here.account(
-        runs, measured_s=60.0
-    )  # 10 % of this, 6 s, may be used; the two arms of a condition take 8 s
+    here.account(runs, measured_s=60.0)  # the limit is 10 %, 6 s; the two arms of a condition take 8
     assert {key for key, *_ in runs.asked} == {first}
     assert len(runs.asked) == 2, "both arms of a condition that was begun"
     assert here.notes == [

@@ -1,4 +1,4 @@
-"""The bet that knows the budget: fair whatever is known before a block, and more powerful near the budget's end."""
+"""The bet that knows the budget: fair whatever is known before a block, and it decides more comparisons in time."""
 
 import itertools
 import math
@@ -129,9 +129,7 @@ def test_an_effect_at_the_margin_is_equivalent_no_more_often_than_alpha_says() -
         )
         for _ in range(300)
     ]
-    assert (
-        sum(path.max() >= 1.0 for path in paths) <= 45
-    )  # at most 30 expected; more than 45 once in 500 times
+    assert sum(path.max() >= 1.0 for path in paths) <= 45  # at most 30 expected; > 45 once in 500 times
 
 
 def test_once_the_budget_is_spent_the_capital_stays_as_it_is() -> None:

@@ -202,10 +202,7 @@ def test_a_budget_gives_the_undecided_what_the_decided_leave() -> None:
         Line("slow", (Comparison("wall", fixed(1e6)),), 1.0),
     ]
     found = forecast(lines, rules(budget_s=124.0))
-    assert [one.budget_blocks for one in found.predicted] == [
-        8,
-        108,
-    ]  # 8 rounds of 3 s, then 100 s for the slow one alone
+    assert [one.budget_blocks for one in found.predicted] == [8, 108]  # 8 rounds of 3 s, then 100 s alone
     assert found.predicted[1].blocks.likely is None
     assert found.seconds.likely is None
 

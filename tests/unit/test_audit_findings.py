@@ -271,10 +271,7 @@ def table(content: str, name: str = "x.csv") -> Audit:
     [
         ("atime,read_time_s\nnoatime,1\nstrictatime,2\n", "mount/atime"),
         ("atime,score\nnoatime,1\nstrictatime,2\n", None),  # neither time nor rate
-        (
-            "kind,read_time_s\nnoatime,1\nstrictatime,2\nother,3\n",
-            None,
-        ),  # a group that the study does not have
+        ("kind,read_time_s\nnoatime,1\nstrictatime,2\nother,3\n", None),  # a group not in the study
         ("load,salary\nread,1\nwrite,2\n", None),
         ("operation,rate_mb_per_s\nread,1\nwrite,2\n", None),  # labels of raid/rebuild, by coincidence
         ("threads_kind,rate_mb_per_s\n1,10\n2,20\n4,30\n", None),

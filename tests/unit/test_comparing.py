@@ -57,9 +57,7 @@ def test_intervals_apart_differ_by_the_gap_between_them_at_least() -> None:
     assert apart.least == pytest.approx(1.5)  # 0.9 / 0.6
     assert agreement_words(made, row) == "differs: A below B"
     assert row.verdict is Verdict.FASTER
-    assert (
-        verdict_words(row) == ""
-    )  # in B its size may be below the margin: the two do not reach the same conclusion
+    assert verdict_words(row) == ""  # in B the size may be below the margin: the two conclusions differ
     assert headline(made) == (
         "The effect differs between the 2 trials: A 45 % [40, 50] less time and B 5 % [0, 10] less time."
     )

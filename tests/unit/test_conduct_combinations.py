@@ -1,4 +1,4 @@
-"""Settings that may not be combined in one run: the kernel or mke2fs refuses each refused pair, or hides one of the two."""
+"""Settings that may not be combined in one run: the kernel or mke2fs refuses the pair, or one masks the other."""
 
 from __future__ import annotations
 

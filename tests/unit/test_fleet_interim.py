@@ -42,9 +42,7 @@ def test_blocks_that_come_in_batches_count_once_as_those_of_the_store_do(tmp_pat
         assert batched.means() == ()  # five blocks of each
     for number in range(len(RATIOS)):
         path = tmp_path / f"{number}.db"
-        batched.add(
-            f"h{number}", tail(path, Position(1, 3, 0), Stage.GOING), 7
-        )  # two of them were already there
+        batched.add(f"h{number}", tail(path, Position(1, 3, 0), Stage.GOING), 7)  # two of them came before
         batched.add(f"h{number}", tail(path, Position(1, 3, 0), Stage.GOING), 0)
     assert batched.means() == taken_up.means()
     assert [one.hosts for one in batched.means()] == [4]

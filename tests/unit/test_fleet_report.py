@@ -292,7 +292,7 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
         together = list(summary.summaries(store, asked))
         monkeypatch.setattr(
             "sys.executable", "/bin/false"
-        )  # a worker that dies at once: its share is done in this process
+        )  # a worker that dies at once: its share is done here
         left = list(summary.summaries(store, asked))
     assert together[:-1] == left[:-1]
     for found in (together, left):
@@ -364,9 +364,7 @@ def test_one_host_with_another_margin_moves_nothing_that_the_others_are_judged_b
     report: FleetReport,
 ) -> None:
     sound = [row.trial for row in report.comparisons[0].averaged]
-    liar = replace(
-        sound[0], host="0-liar", number=0, margin=0.5
-    )  # within a margin of 50 % everything is equivalent
+    liar = replace(sound[0], host="0-liar", number=0, margin=0.5)  # with a margin of 50 % all is equal
     found = fleet_report(Fleet(FLEET, ()), [liar, *sound])
     assert found.margin == report.margin
     assert headline(found).startswith("On average over 7 of 8 hosts, f b is faster than a")

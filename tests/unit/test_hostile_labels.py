@@ -87,9 +87,7 @@ def test_markdown_makes_no_link_image_code_or_tag_of_a_label(hostile: Document) 
     assert {child.content for child in inline if child.type == "html_inline"} <= {"<!-- -->"}
     tags = " ".join(token.content for token in tokens if token.type == "html_block")
     assert set(re.findall(r"</?([a-z]+)", re.sub(r"&lt;.*?&gt;", "", tags))) <= {"details", "summary"}
-    assert (
-        len([child for child in inline if child.type == "code_inline"]) == 1
-    )  # the command that runs the trial again
+    assert len([child for child in inline if child.type == "code_inline"]) == 1  # the command to run it again
     assert not re.search(
         r"(?<!<!-- -->)(?:@octocat|#123)|www\.evil|http://evil", text.rpartition("Run again")[0]
     )

@@ -361,9 +361,7 @@ def test_the_verb_writes_a_new_file_and_never_over_one(
     screen: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = run(
-        monkeypatch, screen
-    )  # the study belongs to another user, and the file will be the user's own
+    refused = run(monkeypatch, screen)  # the study is foreign, the file will be the user's own
     assert isinstance(refused.exception, RequestError)
     assert "--trust" in str(refused.exception.hint)
     assert not (tmp_path / "screen-follow-up.toml").exists()

@@ -97,9 +97,7 @@ def test_the_worker_is_killed_when_a_trial_begins(
     assert caught.value.measuring
     until(lambda: not worker.is_alive())
     running[0] = False
-    assert (
-        jobs.result("a", os.getpid, wait_s=WAIT_S) != worker.pid
-    )  # started again, without the earlier error
+    assert jobs.result("a", os.getpid, wait_s=WAIT_S) != worker.pid  # begun again, without the old error
 
 
 def test_errors_come_with_their_words_and_are_tried_again(jobs: Jobs) -> None:

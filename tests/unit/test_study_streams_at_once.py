@@ -32,9 +32,7 @@ MIB = 1 << 20
 def test_a_run_works_on_as_many_files_as_its_streams_need(keys: str, files: int) -> None:
     found = work(keys)
     assert found.files == files
-    assert found.pool == (
-        9 if "pool" in keys else files
-    )  # all arms use the same files, unless the pool is larger
+    assert found.pool == (9 if "pool" in keys else files)  # shared by all arms, unless there are more
 
 
 @pytest.mark.parametrize(

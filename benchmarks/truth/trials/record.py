@@ -38,9 +38,7 @@ class Record:
             raise Busy(f"another suite is writing to {self._path}") from None
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(
-                self._descriptor, b"\n"
-            )  # terminates a line torn by a power cut, so that it stays separate
+            os.write(self._descriptor, b"\n")  # a line torn by a power cut stays separate
         return self
 
     def __exit__(
