@@ -55,7 +55,7 @@ class Fleet:
 
 
 class Link:
-    """One host."""
+    """Link to one synthetic host."""
 
     def __init__(self, fleet: Fleet, number: int, model: Made) -> None:
         self.name = f"h{number}"

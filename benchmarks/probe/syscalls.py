@@ -158,7 +158,7 @@ def main() -> None:
         tree = f"{folder}/s"
         probe.call("fileset", set="s", dir=tree, count=FILES, size=64, seed=1, content="text", directories=10)
         ways = Ways(probe, tree).all()
-        for name, run in list(ways.items()):  # once, so that everything is loaded
+        for name, run in list(ways.items()):  # warm-up run, so that everything is loaded
             try:
                 run()
             except TargetError as error:

@@ -127,7 +127,7 @@ class Site:
         if kill_after is not None:
             descriptor = os.pidfd_open(pid)
             time.sleep(kill_after)
-            with suppress(ProcessLookupError):  # it had ended
+            with suppress(ProcessLookupError):  # it had already exited
                 signal.pidfd_send_signal(descriptor, signal_number)
             os.close(descriptor)
         status = self._forks.status()

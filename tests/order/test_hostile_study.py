@@ -1,4 +1,4 @@
-"""What a hostile study can make root touch, recorded at the target: only the lab, and a few files of the kernel.
+"""Calls of hostile studies, recorded at the target: as root they may only touch the lab and a few kernel files.
 
 Studies over all knobs of the registry are drawn with hostile keys, values and options. They may be refused; an
 accepted one is run against a recording. A new knob in the registry is covered automatically.

@@ -114,7 +114,7 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(
     tolerance = 2e-6 * (found.high - found.low) + 1e-12
     assert left.min() >= found.low - tolerance
     assert left.max() <= found.high + tolerance
-    # both ends are not excluded either (a hair inside: at the first contrast the process jumps)
+    # neither end is excluded (a hair inside: at the first contrast the process jumps)
     for end in (found.low + tolerance, found.high - tolerance):
         slow = slow_process(d.tolist(), end if found.low < found.high else found.low, margin)
         assert (slow[-1] if found.leaning else max(slow)) < (1 / alpha) * (1 + 1e-6)

@@ -109,7 +109,7 @@ def test_all_of_many_comparisons_are_equivalent_by_the_block_planned_for_all(
 
 
 def test_small_margins_take_blocks_as_their_inverse_square() -> None:
-    """As with any test of a mean. So every margin can be resolved, but small ones take long."""
+    """True of any test of a mean: every margin can be resolved, but a small one takes long."""
     few, many = (blocks_to_resolve(0.5, margin, alpha=0.05) for margin in (0.03, 0.015))
     assert few is not None
     assert many is not None

@@ -1,4 +1,4 @@
-"""``report --figures``: stand-alone pictures, data files, an index; files of others are not touched."""
+"""``report --figures``: stand-alone pictures, data files, an index; other files are not touched."""
 
 from __future__ import annotations
 

@@ -290,9 +290,7 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with Store.open(path, read_only=True) as store:
         together = list(summary.summaries(store, asked))
-        monkeypatch.setattr(
-            "sys.executable", "/bin/false"
-        )  # a worker that dies at once: its share is done here
+        monkeypatch.setattr("sys.executable", "/bin/false")  # dies at once: its share is done here
         left = list(summary.summaries(store, asked))
     assert together[:-1] == left[:-1]
     for found in (together, left):

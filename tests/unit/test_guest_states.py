@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> Non
 
 
 class Qemu(threading.Thread):
-    """Fake QEMU monitor. Its migration ends normally, or fails as ``ends`` says."""
+    """Fake QEMU monitor. ``ends`` is the final status of its migration, or "refused"."""
 
     def __init__(self, end: socket.socket, *, ends: str) -> None:
         super().__init__()

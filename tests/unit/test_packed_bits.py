@@ -90,7 +90,7 @@ def check(words: tuple[str, ...], data: bytes, what: str) -> bool:
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_a_bit_of_the_file_is_named_or_changes_nothing(words: tuple[str, ...]) -> None:
-    """Flips bits in the ten bytes of the gzip header, the eight of its trailer, and some between."""
+    """Flip bits in all ten bytes of the gzip header, the eight of its trailer, and some between."""
     data = whole()
     draw = random.Random(16)
     places = [

@@ -332,7 +332,7 @@ def test_a_rewriting_that_does_not_say_what_is_wanted_is_refused() -> None:
     text = screen_text(2, design='kind = "full"')
     wanted = replace(
         read(text), lab=replace(read(text).lab, filesystem="xfs")
-    )  # a place that is not rewritten
+    )  # not one of the parts that are rewritten
     with pytest.raises(StudyError, match="cannot be changed reliably"):
         rewritten(text, wanted, origin="x.toml")
 

@@ -1,4 +1,4 @@
-"""What a rehearsal reduces, and what it leaves unchanged."""
+"""Rehearsals: the parts of a study that are reduced, and those that are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study needs trust for: root, shells and the like, text run as a program, however it is written."""
+"""Parts of a study that need trust: root, shells and the like, text run as a program, however it is written."""
 
 from __future__ import annotations
 

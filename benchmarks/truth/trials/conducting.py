@@ -1,5 +1,6 @@
-"""Run one trial of a cell through the real conductor, with a known slowdown in one arm; then the same number of runs in
-hyperfine's order.
+"""Run one trial of a cell through the real conductor, with a known slowdown in one arm.
+
+Afterwards the same number of runs is made in hyperfine's order.
 
 It does two things that a user cannot, both from outside: the runner requests a stretch of the treated arm too, as it
 does for the positive control; and the conductor, when it has finished, makes the runs in hyperfine's order while lab,
