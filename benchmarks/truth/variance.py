@@ -363,8 +363,8 @@ class Player:
 def duet(record: Path, pairs: int) -> None:
     """Run pairs at once and pairs in turn, chosen at random; write a line of JSON for each work.
 
-    In every third pair the second side does the work three times and the first twice, with random sides, to check that
-    the known ratio is recovered.
+    In a third of the pairs, drawn at random, one side does the work twice and the other three times, to check that the
+    known ratio is recovered.
     """
     with tempfile.TemporaryDirectory(prefix="iotrial-duet-", dir="/var/tmp") as base:
         players = [Player(0, Path(base) / "a"), Player(1, Path(base) / "b")]

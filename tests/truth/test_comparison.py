@@ -23,8 +23,7 @@ def test_the_interval_of_a_median_holds_95_in_a_hundred_and_the_next_narrower_on
     assert ends is not None
     below = int(ends[0])
     assert ends == (below, n - 1 - below)
-    # the number of values below the k-th of n is binomial: it is outside if either side has fewer than k
-    # heads
+    # the interval misses the median if fewer than k of n coin tosses are heads, or fewer than k tails
     assert 1 - 2 * binom.cdf(below, n, 0.5) >= 0.95 > 1 - 2 * binom.cdf(below + 1, n, 0.5)
 
 

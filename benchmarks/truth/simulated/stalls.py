@@ -231,7 +231,7 @@ def _stalling(rng: Rng, n: int) -> Arms:
 
 
 def _in_bursts(rng: Rng, n: int) -> Arms:
-    """Return the same noise, where the machine stalls fivefold for 10 runs in a row, 5 % of the time, in either arm."""
+    """Return a factor of 1.1 on the same noise; the machine stalls fivefold for 10 runs in a row, 5 % of the time."""
     slots = rng.random((n, 2)).argsort(axis=1)
     stalled = np.take_along_axis(_bursts(rng, 2 * n, 0.05, 10.0).reshape(n, 2), slots, axis=1)
     runs = rng.normal(0.0, 0.07, (n, 2)) + math.log(5.0) * stalled
