@@ -1,10 +1,11 @@
-"""What share of a trial its controls take: of the runs by plan, of the time as stored.
+"""Share of a trial that its controls take: of the runs by plan, of the time as stored.
 
     python benchmarks/controls.py            every shipped study, by its plan
-    python benchmarks/controls.py TRIAL ...  and stored trials, by what they took
+    python benchmarks/controls.py TRIAL ...  and stored trials, by the time they took
 
-A run's time goes from the start of its timed part to the start of the next one's, preparation of the next included, as every
-arm is prepared alike; the last of a block is left out, and counts as the mean of its arm.
+A run's time is from the start of its timed part to the start of the next run's timed part. It includes the
+preparation of the next run, because every arm is prepared alike. The last run of a block has no next one and counts
+as the mean of its arm.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BLOCKS = 100
 
 
 def main(trials: Sequence[str]) -> None:
-    """Print one table in Markdown, or two."""
+    """Print one or two Markdown tables."""
     print("| study | levels | conditions | runs of controls |\n| --- | --- | --- | --- |")
     for name in names():
         study = select(find(name))
@@ -47,7 +48,7 @@ def main(trials: Sequence[str]) -> None:
 
 
 def planned_share(plan: Plan) -> float:
-    """Of the runs of the plan's first blocks the share that are controls."""
+    """Return the share of controls among the runs of the plan's first blocks."""
     kinds = [
         run.arm.kind
         for condition in plan.conditions
@@ -58,7 +59,7 @@ def planned_share(plan: Plan) -> float:
 
 
 def stored_shares(runs: Sequence[RunRecord]) -> tuple[float, float]:
-    """The controls' share of the runs, and of the time."""
+    """Return the controls' share of the runs, and of the time."""
     took: dict[tuple[str, str], list[float]] = {}
     for arm, seconds in _times(runs):
         took.setdefault(arm, []).append(seconds)

@@ -1,7 +1,7 @@
-"""Hosts of a fleet that are made up: what each would send, as batches of text in files and as blocks in memory.
+"""Synthetic fleet hosts: the batches each would send, as text in files and as blocks in memory.
 
-Rows are as wide as real ones: responses, evidence and checks of a real run of the catalogue, of which only the time is drawn.
-``TEMPLATES`` hosts have a seed and an effect each, and stand in for all.
+Rows are as wide as real ones: responses, evidence and checks of a real run of the catalogue, with only the time
+drawn at random. ``TEMPLATES`` hosts have a seed and an effect each, and stand in for all.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ operations = ["open", "read", "close"]
 """
 FLEET = "f1ee7" + "0" * 27
 NAME = "fleet/example"
-TEMPLATES, BATCH = 20, 20  # hosts that are made up; blocks a batch
+TEMPLATES, BATCH = 20, 20  # synthetic hosts; blocks per batch
 EFFECT, SPREAD, NOISE, STRETCH = 0.9, 0.03, 0.08, 1.06
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One host in memory: records as they are written, of the beginning and of each block."""
+    """One host in memory: serialised records of its start and of each block."""
 
     header: str
     state: str
@@ -56,7 +56,7 @@ class Made:
     def text(
         self, host: int, position: Position, blocks: int, stage: Stage, *, interrupted: bool = False
     ) -> str:
-        """What the host with this number sends behind a position when it has finished so many blocks."""
+        """Return the batch that this host sends after a position once it has finished ``blocks`` blocks."""
         own = self.header.replace(self.header[: self.header.index(",", 20)], f'["trial",{{"id":"{host:032x}"')
         begun = [own, self.state] if position.states == 0 else []
         ended = [self.state.replace('"running"', '"interrupted"')] if interrupted else []
@@ -70,13 +70,13 @@ class Made:
 
 
 def made(folder: Path, template: int, blocks: int) -> Made:
-    """The host of this template from its file."""
+    """Load the host of this template from its file."""
     header = state = ""
     runs: dict[int, list[str]] = {}
     ends: list[str] = []
     for line in (folder / f"made-{template}-{blocks}.jsonl").open():
         for record in json.loads(line)["records"]:
-            # of the same form as what an agent writes
+            # same form as written by an agent
             text = msgspec.json.encode(record).decode()
             match record[0]:
                 case "trial":
@@ -91,7 +91,7 @@ def made(folder: Path, template: int, blocks: int) -> Made:
 
 
 def templates(folder: Path, blocks: int) -> None:
-    """A file for each host that is made up, a batch a line."""
+    """Write a file for each synthetic host, with a batch per line."""
     real = _real_run()
     study = read_study(STUDY, "example.toml", trusted=True)
     for number in range(TEMPLATES):

@@ -1,8 +1,8 @@
-"""What the coordinator of a fleet costs while it follows hosts that finish blocks at a pace.
+"""Cost of a fleet's coordinator while it follows hosts that finish blocks at a fixed rate.
 
-The coordinator is the real one: its loop, its threads, its store on the disk and its live table, which is drawn into nothing.
-Its hosts are links in the same process (there is no wire) that answer with the text of made-up blocks, as many as the time
-allows. What putting that text together costs is measured by each thread and taken off: it is the hosts'.
+The coordinator is the real one: its loop, its threads, its store on disk and its live table, which is drawn to
+nowhere. Its hosts are links in the same process (there is no wire) that answer with the text of synthetic blocks, as
+many as are due. Each thread measures the cost of building that text and subtracts it, because it is the hosts' work.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from iotrial.fleet.conduct import FleetConductor
 from iotrial.fleet.order import Order, Record, seed_of
 from iotrial.store import Store
 
-WARM_S = 10.0  # after all hosts have begun: until they are asked at their pace
+WARM_S = 10.0  # after all hosts have started: until they are polled at their rate
 
 
 class Fleet:
-    """The hosts and what they have cost; a source of hosts."""
+    """The hosts and their cost; a source of hosts."""
 
     def __init__(self, count: int, models: Sequence[Made], rate: float) -> None:
         self.rate = rate
@@ -55,7 +55,7 @@ class Fleet:
 
 
 class Link:
-    """One host."""
+    """Link to one synthetic host."""
 
     def __init__(self, fleet: Fleet, number: int, model: Made) -> None:
         self.name = f"h{number}"
@@ -106,7 +106,7 @@ class Counted(Collector):
 
 
 def paced(count: int, blocks: int, folder: Path, *, rate: float, seconds: float) -> dict[str, float]:
-    """Follows so many hosts for so long, after a while to begin. CPU of the coordinator, and of its hosts, in seconds."""
+    """Follow ``count`` hosts for ``seconds`` after a warm-up. Return CPU seconds of the coordinator and of its hosts."""
     models = [made(folder, template, blocks) for template in range(min(count, TEMPLATES))]
     fleet = Fleet(count, models, rate)
     path = folder / "followed.db"

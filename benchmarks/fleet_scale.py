@@ -1,12 +1,12 @@
-"""How a store of many hosts grows, and what it costs to sum them up: so many simulated hosts with so many blocks each.
+"""Growth of a store with many hosts, and the cost of a report: simulated hosts with a given number of blocks each.
 
     python benchmarks/fleet_scale.py [--hosts 10,100,1000] [--folder FOLDER] [--write BENCHMARKS.md]
 
-Hosts send batches of finished blocks as text, in turn, and the coordinator's own ``Collector`` reads, checks and stores them,
-each batch one durable transaction: what is measured is all of the coordinator's work but the wire. The hosts (``fleet_made``)
-are made up; what that costs is not counted. Then ``iotrial fleet report`` is run on the store: anew, and once more when every
-host has been looked at. Last, the coordinator's own loop follows as many hosts that finish a block a second
-(``fleet_paced``). Adding, following and reporting are processes of their own.
+Hosts take turns sending batches of finished blocks as text. The coordinator's own ``Collector`` parses, checks and
+stores them, with one durable transaction per batch: this measures all of the coordinator's work except the network.
+The cost of making the synthetic hosts (``fleet_made``) is not counted. Then ``iotrial fleet report`` runs on the
+store: once without and once with the cached summaries of all hosts. Last, the coordinator's own loop follows as many
+hosts, which finish a block per second (``fleet_paced``). Adding, following and reporting are separate processes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from iotrial.fleet.order import Order, seed_of
 from iotrial.store import Store
 from marked import put
 
-RATE = 1.0  # blocks a second and host, of the hosts that are followed
-WORKS = ("design", "fleet", "store")  # folders whose code adds
+RATE = 1.0  # blocks per second and host, of the hosts that are followed
+WORKS = ("design", "fleet", "store")  # folders of the code that adds
 
 
 def main() -> None:
-    """Make the stores that are asked for, the smallest first, and print a table in Markdown."""
+    """Make the requested stores, smallest first, and print a Markdown table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -139,7 +139,7 @@ def _provenance(blocks: int, note: str) -> str:
 
 
 def _adding(hosts: int, blocks: int, store: Path) -> dict[str, float]:
-    """By a process of its own; what it told before is taken where the same code has made the store already."""
+    """Add the hosts in a separate process, or return the earlier result if the same code has already made the store."""
     told, code = store.with_suffix(".added.json"), _code()
     if store.exists() and told.exists():
         found: dict[str, float] = json.loads(told.read_text())
@@ -154,7 +154,7 @@ def _adding(hosts: int, blocks: int, store: Path) -> dict[str, float]:
 
 
 def _child(*words: str) -> dict[str, float]:
-    """What this program says when a process of its own is asked; what it tells meanwhile is shown."""
+    """Run this program in a separate process and return its result; show its progress output."""
     done = subprocess.run(
         [sys.executable, __file__, *words], stdout=subprocess.PIPE, check=True, text=True
     ).stdout
@@ -163,14 +163,14 @@ def _child(*words: str) -> dict[str, float]:
 
 
 def _code() -> str:
-    """What says which code has added."""
+    """Return a hash of the code that adds."""
     root = Path(iotrial.__file__).parent
     files = sorted(file for folder in WORKS for file in (root / folder).rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _added(hosts: int, blocks: int, path: Path) -> dict[str, float]:
-    """Batches of all hosts, in turn. Reading the made-up batches from their files is not counted."""
+    """Add batches of all hosts, in turn. Reading the synthetic batches from their files is not counted."""
     files = [(path.parent / f"made-{n}-{blocks}.jsonl").open() for n in range(TEMPLATES)]
     wall = cpu = runs = 0.0
     done, shown = 0, time.monotonic()
@@ -200,7 +200,7 @@ def _added(hosts: int, blocks: int, path: Path) -> dict[str, float]:
     }
 
 
-# A process that is small itself: what a child holds begins with what its parent held when it was forked.
+# Measure from a small process: a child's peak memory starts with what its parent had when it forked.
 _WATCHED = """
 import os, sys, time
 began = time.monotonic()
@@ -213,7 +213,7 @@ print(time.monotonic() - began, spent, used.ru_maxrss / 1024, os.waitstatus_to_e
 
 
 def _reported(store: Path, folder: Path) -> tuple[float, float, float]:
-    """Seconds, seconds of CPU, and MiB at most, of a report with its page."""
+    """Return wall seconds, CPU seconds and peak MiB of a report with its page."""
     words = ["fleet", "report", FLEET, "--html", str(folder / "fleet.html")]
     told = subprocess.run(
         [sys.executable, "-S", "-c", _WATCHED, sys.executable, "-m", "iotrial", *words],

@@ -1,10 +1,10 @@
-"""How long a trial in a guest takes to its first measured run, from the start of `iotrial run`.
+"""Time from the start of `iotrial run` to the first measured run of a trial in a guest.
 
-    python benchmarks/guests.py [REPETITIONS [WORDS]]      # only guests in whose description these words are
+    python benchmarks/guests.py [REPETITIONS [WORDS]]      # only guests with WORDS in their description
 
-Of each pair of trials the first boots the guest, the second goes on from a kept memory; kernel, tools and initramfs are there
-for both.
-The clock stops when the first run is seen in the store, so what the run itself takes is in it, and up to 10 ms of looking.
+In each pair of trials the first boots the guest and the second resumes it from a memory snapshot; kernel, tools and
+initramfs are cached for both.
+The clock stops when the first run appears in the store, so it includes that run itself and up to 10 ms of polling.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ size = "4 KiB"
 
 
 def main(repetitions: int, words: str = "") -> None:
-    """Print a table in Markdown."""
+    """Print a Markdown table."""
     print("| guest | how it comes up | median | from | to | n |\n| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         home = Path(folder)
@@ -57,7 +57,7 @@ def main(repetitions: int, words: str = "") -> None:
                 continue
             study = home / "first-run.toml"
             study.write_text(STUDY.format(size=size, disks=disks, more=more))
-            first_run(home, study)  # fetches what is to be fetched
+            first_run(home, study)  # fetches what is missing
             booted, resumed = [], []
             for _ in range(repetitions):
                 shutil.rmtree(home / "iotrial" / "guest" / "states", ignore_errors=True)
@@ -69,7 +69,7 @@ def main(repetitions: int, words: str = "") -> None:
 
 
 def first_run(home: Path, study: Path) -> float:
-    """Seconds from the start of the program to the first run in the store."""
+    """Return the seconds from the start of the program to the first run in the store."""
     store = home / "iotrial" / "trials.db"
     before = runs_in(store)
     environment = {**os.environ, "XDG_STATE_HOME": str(home)}
@@ -88,7 +88,7 @@ def first_run(home: Path, study: Path) -> float:
 
 
 def runs_in(store: Path) -> int:
-    """As many as there are, 0 without a store."""
+    """Return the number of runs, 0 without a store."""
     if not store.exists():
         return 0
     try:

@@ -1,12 +1,12 @@
-"""How what people look at grows: a list of so many trials, a report of so many runs, in seconds and in memory.
+"""Growth of time and memory with size: a list of many trials, a report of many runs.
 
     python benchmarks/scale.py [REPETITIONS [FOLDER]]     # FOLDER keeps the stores (3 GB) for the next time
 
-Stores are made of one real trial of the catalogue: every trial has its study, a plan of its own, and for each planned run
-what one of the real runs of the same arm and condition was (responses, evidence, histograms, checks). So rows are as wide as
-real ones. Each figure is of processes of their own, started one after the other, sizes in turn; each command is run once
-before, which is not counted. The program runs as it does where it is installed, from bytecode: with
-PYTHONDONTWRITEBYTECODE set, as in many containers, every process would compile what it imports.
+Stores are made from one real trial of the catalogue: every trial has its study and a plan of its own; each planned
+run copies one of the real runs of the same arm and condition (responses, evidence, histograms, checks). So rows are
+as wide as real ones. Each figure comes from separate processes, started one after the other, alternating between
+sizes; each command has one uncounted warm-up run. The program runs from bytecode, as when installed: with
+PYTHONDONTWRITEBYTECODE set, as in many containers, every process would compile its imports.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
 from iotrial.store.packed import open_packed, read_packed
 
 REAL = Path(__file__).parents[1] / "docs" / "catalogue" / "files" / "permissions.iotrial"
-#: runs of each trial of a list, how many trials; and runs of the trials that are reported
+#: runs per trial of a list, numbers of trials; and runs of the trials that are reported
 RUNS_EACH, TRIALS = 1000, (10, 100, 1000)
 RUNS = (1_000, 10_000, 100_000)
 
 
 def main(repetitions: int, folder: Path) -> None:
-    """Print two tables in Markdown."""
+    """Print two Markdown tables."""
     real = _real()
     lists = {count: _store(folder / f"trials-{count}.db", real, [RUNS_EACH] * count) for count in TRIALS}
     reports = {count: _store(folder / f"runs-{count}.db", real, [count]) for count in RUNS}
@@ -82,7 +82,7 @@ def main(repetitions: int, folder: Path) -> None:
 
 
 def _pages(store: Path, repetitions: int) -> dict[str, list[float]]:
-    """Seconds for a page, once everything that it shows has been looked at."""
+    """Return the seconds per page, once everything on it is cached."""
     server = subprocess.Popen(
         [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"],
         stdout=subprocess.PIPE,
@@ -110,7 +110,7 @@ def _pages(store: Path, repetitions: int) -> dict[str, list[float]]:
 
 
 def _fetched(url: str, *, within_s: float) -> float:
-    """Seconds of the answer that is whole: until then a page says that it is being made, and asks again."""
+    """Return the seconds of the complete answer: until then the page says that it is being made, and reloads."""
     until = time.monotonic() + within_s
     while True:
         began = time.monotonic()
@@ -124,7 +124,7 @@ def _fetched(url: str, *, within_s: float) -> float:
         time.sleep(0.5)
 
 
-# A process that is small itself: what a child holds begins with what its parent held when it was forked.
+# Measure from a small process: a child's peak memory starts with what its parent had when it forked.
 _WATCHED = """
 import os, sys, time
 began = time.monotonic()
@@ -136,7 +136,7 @@ print(time.monotonic() - began, used.ru_maxrss, os.waitstatus_to_exitcode(status
 
 
 def _run(words: list[str], store: Path) -> tuple[float, int]:
-    """Seconds, and the most memory that it held, in KiB."""
+    """Return seconds and peak memory in KiB."""
     told = subprocess.run(
         [sys.executable, "-S", "-c", _WATCHED, sys.executable, "-m", "iotrial", *words],
         capture_output=True,
@@ -144,7 +144,7 @@ def _run(words: list[str], store: Path) -> tuple[float, int]:
         text=True,
         env=_environment(store),
     ).stdout.split()
-    assert int(told[2]) in (0, 3), words  # a made-up trial may fail its controls
+    assert int(told[2]) in (0, 3), words  # a synthetic trial may fail its controls
     return float(told[0]), int(told[1])
 
 
@@ -159,7 +159,7 @@ def _real() -> TrialData:
 
 
 def _store(path: Path, real: TrialData, runs: list[int]) -> Path:
-    """A store of trials with at least so many runs each; made where it is not there."""
+    """Return a store with trials of at least these numbers of runs; make it if it does not exist."""
     if path.exists():
         return path
     making = path.with_suffix(".making")
@@ -215,7 +215,7 @@ def _add(
 def _planned(
     plan: Plan, real: tuple[RunRecord, ...], draw: random.Random
 ) -> Iterator[tuple[list[RunRecord], BlockEnd]]:
-    """Blocks of the plan without end."""
+    """Yield the blocks of the plan, endlessly."""
     like: dict[tuple[str, str], list[RunRecord]] = {}
     for run in real:
         if run.failure is None and "void" not in run.checks:

@@ -1,10 +1,10 @@
-"""What iotrial itself costs, measured on this machine: `make bench` (as root).
+"""Overhead of iotrial itself, measured on this machine: `make bench` (as root).
 
     python benchmarks/speed.py            a minute or two
-    python benchmarks/speed.py --quick    so few repeats that all is tried and nothing is known
+    python benchmarks/speed.py --quick    a smoke test with too few repeats for usable figures
 
-Prints a table in Markdown: start of the program, the conductor's own time between two warm probe runs, making a file
-set. Nothing here is asserted; BENCHMARKS.md holds one dated outcome.
+Prints a Markdown table: program start, the conductor's own time between two warm probe runs, making a file set.
+Nothing here is asserted; BENCHMARKS.md has one dated result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often a program is started, blocks of the trial, file sets of a place."""
+    """Numbers of program starts, blocks of the trial, and file sets per place."""
 
     starts: int
     blocks: int
@@ -37,7 +37,7 @@ USUAL, QUICK = Counts(40, 300, 5), Counts(3, 10, 1)
 
 
 def main() -> None:
-    """Measure all and print."""
+    """Measure everything and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def row(name: str, seconds: Sequence[float], unit: str, factor: float) -> None:
-    """One line of the table."""
+    """Print a line of the table."""
     ordered = sorted(s * factor for s in seconds)
     low, high = ordered[int(0.05 * len(ordered))], ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
     print(
@@ -69,7 +69,7 @@ def row(name: str, seconds: Sequence[float], unit: str, factor: float) -> None:
 
 
 def program_start(repeats: int) -> tuple[list[float], list[float]]:
-    """Wall times in seconds of `iotrial --help` and of a bare interpreter, alternating."""
+    """Return the wall times in seconds of `iotrial --help` and of a bare interpreter, alternating."""
     program = Path(sys.executable).parent / "iotrial"
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
@@ -83,8 +83,10 @@ def program_start(repeats: int) -> tuple[list[float], list[float]]:
 
 
 def between_runs(folder: Path, blocks: int) -> tuple[list[float], list[float]]:
-    """Seconds from the answer of one probe run to the request of the next in the same block: without, and with, what
-    the probe was asked in between."""
+    """Return the seconds from a probe run's answer to the next request in the same block.
+
+    Two lists: without, and with, the probe's other calls in between.
+    """
     from iotrial.conduct.progress import Silent
     from iotrial.conduct.resolve import resolve
     from iotrial.conduct.start import begin, default_folder, make_plan
@@ -136,7 +138,7 @@ def between_runs(folder: Path, blocks: int) -> tuple[list[float], list[float]]:
 
 
 def file_sets(folder: Path, sets: int) -> dict[str, list[float]]:
-    """Seconds to make the set, by where: a fresh folder each time."""
+    """Return the seconds to make the set, by place, in a fresh folder each time."""
     from iotrial.lab.image import ImagePlace
     from iotrial.lab.journal import Journal
     from iotrial.lab.place import FileSet
@@ -180,7 +182,7 @@ def file_sets(folder: Path, sets: int) -> dict[str, list[float]]:
                     create=True,
                 )
                 found.setdefault(name, []).append(time.perf_counter() - began)
-        # not in between: where the host discards what is freed, that work would be timed with the next set
+        # not in between: if the host discards freed blocks, that work would be timed with the next set
         for number in range(sets):
             target.call("remove", path=f"{folder}/s{number}", recursive=True)
         for place in places:

@@ -1,6 +1,6 @@
-"""How exact the known slow-down of the positive control is: stretched time over unstretched, against what was asked for.
+"""Accuracy of the positive control's known slowdown: stretched over unstretched time, against the requested ratio.
 
-Prints a table in Markdown. No privilege needed; some ten seconds.
+Prints a Markdown table. Needs no privilege; takes about ten seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def works(folder: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
-    """What is timed, how often, and the request for it."""
+    """Yield what is timed, how often, and the request for it."""
     for files in (1, 4, 40, 2000):
         fields = {"set": "s", "files": list(range(files)), "operations": ["stat"]}
         yield f"`stat` of {files} files", 1000 if files < 100 else 100, "files", fields
@@ -58,7 +58,7 @@ def works(folder: str) -> Iterator[tuple[str, int, str, dict[str, Any]]]:
 
 
 def row(name: str, answers: list[dict[str, Any]]) -> None:
-    """One line: how far the injected ratio was from the one asked for, in per cent of the work."""
+    """Print a line: deviation of the injected ratio from the requested one, in per cent of the work."""
     off = sorted(100.0 * (answer["injected"] - 1.0 - STRETCH) for answer in answers)
     n = len(off)
     took = statistics.median(answer["stretched_ns"] / (answer["injected"] - 1.0 or 1.0) for answer in answers)

@@ -1,11 +1,12 @@
-"""What the accounting around a run costs: the same job with and without it, in pairs of shuffled order, in one process.
+"""Cost of the accounting around a run: the same job with and without it, in pairs of random order, in one process.
 
     python benchmarks/probe/accounting.py                          prints the tables
     python benchmarks/probe/accounting.py --write BENCHMARKS.md    and puts them where "accounting" is marked
 
-A request is longer by the reading of the counters before and after the timed part. Of the timed part itself only what the
-reading leaves behind in the processor's caches could be longer: the ratio says whether it is. Sampling is measured beside
-runs of some tenths of a second. The lab's device is the disk under /var/tmp. Half a minute; root sees what a trial sees.
+A request takes longer because the counters are read before and after the timed part. The timed part itself could
+only take longer because of what the reading leaves in the processor's caches: the ratio shows whether it does.
+Sampling is measured with runs of some tenths of a second. The lab's device is the disk under /var/tmp. Takes half a
+minute; as root it sees the same counters as a trial.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ READING = ["open", "read", "read", "close"]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Seconds of the timed part and of the whole request, with and without."""
+    """Seconds of the timed part and of the whole request, with and without accounting."""
 
     work: tuple[float, float]
     request: tuple[float, float]
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def lines(pairs: int, draw: random.Random) -> Iterator[str]:
-    """The table in Markdown, and where it comes from."""
+    """Yield the lines of the Markdown table, and its provenance."""
     yield (
         "| what | the work takes | longer request, median | 95 % | ratio of the work's time | 95 % | pairs |\n"
         "| --- | --- | --- | --- | --- | --- | --- |"
@@ -61,7 +62,7 @@ def lines(pairs: int, draw: random.Random) -> Iterator[str]:
                 probe.call("around", on=on)
                 probe.call(
                     "files", **job
-                )  # what opening all files has left behind is not what reading them does
+                )  # opening all files leaves a different state behind than reading them
 
             yield row(name, paired(probe, job, count, switch, draw))
         with Probe(isolate=False) as beside:
@@ -91,7 +92,7 @@ def lines(pairs: int, draw: random.Random) -> Iterator[str]:
 
 
 def works(pairs: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """What is timed, how many pairs, and how it is asked for."""
+    """Yield what is timed, the number of pairs, and the job."""
     yield "counters around `stat` of a file", pairs, {"files": [0], "operations": ["stat"]}
     yield "counters around reading 20 files", pairs, {"files": list(range(20))}
     yield "counters around reading 2,000 files", max(20, pairs // 10), {}
@@ -105,7 +106,7 @@ def paired(
     draw: random.Random,
     after: Callable[[bool], object] | None = None,
 ) -> list[Pair]:
-    """Each pair is the job with and without, in an order drawn by a coin; one of either before the first, for nothing."""
+    """Run the job with and without accounting, in pairs of random order. One run of each before the first is discarded."""
     found = []
     for number in range(count + 1):
         times: dict[bool, tuple[float, float]] = {}
@@ -123,7 +124,7 @@ def paired(
 
 
 def row(name: str, pairs: list[Pair]) -> str:
-    """One line: medians over pairs, with their intervals."""
+    """Format a table line: medians over pairs, with their intervals."""
     longer = [pair.request[0] - pair.request[1] for pair in pairs]
     ratios = [math.log(pair.work[0] / pair.work[1]) for pair in pairs]
     takes = statistics.median(pair.work[1] for pair in pairs)
@@ -140,7 +141,7 @@ def duration(seconds: float) -> str:
 
 
 def device_of(folder: Path) -> str:
-    """The disk or partition that a folder lies on, as in /sys/class/block."""
+    """Return the disk or partition of a folder, by its name in /sys/class/block."""
     number = folder.stat().st_dev
     return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
 

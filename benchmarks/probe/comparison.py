@@ -1,4 +1,4 @@
-"""What the comparisons of this folder share: options, the line about the machine, intervals of medians, the table's place."""
+"""Shared parts of the comparisons in this folder: options, machine description, intervals of medians, marked places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from marked import put
 
 
 def options(about: str, mark: str, **counts: tuple[int, int, str]) -> argparse.ArgumentParser:
-    """A parser with ``--quick`` and ``--write``, and an option for each count: what is usual, what is quick, of what."""
+    """Return a parser with ``--quick``, ``--write`` and an option per count (usual value, quick value, help text)."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--quick",
@@ -35,7 +35,7 @@ def options(about: str, mark: str, **counts: tuple[int, int, str]) -> argparse.A
 
 
 def asked(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line, with every count that it does not name; ends the program where it asks for what cannot be."""
+    """Parse the command line and fill in missing counts. Exit on invalid combinations."""
     given = parser.parse_args()
     if given.quick and given.write:
         parser.error("a quick look is not written down: leave out --quick or --write")
@@ -48,14 +48,14 @@ def asked(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def tell(table: str, mark: str, document: Path | None) -> None:
-    """Print a table, and put it where a document marks the place for it."""
+    """Print a table, and put it into the marked place of a document."""
     print(table)
     if document is not None:
         put(document, mark, table)
 
 
 def machine() -> str:
-    """Processors and kernel."""
+    """Return processors and kernel."""
     models = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -65,7 +65,7 @@ def machine() -> str:
 
 
 def first_line(*argv: str) -> str:
-    """The first line of a program's words; nothing where it is not there."""
+    """Return the first line that a program prints, or nothing if it is not installed."""
     if not shutil.which(argv[0]):
         return ""
     said = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -73,11 +73,14 @@ def first_line(*argv: str) -> str:
 
 
 def median(values: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """The median, and the narrowest two values equally far from both ends that hold the true one with a probability of 95 %
-    or more, whatever the distribution (Conover 1999, 3.2, exactly): no two of fewer than six values do."""
+    """Return the median and its distribution-free 95 % confidence interval.
+
+    The interval is the narrowest pair of values equally far from both ends that contains the true median with a
+    probability of 95 % or more, whatever the distribution (Conover 1999, 3.2, exact). None for fewer than six values.
+    """
     ordered = sorted(values)
     n, outside, at = len(ordered), 0, -1
-    # at the k-th value from each end both tails together hold 2 P(Bin(n, 1/2) < k)
+    # at the k-th value from each end, both tails together have probability 2 P(Bin(n, 1/2) < k)
     while (outside := outside + math.comb(n, at + 1)) * 40 <= 1 << n:
         at += 1
     return statistics.median(ordered), (ordered[at], ordered[n - 1 - at]) if at >= 0 else None
@@ -86,7 +89,7 @@ def median(values: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
 def spelled(
     values: Sequence[float], form: str, of: Callable[[float], float] = float, between: str = " to "
 ) -> tuple[str, str]:
-    """Median and interval in words, each number through ``of`` first; ``between`` stands between the ends."""
+    """Format median and interval, each number through ``of`` first; ``between`` separates the ends."""
     middle, ends = median(values)
     words = "fewer than 6 pairs" if ends is None else between.join(format(of(end), form) for end in ends)
     return format(of(middle), form), words

@@ -1,12 +1,12 @@
-"""The matrix job side by side with fio's closest jobs, and with iozone where it is installed.
+"""The matrix job compared with fio's closest jobs, and with iozone if installed.
 
     python benchmarks/probe/matrix.py                         print a table, in about a minute
     python benchmarks/probe/matrix.py --write BENCHMARKS.md   put it where the document marks a place for it
 
-Same file system, same file size, same record, through the page cache, fsync and close outside the time. Programs take
-turns in an order drawn for each round. A program is measured by its own account of the test, because what it does before is
-not the test: the probe's wall, fio's runtime (whole milliseconds, so its jobs repeat), iozone's rate. Figures are times a
-record.
+Same file system, file size and record, through the page cache, with fsync and close outside the time. The programs
+take turns in random order in each round. Each program is measured by its own account of the test, because what it
+does before is not part of the test: the probe's wall, fio's runtime (whole milliseconds, so its jobs repeat),
+iozone's rate. Figures are times per record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iotrial.probe.client import Probe
 
 FILE_BYTES = 32 << 20
 RECORDS = (4096, 65536)
-#: the test of the matrix, and what comes nearest to it in fio
+#: tests of the matrix, and their closest equivalents in fio
 FIO_JOBS = {
     "reread": "read",
     "random-read": "randread",
@@ -43,7 +43,7 @@ Times = dict[str, float]
 
 
 def main() -> None:
-    """Measure, print, and put where asked to."""
+    """Measure, print, and write if requested."""
     parser = options(__doc__, "matrix", rounds=(15, 2, "how often each program has its turn"))
     parser.add_argument("--folder", default="/var/tmp", help="a folder on the disk to measure on")
     given = asked(parser)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def measure(folder: Path, rounds: int) -> dict[int, dict[str, list[Times]]]:
-    """By record size and program, what each round gave: nanoseconds a record by test."""
+    """Return, by record size and program, nanoseconds per record by test for each round."""
     probe = Probe(isolate=False)
     try:
         probe.call("fileset", set="s", dir=str(folder / "s"), count=1, size=4096, seed=1, content="text")
@@ -75,7 +75,7 @@ def measure(folder: Path, rounds: int) -> dict[int, dict[str, list[Times]]]:
 
 
 def by_probe(probe: Probe, record: int) -> Times:
-    """One run of the job."""
+    """Run the job once."""
     done = probe.call(
         "matrix", set="s", file_size=FILE_BYTES, record_size=record, tests=list(TESTS), replicates=2
     )
@@ -83,8 +83,11 @@ def by_probe(probe: Probe, record: int) -> Times:
 
 
 def by_fio(folder: Path, record: int) -> Times:
-    """fio's psync engine, a job for each test; its file is there and cached, written record by record as the probe's is: what
-    a file was written by decides how large the pieces are that the page cache holds it in."""
+    """Run a job with fio's psync engine for each test.
+
+    fio's file already exists and is cached, written record by record like the probe's: the write size decides
+    the size of the pieces that the page cache keeps it in.
+    """
     path = folder / "fio"
     path.unlink(missing_ok=True)
     with path.open("wb", buffering=0) as file:
@@ -107,11 +110,11 @@ def by_fio(folder: Path, record: int) -> Times:
 
 
 def by_iozone(folder: Path, record: int) -> Times:
-    """iozone's own table of its tests 0 to 7."""
+    """Parse iozone's own table of its tests 0 to 7."""
     argv = ["iozone", "-s", f"{FILE_BYTES >> 10}k", "-r", f"{record >> 10}k", "-f", str(folder / "iozone")]
     asked_for = [word for test in range(8) for word in ("-i", str(test))]
     done = subprocess.run([*argv, *asked_for], check=True, capture_output=True, text=True)
-    # A line of the table holds file and record size, and a rate in KiB/s for each test.
+    # A line of the table has file size, record size, and a rate in KiB/s for each test.
     rows = [line.split() for line in done.stdout.split("\n")]
     rates = next(row[2:] for row in rows if len(row) == 2 + len(TESTS) and all(map(str.isdigit, row)))
     return {
@@ -120,7 +123,7 @@ def by_iozone(folder: Path, record: int) -> Times:
 
 
 def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
-    """Markdown: medians with quartiles, and the ratio of the probe's to each other program's, paired by round."""
+    """Return Markdown: medians with quartiles, and ratios of the probe to each other program, paired by round."""
     names = list(next(iter(found.values())))
     others = [name for name in names if name != "iotrial"]
     versions = [f"{name} {version(name)}" for name in others]
@@ -145,7 +148,7 @@ def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
 
 
 def spread(values: list[float], form: str = ",.0f") -> str:
-    """Median and quartiles; nothing where a program has no such test."""
+    """Format median and quartiles; empty if a program has no such test."""
     if len(values) < 2:
         return ""
     low, middle, high = statistics.quantiles(values, n=4)
@@ -153,7 +156,7 @@ def spread(values: list[float], form: str = ",.0f") -> str:
 
 
 def version(name: str) -> str:
-    """What the program says of itself."""
+    """Return the program's version."""
     argv = [name, "--version"] if name == "fio" else [name, "-v"]
     said = subprocess.run(argv, check=False, capture_output=True, text=True).stdout.split()
     return next((word for word in said if any(c.isdigit() for c in word)), "").removeprefix("fio-")

@@ -1,13 +1,14 @@
-"""What the probe's own work costs, beside bare C loops, fio and fio's io_uring demonstrator.
+"""Overhead of the probe itself, compared with bare C loops, fio and fio's io_uring demonstrator.
 
-Peers that can be held still between two slices (the C loops, the demonstrator) are compared in slices of milliseconds, each
-pair in an order drawn at random: runs of seconds differ by more than what is measured. fio has only whole runs; they
-alternate with slices of the probe that are as long. Every ratio is a median over pairs, with an interval that holds 95 % of
-the time whatever the distribution.
+Peers that can be paused between two slices (the C loops, the demonstrator) are compared in slices of milliseconds,
+each pair in random order, because runs of seconds differ by more than the effect. fio can only do whole runs, which
+alternate with slices of the probe of the same length. Each ratio is a median over pairs, with a distribution-free
+95 % confidence interval.
 
-Needs gcc, and fio for its rows; what is missing is left out and said. ``--fio-source FOLDER`` is an unpacked source of fio
-(``apt-get source fio``), for the demonstrator: it is configured and built in a temporary copy. Prints a table in Markdown;
-``--write BENCHMARKS.md`` puts it there, between ``<!-- overhead -->`` and ``<!-- end -->``.
+Needs gcc, and fio for its rows; rows whose tools are missing are left out and reported. ``--fio-source FOLDER`` is an
+unpacked source of fio (``apt-get source fio``), for the demonstrator, which is configured and built in a temporary
+copy. Prints a Markdown table; ``--write BENCHMARKS.md`` puts it there, between ``<!-- overhead -->`` and
+``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ FILE = 64 * MIB
 SMALL_FILES = 200
 DEPTHS = (1, 4, 32, 128)
 USUAL_BATCH = 32
-#: direct reads before the clock starts, of all peers: a virtual disk is slower for the first ones after a pause, and the
-#: probe, which opens and sets up anew for each slice, would pause for longer than a demonstrator that is held still
+#: direct reads before the clock starts, for all peers: a virtual disk is slower for the first ones after a
+#: pause, and the probe, which opens and sets up again for each slice, would pause longer than a demonstrator
+#: that is merely stopped
 RAMP = 2000
-#: CPU of all peers: they take turns, and a move to another one would be in somebody's time
+#: CPU for all peers: they take turns, and a migration would be charged to one of them
 CPU = max(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Nanoseconds an operation took, by the wall and of the processor."""
+    """Nanoseconds per operation, wall clock and CPU."""
 
     wall: float
     cpu: float
@@ -65,12 +67,12 @@ class Row:
     pairs: tuple[tuple[Cost, Cost], ...]
 
     def ratio(self, which: str) -> str:
-        """Median ratio and its interval."""
+        """Return the median ratio and its interval."""
         logs = [math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs]
         return "{} [{}]".format(*spelled(logs, ".3f", math.exp, ", "))
 
     def printed(self) -> str:
-        """A line of the table."""
+        """Format a line of the table."""
         takes = statistics.median(theirs.wall for _, theirs in self.pairs)
         ratios = f"{self.ratio('wall')} | {self.ratio('cpu')}"
         return (
@@ -79,7 +81,7 @@ class Row:
 
 
 def main() -> None:
-    """Measure, print, and write where asked to."""
+    """Measure, print, and write if requested."""
     parser = options(
         __doc__,
         "overhead",
@@ -103,7 +105,7 @@ def main() -> None:
 
 
 def heading(given: argparse.Namespace) -> list[str]:
-    """Machine, versions, what is left out, and the head of the table."""
+    """Return machine, versions, what is left out, and the table's header."""
     versions = filter(None, (machine(), first_line("gcc", "--version"), first_line("fio", "--version")))
     absent = ["fio"] * (not shutil.which("fio")) + ["fio's demonstrator"] * (given.fio_source is None)
     return [
@@ -116,7 +118,7 @@ def heading(given: argparse.Namespace) -> list[str]:
 
 
 def compare(what: str, names: tuple[str, str], pair: tuple[Slice, Slice], pairs: int) -> Row:
-    """So many pairs, the order of each drawn; a few before them do not count."""
+    """Measure pairs in random order; a few before them are discarded."""
     ours, theirs = pair
     found = []
     for n in range(-max(2, pairs // 20), pairs):
@@ -134,7 +136,7 @@ def compare(what: str, names: tuple[str, str], pair: tuple[Slice, Slice], pairs:
 
 
 def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
-    """What is compared: text, names, a context that gives both slices, and whether they are slices or whole runs."""
+    """Yield the comparisons: text, names, a context that gives both slices, and whether they are slices or whole runs."""
     bare = folder / "bare"
     subprocess.run(["gcc", "-O2", "-o", bare, HERE / "bare.c"], check=True)
     text = "cached 4 KiB random pread"
@@ -164,7 +166,8 @@ def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
     for direct in (False, True):
         for depth in DEPTHS:
             text = f"io_uring, 4 KiB random reads, {'direct' if direct else 'cached'}, depth {depth}"
-            # Long enough that filling and draining the queue, which the demonstrator never does, is little of it.
+            # Long enough that filling and draining the queue, which the demonstrator never does, is a small
+            # part of it.
             ramp = RAMP if direct else 0
             queued = {"engine": "io_uring", "depth": depth, "direct": direct, "ramp": ramp}
             count = 1000 + 60 * depth if direct else 10_000
@@ -190,13 +193,13 @@ def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
 
 
 def psync(operations: int | None) -> dict[str, object]:
-    """A job of reads by pread: so many, or for a second."""
+    """Return a job of preads: ``operations`` of them, or one second."""
     return {"engine": "psync", **({"operations": operations} if operations else {"time_s": 1.0})}
 
 
 @contextmanager
 def probe_over(folder: Path) -> Iterator[Probe]:
-    """A probe that knows the big file and the small ones."""
+    """Yield a probe with the big file and the small ones."""
     probe = Probe(isolate=False)
     try:
         for name, count, size, content in (("big", 1, FILE, "random"), ("small", SMALL_FILES, 64, "text")):
@@ -216,7 +219,7 @@ def probe_over(folder: Path) -> Iterator[Probe]:
 
 
 def random_slice(probe: Probe, fields: dict[str, object]) -> Slice:
-    """A slice of the ``random`` job, at new places each time."""
+    """Return a slice of the ``random`` job, at new offsets each time."""
 
     def run() -> Cost:
         done = probe.call("random", set="big", seed=random.getrandbits(48), histograms=True, **fields)
@@ -228,7 +231,7 @@ def random_slice(probe: Probe, fields: dict[str, object]) -> Slice:
 
 @contextmanager
 def server(argv: list[str], answers: str, **streams: int) -> Iterator[Callable[[str], list[int]]]:
-    """A process that answers a line of numbers to each line, on ``stdout`` or ``stderr``."""
+    """Start a process that answers each line with a line of numbers, on ``stdout`` or ``stderr``."""
     process = subprocess.Popen(
         argv, stdin=subprocess.PIPE, text=True, bufsize=1, **{answers: subprocess.PIPE, **streams}
     )
@@ -250,7 +253,7 @@ def server(argv: list[str], answers: str, **streams: int) -> Iterator[Callable[[
 def beside_bare(
     folder: Path, bare: Path, fields: dict[str, object], verb: str
 ) -> Iterator[tuple[Slice, Slice]]:
-    """The probe's reads and those of the C loop."""
+    """Compare the probe's reads with those of the C loop."""
     with probe_over(folder) as probe, server([str(bare)], "stdout") as ask:
         count = fields["operations"]
         assert isinstance(count, int)
@@ -265,7 +268,7 @@ def beside_bare(
 
 @contextmanager
 def by_file(folder: Path, bare: Path, verb: str, fields: dict[str, object]) -> Iterator[tuple[Slice, Slice]]:
-    """The probe's operations by file and those of the C loop."""
+    """Compare the probe's per-file operations with those of the C loop."""
     count = fields["replicates"]
     assert isinstance(count, int)
     each = count * (1 if verb == "getdents" else SMALL_FILES)
@@ -284,7 +287,7 @@ def by_file(folder: Path, bare: Path, verb: str, fields: dict[str, object]) -> I
 
 @contextmanager
 def beside_fio(folder: Path, fields: dict[str, object], options: list[str]) -> Iterator[tuple[Slice, Slice]]:
-    """A second of the probe and a second of fio."""
+    """Compare a second of the probe with a second of fio."""
     with probe_over(folder) as probe:
         argv = [
             *(
@@ -308,7 +311,7 @@ def beside_fio(folder: Path, fields: dict[str, object], options: list[str]) -> I
 
 
 def build_demonstrator(folder: Path, source: Path) -> Path:
-    """t/io_uring behind our gate, from a copy of fio's source."""
+    """Build t/io_uring with our pause gate, from a copy of fio's source."""
     copy = folder / "fio"
     shutil.copytree(source, copy)
     objects = ["lib/rand.o", "lib/pattern.o", "lib/strntol.o"]
@@ -345,7 +348,7 @@ def build_demonstrator(folder: Path, source: Path) -> Path:
 def beside_demonstrator(
     folder: Path, built: Path, fields: dict[str, object], depth: int, slice_of: tuple[int, int], direct: bool
 ) -> Iterator[tuple[Slice, Slice]]:
-    """The probe's io_uring and fio's demonstrator, with the same batches, registered files, buffers and ring, not polled.
+    """Compare the probe's io_uring with fio's demonstrator: same batches, registered files, buffers and ring, no polling.
 
     ``slice_of``: operations of the demonstrator before the clock starts, and those that are timed.
     """

@@ -1,7 +1,7 @@
-"""Streams beside the real dd, bonnie++ and hdparm: the same system calls on the same disk, so the same rate is wanted.
+"""Streams compared with the real dd, bonnie++ and hdparm: same system calls on the same disk, so rates should be equal.
 
-Each pair does both in an order that is drawn, moments apart; the ratio of their rates has an interval by the e-process that
-trials use. The originals' rates are their own words. Prints a table in Markdown; `--write FILE` puts it into the place
+Each pair does both in random order, moments apart; the ratio of the rates has an interval by the same e-process as
+in trials. The originals report their own rates. Prints a Markdown table; `--write FILE` puts it into the place
 marked `<!-- streams -->`. The loop device needs root; hdparm pauses 3 s before each reading.
 """
 
@@ -37,7 +37,7 @@ _HDPARM = re.compile(r"= *([0-9.]+) ([kM])B/sec")
 
 @dataclass(frozen=True)
 class Case:
-    """One row: how the original is asked for its rate, and how the probe is."""
+    """One row: how to get the rate from the original, and from the probe."""
 
     name: str
     original: Callable[[], float]
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def cases(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
-    """Every row; the file or device of a group lives as long as its rows are measured."""
+    """Yield every row; the file or device of a group exists while its rows are measured."""
     fields = {"dir": f"{folder}/s", "count": 1, "size": FILE_BYTES, "seed": 1, "content": "zeros"}
     probe.call("fileset", set="s", **fields)
     path = f"{folder}/s/f000000"
@@ -129,16 +129,18 @@ def _of_dd(
 
 
 def _of_bonnie(probe: Probe, folder: Path, pairs: int) -> Case:
-    """Its block output, fsync and close in its time. Block input from the cache takes less than half a second, of which it
-    tells nothing."""
+    """Return the case of bonnie++'s block output, with fsync and close included in the time.
+
+    Block input from the cache takes less than half a second, for which bonnie++ reports nothing.
+    """
     probe.call(
         "fileset", set="large", dir=f"{folder}/large", count=1, size=BONNIE_BYTES, seed=1, content="zeros"
     )
     size = BONNIE_BYTES // MIB
 
     def prepare() -> None:
-        # Memory that a virtual machine has had free for some seconds may be the host's again, and is dearer for whoever
-        # writes to it first; so nobody finds the pages of the one before.
+        # The host may have reclaimed memory that a virtual machine has had free for some seconds, which makes
+        # the first write to it slower. So neither side gets the pages that the other has just freed.
         probe.call("evict", set="large")
         time.sleep(SETTLED_S)
 
@@ -158,7 +160,7 @@ def _of_bonnie(probe: Probe, folder: Path, pairs: int) -> Case:
 
 
 def _bonnie(folder: Path, size: int) -> list[str]:
-    """What it says of a file of so many MiB in records of 8 KiB, as it lists it: its version second, rates in KiB/s."""
+    """Run bonnie++ on a file of ``size`` MiB in records of 8 KiB; return its CSV fields: version second, rates in KiB/s."""
     words = ["-q", "-f", "-n", "0", "-u", "root", "-r", str(size // 2), "-s", f"{size}:8k", "-d", str(folder)]
     return subprocess.run(["bonnie++", *words], capture_output=True, text=True, check=True).stdout.split(",")
 
@@ -181,7 +183,7 @@ def _hdparm_case(probe: Probe, words: list[str], device: str, *, direct: bool, p
         found = _HDPARM.search(said)
         if found is None:
             raise ValueError(f"hdparm: wanted its rate, found {said!r}")
-        return float(found[1]) * (MIB if found[2] == "M" else 1024)  # it says MB and counts 2^20 bytes
+        return float(found[1]) * (MIB if found[2] == "M" else 1024)  # it prints MB and counts 2^20 bytes
 
     def ours() -> float:
         probe.call("evict_device", device=f"/dev/{device}")
@@ -195,7 +197,7 @@ def _hdparm_case(probe: Probe, words: list[str], device: str, *, direct: bool, p
 
 
 def row(case: Case, draw: random.Random) -> str:
-    """One row of the table."""
+    """Measure and format one row of the table."""
     rates: dict[str, list[float]] = {"original": [], "ours": []}
     for _ in range(case.pairs):
         both = [("original", case.original), ("ours", case.ours)]
@@ -220,7 +222,7 @@ def _ends(low: float | None, high: float | None) -> str:
 
 
 def head(given: argparse.Namespace) -> Iterator[str]:
-    """What was measured on, and the head of the table."""
+    """Yield the environment and the table's header."""
     versions = [first_line("dd", "--version"), first_line("hdparm", "-V")]
     if shutil.which("bonnie++"):
         with tempfile.TemporaryDirectory(dir=given.on) as folder:

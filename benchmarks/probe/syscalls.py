@@ -1,8 +1,8 @@
-"""What it costs a command that its system calls are counted: ours beside strace, perf trace and bpftrace.
+"""Slowdown of a command while its system calls are counted: iotrial compared with strace, perf trace and bpftrace.
 
-``grep -r`` over 10,000 warm files of 64 bytes makes some 50,000 calls and little else, so it is slowed down about as much
-as anything can be. All ways run in every round, in an order that is drawn; each is compared with the bare run of its round. A
-tool that is not installed is left out, and said so (``--install``: by apt-get). As root; a minute or two.
+``grep -r`` over 10,000 warm files of 64 bytes makes about 50,000 calls and does little else, so this is close to the
+worst case. All ways run in every round, in random order; each is compared with the bare run of its round. A tool that
+is not installed is left out and reported (``--install``: by apt-get). Needs root; takes a minute or two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iotrial.probe.client import Probe
 
 MARK = "syscalls"
 FILES = 10_000
-#: as bpftrace's own documentation would write it: counts and total times; and all that iotrial tells
+#: as in bpftrace's own documentation: counts and total times; and everything that iotrial reports
 BPFTRACE = {
     "counts and total time": """
 tracepoint:raw_syscalls:sys_enter /comm == "grep"/ { @began[tid] = nsecs; }
@@ -49,7 +49,7 @@ Run = Callable[[], dict[str, Any]]
 
 
 class Ways:
-    """The command, bare and under every tool that is here."""
+    """The command, bare and under every installed tool."""
 
     def __init__(self, probe: Probe, folder: str) -> None:
         self._probe = probe
@@ -57,7 +57,7 @@ class Ways:
         self._told = Path(f"{folder}-told")
 
     def all(self) -> dict[str, Run]:
-        """By name, the bare one first."""
+        """Return the ways by name, the bare one first."""
         ways: dict[str, Run] = {
             "bare": lambda: self._run(self._argv),
             "iotrial: counts, errors, total time, histograms": lambda: self._run(self._argv, account=True),
@@ -83,7 +83,8 @@ class Ways:
         return answer
 
     def _under_bpftrace(self, script: str) -> dict[str, Any]:
-        # in a mount namespace of its own, like the probe: tracers mount tracefs where nobody has, and leave it there
+        # in a mount namespace of its own, like the probe: tracers mount tracefs if it is not mounted, and
+        # leave it there
         with subprocess.Popen(
             ["unshare", "-m", "sh", "-c", MOUNTED, "sh", "bpftrace", "-e", script],
             stdout=subprocess.PIPE,
@@ -97,7 +98,7 @@ class Ways:
                         break
                 else:
                     raise TargetError("bpftrace has attached nothing")
-                # it says so before it does; nothing tells when it has
+                # it prints this before attaching, and nothing afterwards
                 subprocess.run(["sleep", "2"], check=True)
                 return self._run(self._argv)
             finally:
@@ -106,7 +107,7 @@ class Ways:
 
 
 def measure(ways: dict[str, Run], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU seconds of every way in every round."""
+    """Return wall and CPU seconds of every way in every round."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     order = list(ways)
     for _ in range(rounds):
@@ -118,7 +119,7 @@ def measure(ways: dict[str, Run], rounds: int) -> dict[str, list[tuple[float, fl
 
 
 def rows(found: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
-    """The table."""
+    """Yield the lines of the table."""
     yield "| way | wall, median | times the bare command, median [quartiles] | CPU time likewise | n |"
     yield "| --- | --- | --- | --- | --- |"
     bare = found["bare"]
@@ -133,14 +134,14 @@ def rows(found: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
 
 
 def calls(probe: Probe, argv: list[str]) -> int:
-    """How many calls the command makes."""
+    """Return the number of system calls that the command makes."""
     steps = [{"name": "it", "argv": argv}]
     account = probe.call("command", steps=steps, expect_exit=1, account=True)["account"]
     return sum(call["count"] for call in account["calls"].values())
 
 
 def main() -> None:
-    """Measure, print, and write into a document where one is named."""
+    """Measure, print, and write into a document if requested."""
     parser = options(__doc__, MARK, rounds=(40, 4, "how often each way has its turn"))
     parser.add_argument("--install", action="store_true", help="install what is missing, by apt-get")
     given = asked(parser)
@@ -157,7 +158,7 @@ def main() -> None:
         tree = f"{folder}/s"
         probe.call("fileset", set="s", dir=tree, count=FILES, size=64, seed=1, content="text", directories=10)
         ways = Ways(probe, tree).all()
-        for name, run in list(ways.items()):  # once, so that everything is loaded
+        for name, run in list(ways.items()):  # warm-up run, so that everything is loaded
             try:
                 run()
             except TargetError as error:

@@ -1,4 +1,4 @@
-"""Documents with marked places, into which tables are printed."""
+"""Documents with marked places for generated tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def put(document: Path, mark: str, text: str) -> None:
-    """Replace what stands between ``<!-- mark -->`` and the next ``<!-- end -->``; ValueError where none is."""
+    """Replace the text between ``<!-- mark -->`` and the next ``<!-- end -->``. ValueError if there is no such place."""
     before = document.read_text()
     place = re.compile(rf"(<!-- {re.escape(mark)} -->\n).*?(<!-- end -->)", re.DOTALL)
     after, count = place.subn(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", before)

@@ -1,15 +1,15 @@
-"""The time to a verdict as ``iotrial plan --pilot`` predicts it, and as the trial then takes it.
+"""Time to a verdict: predicted by ``iotrial plan --pilot``, and actually taken by the trial.
 
     prediction.py run RECORD [--trials N] [--pilot 10s] [--time 300s] [--load L] [--wider K]
                              [--study NAME]...
     prediction.py summary RECORD [--write BENCHMARKS.md]
 
-Small studies of factors that make no difference (permission bits; in the screen also variables that nobody reads), so
-that the case that the prediction is for is the case that is measured: files and commands, in the directory and in the
-image lab (root), under one condition and two, with two levels and three. Each trial is a pilot followed by the trial
-itself, both with seeds of their own, in a state folder that is thrown away. One line of JSON is appended to RECORD for
-each, whatever came out; a second ``run`` goes on where the record ends. It waits while another trial is at work on the
-machine and, with ``--load``, while the load average of the last minute is above L.
+Small studies of factors that make no difference (permission bits; in the screen also variables that nothing reads),
+because the prediction is for that case: files and commands, in the directory lab and in the image lab (root), with one
+or two conditions and two or three levels. Each trial is a pilot followed by the trial itself, with separate seeds, in
+a temporary state folder. One line of JSON is appended to RECORD for each, whatever the outcome; a second ``run``
+continues where the record ends. It waits while another trial runs on the machine and, with ``--load``, while the
+one-minute load average is above L.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SCREEN = '[design]\nkind = "plackett-burman"\n' + "".join(
     for n in range(1, 6)
 )
 THREE = "# of three levels\n"
-#: name: lab, margin in per cent, workload and what else
+#: name: lab, margin in per cent, workload and other tables
 STUDIES = {
     "directory-files-warm": ("directory", 3, FILES + WARM),
     "directory-files-cold": ("directory", 5, FILES + COLD),
@@ -74,7 +74,6 @@ STUDIES = {
     "image-files-warm": ("image", 3, FILES + WARM),
     "image-command-warm": ("image", 5, COMMAND + WARM),
 }
-#: the state of an invalid trial is an outcome too, and takes no part in the comparison
 BUSY = "another iotrial is at work"
 
 
@@ -113,7 +112,7 @@ def main() -> None:
 
 
 def conduct(given: argparse.Namespace) -> None:
-    """Take turns between the studies until each has so many trials in the record."""
+    """Run the studies in turn until each has the requested number of trials in the record."""
     possible = [name for name, (lab, *_) in STUDIES.items() if lab == "directory" or os.geteuid() == 0]
     names = given.study or possible
     before = list(records(given.record)) if given.record.exists() else []
@@ -130,7 +129,7 @@ def conduct(given: argparse.Namespace) -> None:
 
 
 def trial(name: str, pilot: str, budget: str, wider: float) -> dict[str, Any]:
-    """One pilot and the trial after it, as a line of the record."""
+    """Run a pilot and the trial after it; return a line of the record."""
     lab, percent, work = STUDIES[name]
     margin = f"{min(50.0, percent * wider):g} %"
     with tempfile.TemporaryDirectory(prefix="iotrial-prediction-", dir="/var/tmp") as folder:
@@ -158,9 +157,9 @@ def trial(name: str, pilot: str, budget: str, wider: float) -> dict[str, Any]:
 
 
 def iotrial(state: str, *words: str) -> dict[str, Any]:
-    """What the program says; its error where it fails. Status 3 (invalid) is an outcome, not a failure.
+    """Run the program and return its JSON, or its error. Status 3 (invalid) is an outcome, not a failure.
 
-    Waits while another trial is at work on the machine.
+    Waits while another trial runs on the machine.
     """
     while True:
         while is_held():
@@ -178,7 +177,7 @@ def iotrial(state: str, *words: str) -> dict[str, Any]:
         )
         if BUSY not in done.stderr:
             break
-        time.sleep(random.uniform(0.0, 1.0))  # somebody else was quicker
+        time.sleep(random.uniform(0.0, 1.0))  # another trial was faster
     if done.returncode in (0, 3):
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -186,7 +185,7 @@ def iotrial(state: str, *words: str) -> dict[str, Any]:
 
 
 def actual(report: dict[str, Any], budget_s: float) -> dict[str, Any]:
-    """What the trial came to. ``decided``: it stopped by itself, with a verdict on each of its primary effects."""
+    """Return the trial's outcome. ``decided``: it stopped by itself, with a verdict on each of its primary effects."""
     effects = [effect for effect in report["effects"] if effect["primary"]]
     verdicts = sorted({effect["verdict"] for effect in effects})
     return {
@@ -204,7 +203,7 @@ def actual(report: dict[str, Any], budget_s: float) -> dict[str, Any]:
 
 
 def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a record; one that was cut off at the end is left out."""
+    """Yield the lines of a record, except one cut off at the end."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)
@@ -213,7 +212,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def told(one: dict[str, Any]) -> str:
-    """One trial in words."""
+    """Describe one trial in words."""
     if one["actual"] is None:
         return f"failed: {one['error']}"
     likely = one["predicted"]["seconds"]["likely"]
@@ -222,9 +221,9 @@ def told(one: dict[str, Any]) -> str:
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    """Markdown: predicted and actual seconds of every study, quantiles of actual/predicted, how often within the range.
+    """Return Markdown: predicted and actual seconds per study, quantiles of actual/predicted, share within the range.
 
-    A trial that was still open at the end of its budget counts as one that takes for ever.
+    A trial that was still open at the end of its budget counts as infinitely long.
     """
     machines = sorted(
         {f"{one['machine']['processors']} processors, Linux {one['machine']['kernel']}" for one in lines}
@@ -261,7 +260,10 @@ def summary(lines: list[dict[str, Any]]) -> str:
 
 
 def _pair(one: dict[str, Any]) -> tuple[dict[str, Any], float] | None:
-    """What was predicted and the seconds that the trial took (infinite: open at its end); None where it does not count."""
+    """Return the prediction and the trial's seconds (infinite: open at its end).
+
+    None if the trial failed, is invalid or has no prediction: it takes no part in the comparison.
+    """
     actual = one["actual"]
     if not actual or actual["state"] != "done" or one["predicted"]["seconds"]["likely"] is None:
         return None
@@ -301,7 +303,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def quantile(values: list[float], at: float) -> float:
-    """By linear interpolation."""
+    """Return a quantile by linear interpolation."""
     values = sorted(values)
     place = at * (len(values) - 1)
     below = int(place)

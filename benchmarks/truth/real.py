@@ -1,12 +1,12 @@
-"""Trials of known truth on this machine, through the real conductor: `make truth`.
+"""Trials with known truth on this machine, through the real conductor: `make truth`.
 
-    python benchmarks/truth/real.py                  go on until every cell is complete (some hours)
+    python benchmarks/truth/real.py                  run until every cell is complete (some hours)
     python benchmarks/truth/real.py --budget 40m     stop between two trials after forty minutes
-    python benchmarks/truth/real.py --summary        what the record says, in Markdown
+    python benchmarks/truth/real.py --summary        summarise the record, in Markdown
     python benchmarks/truth/real.py --summary --write BENCHMARKS.md
 
-Each trial is appended to the record before the next begins, so the suite can be ended at any moment and started again.
-Seeds come from the system; every outcome counts. The machine should have nothing else to do.
+Each trial is appended to the record before the next starts, so the suite can be stopped at any moment and restarted.
+Seeds come from the system; every outcome counts. The machine should be otherwise idle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trials.record import DEFAULT, Busy, read
 
 
 def main() -> int:
-    """Read the options and go."""
+    """Parse the options and run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,12 +1,13 @@
-"""How many blocks the packed trials of the catalogue take to a final verdict: by the rules of before, and by today's.
+"""Blocks that the catalogue's packed trials need to a final verdict: by the former rules, and by the current ones.
 
     python benchmarks/truth/replay.py [--draws N] [--seed N] [FOLDER]
 
-Each primary comparison by ratio is replayed: its blocks' contrasts are drawn with replacement into a long series, and both
-methods look at the same series as a trial does. *Before*: the five bets alone, equivalence by the two-sided interval, and on
-to the width of a quarter of the effect (what ``--precise`` asks for). *Now*: with the bet aimed at the margin, equivalence
-from one side each, and an end where the interval lies beyond the margin. A trial takes the blocks of its slowest comparison,
-summed over its conditions. The positive control is taken as seen. The table is in BENCHMARKS.md.
+Each primary comparison by ratio is replayed: the contrasts of its blocks are drawn with replacement into a long
+series, and both methods look at the same series as a trial does. *Before*: the five bets alone, equivalence by the
+two-sided interval, and continuing to a width of a quarter of the effect (as with ``--precise``). *Now*: with the bet
+aimed at the margin, equivalence from one side each, and an end once the interval is beyond the margin. A trial takes
+the blocks of its slowest comparison, summed over its conditions. The positive control is taken as seen. The table is
+in BENCHMARKS.md.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from iotrial.study.model import TYPICAL, Response, Scale
 CATALOGUE = Path(__file__).resolve().parents[2] / "docs" / "catalogue"
 MOST = 3000
 FEWEST = 8
-#: comparisons of one condition that are replayed at most: a screen has thirty that hardly differ
+#: maximum of comparisons replayed per condition: a screen has thirty that hardly differ
 PER_CONDITION = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One comparison of a packed trial: the contrasts of its blocks and how it is judged."""
+    """One comparison of a packed trial: the contrasts of its blocks, and the parameters of its verdict."""
 
     condition: str
     response: Response
@@ -49,7 +50,7 @@ class Replayed:
 
 
 def comparisons(packed: Path) -> Iterator[Replayed]:
-    """The primary comparisons by ratio of a packed trial that have blocks enough to draw from, and no failures."""
+    """Yield a packed trial's primary comparisons by ratio that have enough blocks to draw from, and no failures."""
     with open_packed(packed) as file, Store.in_memory() as store:
         trial = store.unpack(read_packed(file, packed.name), source=packed.name)
         data = store.data(trial.header.id)
@@ -71,7 +72,7 @@ def comparisons(packed: Path) -> Iterator[Replayed]:
 
 
 def looks() -> list[int]:
-    """After which blocks a trial looks."""
+    """Return the blocks after which a trial looks."""
     found, last = [], 0
     for blocks in range(1, MOST + 1):
         if look_due(blocks, last):
@@ -82,14 +83,14 @@ def looks() -> list[int]:
 
 
 def decided(one: Replayed, series: np.ndarray, *, before: bool, budget: Budget | None = None) -> bool:
-    """Whether the comparison is done after these contrasts."""
+    """Return whether the comparison is decided after these contrasts."""
     margin = 0.0 if before else math.log1p(one.margin)
     found = interval(series, one.alpha, margin=margin, budget=budget)
     return judge(found, one.response, margin=one.margin, precise=before).decided
 
 
 def first(one: Replayed, series: np.ndarray, *, before: bool) -> int:
-    """The look at which it is done first, MOST + 1 where at none. Sought in doubling steps, then halves."""
+    """Return the look at which it is first decided, MOST + 1 if never. Searches in doubling steps, then by bisection."""
     all_looks = looks()
     low, high, step = 0, 0, 1
     while not decided(one, series[: all_looks[high]], before=before):

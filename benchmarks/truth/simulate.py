@@ -1,12 +1,12 @@
-"""Simulations behind docs/method-details.md: what the design and the analysis promise, tried on noise of known truth.
+"""Simulations behind docs/method-details.md: the guarantees of design and analysis, tested on noise with known truth.
 
     python benchmarks/truth/simulate.py                      all tables, to standard output
     python benchmarks/truth/simulate.py false-alarms power   some of them (see --help)
     python benchmarks/truth/simulate.py --scale .1           with a tenth of the trials
-    python benchmarks/truth/simulate.py --write docs/method-details.md    into the places that the document marks: `make method`
+    python benchmarks/truth/simulate.py --write docs/method-details.md    into the document's marked places: `make method`
     python benchmarks/truth/simulate.py power-table          the table of python/iotrial/analysis/power.py
 
-Seeds come from the system and are printed; ``--seed`` repeats the noise of a run (orders are drawn anew).
+Seeds come from the system and are printed; ``--seed`` repeats the noise of a run (run orders are redrawn).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TABLES: dict[str, Table] = {
 
 
 def main() -> None:
-    """Make the tables that are asked for, one after the other."""
+    """Make the requested tables, one after the other."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

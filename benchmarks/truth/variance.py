@@ -1,12 +1,12 @@
-"""What would make blocks scatter less: tried on the packed trials, and on ten works of this machine.
+"""Ways to reduce the scatter of blocks: tested on the packed trials, and on ten workloads on this machine.
 
     variance.py packed                     second reference, distance between runs, covariates
-    variance.py lengths RECORD [--rounds N]   runs of 1, 4 and 16 times the work (pilots in drawn order)
+    variance.py lengths RECORD [--rounds N]   runs of 1, 4 and 16 times the work (pilots in random order)
     variance.py duet RECORD [--pairs N]       two arms at once on two processors, against one after the other
     variance.py summary RECORD             the tables of BENCHMARKS.md
 
-All ratios are of variances: blocks to a verdict are in proportion to them. A variance is that of the middle half
-((quartile distance / 1.349) squared), as what a bet gains depends on typical blocks.
+All ratios are of variances: blocks to a verdict are proportional to them. A variance is that of the middle half
+((interquartile range / 1.349) squared), because a bet's gain depends on typical blocks.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from iotrial.study.model import Scale
 from prediction import iotrial
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "docs" / "catalogue"
-#: what is kept of a run and could explain its time without being caused by the setting
+#: stored facts of a run that could explain its time without being caused by the setting
 COVARIATES = ("system_cpu_pressure_some_time", "switches_involuntary")
 FEWEST = 12
 LENGTHS = (1, 4, 16)
 
 
 def variance(values: list[float] | np.ndarray) -> float:
-    """Of the middle half, scaled to that of normal values."""
+    """Return the variance of the middle half, scaled to that of normal values."""
     low, high = np.quantile(np.asarray(values), (0.25, 0.75))
     return float(((high - low) / 1.349) ** 2)
 
 
 def quartiles(values: list[float]) -> str:
-    """Median and quartiles in words."""
+    """Format median and quartiles."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
@@ -59,7 +59,7 @@ def quartiles(values: list[float]) -> str:
 
 
 def packed() -> None:
-    """Print what the packed trials say of three ways to less scatter."""
+    """Print the effect of three ways to reduce scatter in the packed trials."""
     found: dict[str, list[float]] = defaultdict(list)
     for path in sorted(CATALOGUE.glob("*/*.iotrial")):
         own: dict[str, list[float]] = defaultdict(list)
@@ -74,7 +74,7 @@ def packed() -> None:
 
 
 def _conditions(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """Each condition's blocks, a mapping of arm to (ln response, kind, slot, covariates)."""
+    """Yield each condition's blocks, a mapping of arm to (ln response, kind, slot, covariates)."""
     with open_packed(path) as file, Store.in_memory() as store:
         trial = store.unpack(read_packed(file, path.name), source=path.name)
         data = store.data(trial.header.id)
@@ -158,7 +158,7 @@ def _ratios(blocks: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
             )
 
 
-# Runs of more work
+# Longer runs
 
 HEAD = """
 [study]
@@ -199,7 +199,8 @@ def _work(work: str, operations: str = "", *, size: str = "16 KiB", files: int =
     return work.replace("{operations}", operations).replace("{size}", size).replace("{files}", str(files))
 
 
-#: lab and workload; ``{n}`` is how often a run repeats its work, ``{more}`` its number of files where it cannot
+#: lab and workload; ``{n}`` is how often a run repeats its work, ``{more}`` its number of files where it
+#: cannot repeat
 WORKS = {
     "stat": ("directory", _work(FILES, '["stat"]', size="4 KiB")),
     "read files": ("directory", _work(FILES, READ)),
@@ -215,7 +216,7 @@ WORKS = {
 
 
 def lengths(record: Path, rounds: int) -> None:
-    """Pilots of runs of different lengths, in drawn order; a line of JSON for each."""
+    """Run pilots with runs of different lengths, in random order; write a line of JSON for each."""
     todo = [(name, n) for name in WORKS for n in LENGTHS]
     for _ in range(rounds):
         random.shuffle(todo)
@@ -238,7 +239,7 @@ def lengths(record: Path, rounds: int) -> None:
             print(name, n, line.get("error", "done"), file=sys.stderr)
 
 
-# Two at once
+# Two arms at once
 
 
 def _file(folder: Path) -> Path:
@@ -329,7 +330,7 @@ DUET: dict[str, Callable[[Path], None]] = {
 
 
 class Player:
-    """A process on one processor that does a work when told, and says how long it took."""
+    """A process on one processor that does a work on request, and reports the time."""
 
     def __init__(self, processor: int, folder: Path) -> None:
         self.told, child = os.pipe2(0)
@@ -355,13 +356,16 @@ class Player:
         os.write(self.tell, f"{name}@{times}@{begin}".encode())
 
     def took(self) -> float:
-        """Seconds of the last work."""
+        """Return the seconds of the last work."""
         return float(os.read(self.told, 64))
 
 
 def duet(record: Path, pairs: int) -> None:
-    """Pairs at once and pairs in turn, which of the two drawn; in every third the second does the work three times and the
-    first twice, sides drawn, to see whether the known ratio comes out. A line of JSON for each work."""
+    """Run pairs at once and pairs in turn, chosen at random; write a line of JSON for each work.
+
+    In a third of the pairs, drawn at random, one side does the work twice and the other three times, to check that the
+    known ratio is recovered.
+    """
     with tempfile.TemporaryDirectory(prefix="iotrial-duet-", dir="/var/tmp") as base:
         players = [Player(0, Path(base) / "a"), Player(1, Path(base) / "b")]
         for name in DUET:
@@ -398,7 +402,7 @@ def _in_turn(players: list[Player], name: str, times: tuple[int, int]) -> tuple[
 
 
 def summary(record: Path) -> None:
-    """Both tables."""
+    """Print both tables."""
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     by: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for line in lines:
@@ -438,7 +442,7 @@ def summary(record: Path) -> None:
                 for how in ("in turn", "at once")
             ]
             slower = math.exp(np.median(both["at once"]) - np.median(both["in turn"]))
-            # sides differ: their median difference is taken out
+            # sides differ: their median difference is subtracted
             spread = {how: variance(values[:, 0] - values[:, 1]) for how, values in both.items()}
             related = {
                 how: np.corrcoef(np.argsort(np.argsort(v[:, 0])), np.argsort(np.argsort(v[:, 1])))[0, 1]
@@ -452,7 +456,7 @@ def summary(record: Path) -> None:
 
 
 def main() -> None:
-    """One verb."""
+    """Parse the command line and run one verb."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

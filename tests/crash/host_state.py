@@ -1,6 +1,6 @@
-"""What a machine looks like from outside, before and after: read from the kernel's own files, never through iotrial.
+"""State of the machine as seen from outside, before and after: read from the kernel's files, never through iotrial.
 
-Left out is what changes by itself (counters of the kernel's) and what the suite may change: change times, the store.
+It leaves out what changes by itself (kernel counters) and what the suite may change: change times, the store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from left_behind import is_first_attach
 
-#: keys of /proc/sys that count or draw something
+#: keys of /proc/sys that are counters or random values
 MOVING = (
     "fs/aio-nr",
     "fs/dentry-state",
@@ -30,7 +30,7 @@ MOVING = (
 
 
 def machine() -> dict[str, str]:
-    """Mounts, block devices with every setting of their queues, attached images, sysctls, the lab's folder in /run."""
+    """Return mounts, block devices with all queue settings, attached images, sysctls, and whether the lab's folder exists."""
     found = {
         "mounts": Path("/proc/self/mounts").read_text(),
         "lab folder": str(Path("/run/iotrial").exists()),
@@ -70,7 +70,7 @@ def _text(path: Path) -> str:
 
 
 def files(root: Path) -> dict[str, tuple[object, ...]]:
-    """Every name below a folder and the folder itself: kind and mode, owner, size, links, both times, content."""
+    """Return all names below a folder, and the folder itself: kind and mode, owner, size, links, both times, content."""
     found: dict[str, tuple[object, ...]] = {}
     paths = [root, *_below(root)]
     for path in paths:
@@ -94,7 +94,7 @@ def files(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """All names below, without leaving a trace in the access times of the folders that are read."""
+    """List all names below, without changing the access times of the folders that are read."""
     found = []
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)
     with os.scandir(descriptor) as entries:
@@ -107,7 +107,7 @@ def _below(folder: Path) -> list[Path]:
 
 
 def space(root: Path) -> tuple[int, int]:
-    """Free blocks and free inodes of the file system, once everything deleted is really gone."""
+    """Return free blocks and free inodes of the file system, after a sync has completed pending deletions."""
     descriptor = os.open(root, os.O_RDONLY)
     ctypes.CDLL(None, use_errno=True).syncfs(descriptor)  # of this file system alone, unlike os.sync
     os.close(descriptor)
@@ -116,7 +116,7 @@ def space(root: Path) -> tuple[int, int]:
 
 
 def processes(token: str) -> list[str]:
-    """Living processes that carry a text in their arguments or their environment."""
+    """Return the live processes that have a text in their arguments or environment."""
     found = []
     wanted = token.encode()
     for entry in Path("/proc").iterdir():
@@ -134,7 +134,7 @@ def processes(token: str) -> list[str]:
 
 
 def differences(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Whatever is not the same, but for what the kernel does for good when it attaches a file for the first time."""
+    """Return all differences, except the lasting ones that the kernel makes when a loop device is first attached."""
     return {
         key: (before.get(key), after.get(key))
         for key in sorted(before.keys() | after.keys())

@@ -1,9 +1,9 @@
-"""Every instant of a run at which a kill could leave something: numbered, so that each can be tried.
+"""Numbered steps of a run at which a kill could leave something behind, so that each can be tried.
 
-A step is the moment before and after each system call by which the undo journal changes (opening, syncing and
-renaming a draft, removing an entry, syncing the folder), and around each request to the probe that changes
-something: before it is sent, after it was sent, after it was answered. Steps of the store are the moments before and
-after each run is added.
+A step is the moment before and after each system call that changes the undo journal (opening, syncing and renaming
+a draft, removing an entry, syncing the folder), and around each request to the probe that changes something: before
+it is sent, after it was sent, after it was answered. Steps of the store are the moments before and after each run is
+added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iotrial.lab import journal
 from iotrial.probe import client
 from iotrial.store import database
 
-#: verbs that only look
+#: read-only verbs
 LOOKING = frozenset(
     {
         "hello", "read", "stat", "statfs", "list", "readlink", "time", "loop_free", "loop_status", "get_mode", "get_link",
@@ -43,7 +43,7 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
-        """Watch the journal and the probe of this process."""
+        """Hook into the journal, the probe and the store of this process."""
         self._journal()
         self._probe()
         self._store()

@@ -1,6 +1,7 @@
-"""Studies that together turn every knob that ships, each as small as it can be.
+"""Minimal studies that together use every knob that ships.
 
-Those of which most runs are killed are not accounted: it would be the same transitions again. The others are.
+Studies whose runs are mostly killed have no accounted repetitions, which would only repeat the same transitions. The
+others have them.
 """
 
 from __future__ import annotations
@@ -323,12 +324,12 @@ role = "condition"
 ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
 ALL["places"] = PLACES
 
-#: what takes some seconds a run, or many steps
+#: these take some seconds per run, or have many steps
 SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
 
-#: moves the probe out of the caller's control group: killed there and restored in contract/test_memory_limit.py
-#: and what is a key of the job itself: nothing of it outlives the job
-#: and what is a guest's alone, which is gone with it
+#: memory.limit moves the probe out of the caller's cgroup: killed and restored in contract/test_memory_limit.py;
+#: also keys of the job itself, which leave nothing after the job,
+#: and knobs of a guest, which vanish with it
 ELSEWHERE = {
     "kernel.version", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
@@ -339,7 +340,7 @@ ELSEWHERE = {
 
 
 def knobs_of(text: str) -> set[str]:
-    """Names of all knobs that a study turns."""
+    """Return the names of all knobs that a study uses."""
     study = tomllib.loads(text)
     found = {"cache.state"} if any("cache" in w for w in study["workload"]) else set()
     for factor in study["factor"]:

@@ -1,7 +1,7 @@
-"""SIGKILL at any instant, then ``iotrial restore``: the machine is exactly as before, and no finished run is lost.
+"""SIGKILL at any moment, then ``iotrial restore``: the machine is exactly as before, and no finished run is lost.
 
-Steps are enumerated, not hit by sleeping; random instants come on top. Whatever differs from before is a failure: mounts,
-loop devices, queue settings, sysctls, modes, times and content of a user's files, free space, processes.
+Steps are enumerated rather than hit by sleeping; kills at random moments are added. Any difference is a failure:
+mounts, loop devices, queue settings, sysctls, modes, times and content of a user's files, free space, processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def place(disk_folder: Path) -> Iterator[Site]:
         yield made
 
 
-#: what a trial needs at least to come past every step of the journal
+#: the shortest trial that passes every step of the journal
 SHORT = ("--blocks", "1", "--no-controls")
 
 
@@ -52,7 +52,7 @@ def words(place: Site, study: str, *more: str) -> tuple[str, ...]:
 
 
 def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str, probe: Path | None = None) -> Ended:
-    """A run that nobody disturbs: how many steps there are, and the proof that it leaves nothing by itself."""
+    """Run without a kill: gives the steps, and proves that a normal run leaves nothing behind."""
     before = place.seen_as_new()
     ended = place.run(*words(place, study, *more), kinds=kinds, probe=probe)
     assert ended.status in (0, 3), ended.stderr
@@ -62,7 +62,7 @@ def whole(place: Site, study: str, kinds: tuple[str, ...], *more: str, probe: Pa
 
 
 def remains(place: Site, before: dict[str, object]) -> dict[str, Any]:
-    """What a restore leaves different; empty where all is as before."""
+    """Restore, and return what still differs; empty if everything is as before."""
     restored = place.run("restore", "--json")
     found: dict[str, Any] = dict(host_state.differences(before, place.seen()))
     if restored.status != 0:
@@ -109,8 +109,11 @@ def kill_at_each_step(
     every: int = 1,
     probe: Path | None = None,
 ) -> None:
-    """``near``: only the steps from three before the first to three after the last that names this. ``every``: only one in
-    so many, from one that is drawn."""
+    """Kill a trial at each of its steps, restore, and compare.
+
+    ``near``: only the steps from three before the first to three after the last whose name contains this.
+    ``every``: only one step in ``every``, with a random offset.
+    """
     names = whole(place, study, kinds, *SHORT, probe=probe).steps
     assert len(names) > 20
     named = [number for number, name in enumerate(names) if near in name]
@@ -124,7 +127,7 @@ def kill_at_each_step(
         left = remains(place, before)
         if left:
             failures[f"{number} {name}"] = left
-            break  # what is left would show in all that follow
+            break  # leftovers would show in all later cases
         place.forget()
     assert not failures, report(failures)
 
@@ -160,8 +163,10 @@ def test_killed_at_each_step_of_journal_and_probe_nothing_is_left(place: Site, s
 def restore_killed_at_each_step(
     place: Site, study: str, restoring: tuple[str, ...], *, every: int = 1
 ) -> None:
-    """The restore of a trial that was cut off among its runs is itself killed at each of its steps (one in ``every``,
-    from one that is drawn), then run again."""
+    """Cut off a trial in the middle, kill its restore at each of that restore's steps, and restore again.
+
+    ``every``: only one step in ``every``, with a random offset.
+    """
     kinds = ("journal", "verb")
     steps = whole(place, study, kinds, *SHORT).steps
     middle = steps.index("after files" if "after files" in steps else "after command")
@@ -200,7 +205,7 @@ def test_a_restore_killed_at_each_step_of_journal_and_probe_is_finished_by_the_n
 
 
 def kill_at_random(place: Site, times: int, names: list[str]) -> None:
-    """Trial and restore killed at instants drawn over their whole length, over the studies in turn."""
+    """Kill trial and restore at random moments over their whole length, over the studies in turn."""
     draw = drawn()
     lengths = {study: whole(place, study, ()).seconds for study in names}
     before = place.seen_as_new()

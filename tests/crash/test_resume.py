@@ -1,7 +1,7 @@
-"""No finished run is lost: killed at any instant, a resumed trial ends as one that nobody disturbed; and so does one that
-ended early and was continued.
+"""No finished run is lost.
 
-Equal are plan, order, assignment and count; what was measured is of course another matter.
+A trial that was killed at any moment and resumed ends like an undisturbed one; so does one that ended early and was
+continued. Plan, order, assignment and counts must be equal; measured values of course differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.root
 
 KILLED = -9
 SCHEMAS = Path(__file__).parents[2] / "schemas"
-#: one with controls and one without
+#: one block with controls and one without
 BLOCKS = "2"
 
 
@@ -109,9 +109,9 @@ def killed_and_resumed_until_done(place: Site, study: str, kills: int) -> None:
         if query(place, "SELECT number FROM trial"):
             ended = place.run("resume", "--json", kill_after=instant)
         else:
-            ended = start(place, study, kill_after=instant)  # killed before the trial had begun
+            ended = start(place, study, kill_after=instant)  # killed before the trial had started
         assert everything(place)[: len(before)] == before, "a stored run was lost or changed"
-    if ended.status == 2:  # killed while it wrote the report of a trial that was done
+    if ended.status == 2:  # killed while it wrote the report of a finished trial
         assert "nothing to resume" in ended.stderr
         ended = place.run("report", "--json")
     assert ended.status in (0, 3), ended
@@ -141,7 +141,7 @@ def test_killed_many_times_and_resumed_the_trial_is_that_of_an_undisturbed_one(
 
 
 def killed_around_runs(place: Site, study: str, wanted: dict[str, object], steps: range) -> None:
-    """Steps alternate: before adding run k is step 2k, after it 2k + 1."""
+    """Steps alternate: step 2k is before adding run k, step 2k + 1 after it."""
     runs: list[tuple[Any, ...]] = wanted["runs"]  # type: ignore[assignment]
     for number in steps:
         assert start(place, study, die_at=number, kinds=("store",)).status == KILLED
@@ -163,12 +163,13 @@ def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it
     count = len(wanted["runs"])  # type: ignore[arg-type]
     conditions = len({run[0] for run in wanted["runs"]})  # type: ignore[attr-defined]
     assert conditions == 4
-    # in the last round: what has spent its blocks is no longer waiting, and still counts for the order
+    # in the last round: a condition that has used up its blocks no longer waits, and still counts for the
+    # order
     last = sum(run[1] == int(BLOCKS) - 1 for run in wanted["runs"])  # type: ignore[attr-defined]
     killed_around_runs(place, "mounts", wanted, range(2 * (count - last) + 1, 2 * count, 13))
 
 
-# -- a trial that had ended, continued
+# -- continuing a trial that had ended
 
 
 def continued(place: Site, *words: str, **how: Any) -> Ended:
@@ -196,8 +197,8 @@ def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site
     assert {e["blocks"] for e in report["effects"] if e["primary"]} == {4}, "the verdicts are of all blocks"
     assert report["trial"]["duration_s"] > first["trial"]["duration_s"]
     (told,) = report["trial"]["continued"]
-    assert (told["blocks"], told["no_stop"]) == (4, True)  # as it was begun
-    # what was kept of the trial that had ended is not shown again
+    assert (told["blocks"], told["no_stop"]) == (4, True)  # as at its start
+    # the stored analysis of the ended trial is not shown again
     again = json.loads(place.run("report", "--json").stdout)
     assert again["effects"] == report["effects"]
     assert "continued once" in place.run("report").stdout
@@ -221,7 +222,7 @@ def test_killed_while_it_is_continued_a_trial_is_resumed_to_its_new_limits(place
         ended = continued(place, kill_after=draw.uniform(0, length))
         assert place.run("restore").status == 0
         if states(place)[-1] == "done" and len(states(place)) == 2:
-            ended = continued(place)  # killed before it had begun
+            ended = continued(place)  # killed before it had started
         elif states(place)[-1] == "running":
             assert place.run("continue").status == 2, "what was cut off is resumed first"
             ended = place.run("resume", "--json")
@@ -252,7 +253,7 @@ def refusal(place: Site, *words: str) -> str:
 
 
 def rewritten(place: Site, statement: str) -> None:
-    """A store as another machine, or another end, would have left it: its own triggers forbid that."""
+    """Change the store to what another machine, or another end, would have left. Its own triggers forbid that."""
     connection = sqlite3.connect(place.state_home / "iotrial" / "trials.db")
     guards = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE name LIKE '%_keeps_UPDATE'"
@@ -268,7 +269,7 @@ def rewritten(place: Site, statement: str) -> None:
 
 
 def seal_again(connection: sqlite3.Connection) -> None:
-    """The checksums of trials and states as of records that were stored like this."""
+    """Recompute the checksums of trials and states."""
     for table, key, owner, columns in (
         ("trial", "number", "id", HEADER_COLUMNS),
         ("state", "sequence", "(SELECT id FROM trial WHERE number = state.trial)", STATE_COLUMNS),

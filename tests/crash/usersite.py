@@ -1,4 +1,4 @@
-"""A user's disk of the suite's own, with files that are nobody's to touch, and the program run on it."""
+"""A private disk with a user's files, which must stay untouched, and runs of the program on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISK_BYTES = 2 << 30  # sparse; the lab leaves a margin of 1 GiB free
 
 @dataclass(frozen=True)
 class Ended:
-    """How one run of the program ended. ``steps``: those that it passed, empty where it was killed."""
+    """How a run of the program ended. ``steps``: those that it passed, empty if it was killed."""
 
     status: int
     stdout: str
@@ -52,11 +52,11 @@ class Site:
         _run("mount", "-o", "loop", str(image), str(self.disk))
         self.home = self.disk / "home"
         self._furnish()
-        self.seen()  # reading a link's target for the first time is itself seen in its access time
+        self.seen()  # reading a link's target for the first time changes its access time
         self._forks = Forks(HERE / "zygote.py")
 
     def _furnish(self) -> None:
-        """What a user's folder may hold; times of long ago, so that any touch shows."""
+        """Fill a user's home folder. File times are long ago, so that any access shows."""
         (self.home / "papers").mkdir(parents=True)
         (self.home / "papers" / "letter").write_text("dear reader")
         (self.home / "script").write_text("#!/bin/sh\n")
@@ -80,9 +80,11 @@ class Site:
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
     def probe_without_anonymous_files(self) -> Path:
-        """A probe to which the user's folder refuses files without a name, as some file systems do: strace injects the error
-        into every other openat(2) in that very folder, for after each refusal comes an attempt with a name. It stays out of
-        the way otherwise (-D keeps process ids as they are)."""
+        """Return a probe that cannot create unnamed files (O_TMPFILE) in the user's folder, as on some file systems.
+
+        strace injects the error into every other openat(2) in that very folder, because each refusal is
+        followed by an attempt with a name. With -D strace keeps process ids as they are.
+        """
         wrapper = self.folder / "probe-without-anonymous-files"
         inject = f"-P {self.home} -e trace=openat -e inject=openat:error=EOPNOTSUPP:when=1+2"
         wrapper.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {inject} {find_binary()} "$@"\n')
@@ -91,7 +93,7 @@ class Site:
 
     @contextmanager
     def every_loop_device_taken(self) -> Iterator[None]:
-        """The kernel has to add one for whoever comes next."""
+        """Attach every loop device, so that the kernel must add a new one."""
         taken = []
         for path in sorted(Path("/sys/block").glob("loop*")):
             if not (path / "loop").exists():
@@ -114,7 +116,7 @@ class Site:
         kill_after: float | None = None,
         signal_number: int = signal.SIGKILL,
     ) -> Ended:
-        """The program, from its start to its end, or killed: at a step, or after some seconds."""
+        """Run the program to its end, or kill it: at a step, or after some seconds."""
         steps = self.output / "steps"
         steps.unlink(missing_ok=True)
         pid = self._forks.begin(
@@ -125,7 +127,7 @@ class Site:
         if kill_after is not None:
             descriptor = os.pidfd_open(pid)
             time.sleep(kill_after)
-            with suppress(ProcessLookupError):  # it had ended
+            with suppress(ProcessLookupError):  # it had already exited
                 signal.pidfd_send_signal(descriptor, signal_number)
             os.close(descriptor)
         status = self._forks.status()
@@ -140,12 +142,12 @@ class Site:
         )
 
     def seen_as_new(self) -> dict[str, object]:
-        """``seen``, with loop devices as after a fresh boot: what later states are compared with."""
+        """Return ``seen`` with loop devices as after boot: the baseline for later states."""
         as_never_used()
         return self.seen()
 
     def seen(self) -> dict[str, object]:
-        """All that must be as before: the machine, the user's files, free space, processes of ours."""
+        """Return everything that must be as before: the machine, the user's files, free space, processes of ours."""
         return {
             **host_state.machine(),
             **{f"file {name}": facts for name, facts in host_state.files(self.disk).items()},
@@ -154,7 +156,7 @@ class Site:
         }
 
     def forget(self) -> None:
-        """Empty the state folder, for a next case that knows nothing of this one."""
+        """Empty the state folder, so that the next case starts fresh."""
         journal = self.state_home / "iotrial" / "journal"
         assert not list(journal.glob("*.entry")), "a case must not hide what the one before it has left"
         shutil.rmtree(self.state_home / "iotrial", ignore_errors=True)
@@ -162,7 +164,7 @@ class Site:
 
 @contextmanager
 def site(parent: Path) -> Iterator[Site]:
-    """A site that is gone afterwards."""
+    """Yield a site; remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
@@ -173,13 +175,13 @@ def site(parent: Path) -> Iterator[Site]:
         shutil.rmtree(folder)
 
 
-#: settings of a loop device as after a fresh boot: attaching changes them, which shows only the first time
+#: settings of a loop device as after boot: attaching changes them, but only the first time
 NEVER_USED = {"read_ahead_kb": "128", "rotational": "0"}
 
 
 @contextmanager
 def idle_loops_kept() -> Iterator[None]:
-    """Idle loop devices have in the end what they had in the beginning of ``NEVER_USED``."""
+    """Restore the initial ``NEVER_USED`` settings of idle loop devices at the end."""
     before = {file: file.read_text() for file in _idle_files()}
     try:
         yield
@@ -189,8 +191,10 @@ def idle_loops_kept() -> Iterator[None]:
 
 
 def as_never_used() -> None:
-    """Give idle loop devices what they have after a fresh boot. Before each comparison: what an earlier trial or test has
-    left would hide what the next one leaves."""
+    """Reset idle loop devices to their settings after boot.
+
+    Call it before each comparison: changes by an earlier trial or test would hide those of the next one.
+    """
     for file in _idle_files():
         file.write_text(NEVER_USED[file.name])
 
@@ -206,7 +210,7 @@ def _run(*argv: str) -> None:
 
 
 def drawn() -> random.Random:
-    """A generator with a seed of its own for each case; the seed is shown where a case fails."""
+    """Return a generator with its own seed for each case; the seed is printed if a case fails."""
     seed = int.from_bytes(os.urandom(6), "big")
     print(f"seed {seed}")
     return random.Random(seed)

@@ -1,5 +1,8 @@
-"""Runs of the program that count their steps and may be killed at one: an order says ``die_at`` and ``kinds`` besides, and
-the names of the steps that were passed go to a file in the folder ``output``."""
+"""Fork server for runs of the program that count their steps and may be killed at one.
+
+An order also has ``die_at`` and ``kinds``. The names of the passed steps are written to a file in the folder
+``output``.
+"""
 
 from __future__ import annotations
 

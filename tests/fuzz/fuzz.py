@@ -1,7 +1,7 @@
-"""Drives one parser of ``parsers.py`` with libFuzzer (by atheris): ``python tests/fuzz/fuzz.py PARSER SECONDS``.
+"""Fuzz one parser of ``parsers.py`` with libFuzzer (through atheris): ``python tests/fuzz/fuzz.py PARSER SECONDS``.
 
-Starts from the kept cases and from what is right in form; a finding is written to ``tests/fuzz/found/PARSER``, to be fixed
-and then kept in ``tests/fuzz/cases/PARSER``. An input that takes more than five seconds or 2 GiB is a finding too.
+The corpus starts from the kept cases and from valid inputs. A finding is written to ``tests/fuzz/found/PARSER``; fix
+it, then keep it in ``tests/fuzz/cases/PARSER``. An input that takes more than five seconds or 2 GiB is a finding too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ with atheris.instrument_imports(include=["iotrial", "tomllib", "json", "parsers"
 
 
 def main() -> None:
-    """One parser for so many seconds; libFuzzer prints executions and coverage on standard error."""
+    """Fuzz one parser for SECONDS; libFuzzer prints executions and coverage on standard error."""
     name, seconds, *more = sys.argv[1:]
     corpus = HERE / "corpus" / name
     found = HERE / "found" / name

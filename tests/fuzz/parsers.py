@@ -1,8 +1,8 @@
-"""Every parser of text from outside, as a function of bytes that returns, whatever the bytes.
+"""Fuzz targets: every parser of external text, as a function of bytes that must return for any input.
 
-What a parser refuses, it refuses by an error of ``iotrial.errors`` (or ``UnitError``); any other exception
-leaves here and is a finding. What it accepts is looked at too, where there is something that must hold of it. The
-same functions are replayed on the kept cases by a test, and driven by a coverage-guided fuzzer (``fuzz.py``).
+A parser must refuse input with an error of ``iotrial.errors`` (or ``UnitError``); any other exception escapes and is
+a finding. Accepted input is checked too, where an invariant is known. A test replays the same functions on the kept
+cases, and a coverage-guided fuzzer (``fuzz.py``) drives them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ Parser = Callable[[bytes], None]
 
 
 def _text(data: bytes) -> str:
-    """The bytes as text; what is no UTF-8 becomes lone surrogates, as in arguments and file names."""
+    """Decode the bytes. Invalid UTF-8 becomes lone surrogates, as in arguments and file names."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def study(data: bytes) -> None:
-    """A study file. One that is accepted goes through the store's form without loss."""
+    """A study file. An accepted one goes through the store's form without loss."""
     try:
         found = read_study(_text(data), "study.toml", trusted=False)
     except IotrialError:
@@ -70,7 +70,7 @@ def study(data: bytes) -> None:
 
 
 def locator(data: bytes) -> None:
-    """Lines of a document that need not be TOML at all."""
+    """Line numbers in a document that need not be TOML at all."""
     content = _text(data)
     line = Locator(content).line("factor", 0, "levels", 1)
     assert line is None or 1 <= line <= content.count("\n") + 1
@@ -90,7 +90,7 @@ def units(data: bytes) -> None:
 
 
 def codec(data: bytes) -> None:
-    """A study as the store has it. One that is accepted comes back the same."""
+    """A study in the store's form. An accepted one survives the round trip."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -123,7 +123,7 @@ def mountinfo(data: bytes) -> None:
 
 
 def journal(data: bytes) -> None:
-    """An entry of the undo journal, damaged or written by somebody else."""
+    """An entry of the undo journal, damaged or forged."""
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
         (Path(folder) / "000001.entry").write_bytes(data)
         try:
@@ -134,7 +134,7 @@ def journal(data: bytes) -> None:
 
 
 def answer(data: bytes) -> None:
-    """A line that the probe answers."""
+    """A line of the probe's answer."""
     try:
         found = answer_of(data, verb="read", number=1)
     except IotrialError:
@@ -143,7 +143,7 @@ def answer(data: bytes) -> None:
 
 
 def record(data: bytes) -> None:
-    """Rows of the store whose JSON somebody has written by hand."""
+    """Rows of the store with JSON edited by hand."""
     content = _text(data)
     number = 1.0
     run = ("c", 0, 0, "a", "treatment", content, number, None, content, content, content, content, content)
@@ -156,7 +156,7 @@ def record(data: bytes) -> None:
 
 
 def packed(data: bytes) -> None:
-    """A packed trial: as the bytes are, and as lines under a right signature. What is accepted can be taken into a store."""
+    """A packed trial: the raw bytes, and as lines with a valid signature. An accepted one can be imported into a store."""
     for content in (data, gzip.compress(_signed(data), 1)):
         try:
             with Store.in_memory() as store:
@@ -166,7 +166,7 @@ def packed(data: bytes) -> None:
 
 
 def foreign(data: bytes) -> None:
-    """Somebody's results, in whatever format they may pass for: read, audited, and reported in every form."""
+    """Foreign results in any format they may pass for: read, audited, and reported in every form."""
     try:
         source = source_of(data, name="foreign")
     except IotrialError:
@@ -184,7 +184,7 @@ def foreign(data: bytes) -> None:
 
 
 def claim(data: bytes) -> None:
-    """A published number, as it is written on the command line or in a table."""
+    """A published number, as written on the command line or in a table."""
     try:
         found = parse_claim(_text(data))
     except IotrialError:
@@ -194,7 +194,7 @@ def claim(data: bytes) -> None:
 
 
 def _signed(lines: bytes) -> bytes:
-    """The lines with the end record that belongs to them, so that a fuzzer comes past the digest."""
+    """Add the matching end record to the lines, so that a fuzzer gets past the digest."""
     kept = [line for line in lines.split(b"\n") if line and not line.startswith(b'{"end"')]
     body = b"".join(line + b"\n" for line in kept)
     counts = {
@@ -205,7 +205,7 @@ def _signed(lines: bytes) -> bytes:
 
 
 def _packed_seed() -> bytes:
-    """The lines of a small trial that is right in all."""
+    """Return the lines of a small valid trial."""
     found = read_study(text("files/permissions"), "seed", trusted=True)
     header = TrialHeader("0" * 32, found, "0" * 32, False, 0.05, 0.03, "2026-01-01T00:00:00", {}, {}, {}, "0")
     file = io.BytesIO()
@@ -221,7 +221,7 @@ _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def fio_job(data: bytes) -> None:
-    """A fio job file. What is accepted has a job, and says of each option whether it needs trust."""
+    """A fio job file. An accepted one has a job, and each of its options is checked for trust."""
     content = _text(data)
     try:
         assert jobs_of(content)
@@ -232,7 +232,7 @@ def fio_job(data: bytes) -> None:
 
 
 def fio_result(data: bytes) -> None:
-    """What fio prints, and a path in it."""
+    """fio's output, and a path in it."""
     path, _, output = _text(data).partition("\n")
     try:
         found = picked(result_of(output), path)
@@ -260,7 +260,7 @@ PARSERS: dict[str, Parser] = {
 
 
 def seeds(name: str) -> list[bytes]:
-    """Inputs from which a fuzzer starts, besides the kept cases: what is right in form."""
+    """Return valid inputs that a fuzzer starts from, in addition to the kept cases."""
     studies = [text(known) for known in names()]
     if name in ("study", "locator"):
         return [content.encode() for content in studies]

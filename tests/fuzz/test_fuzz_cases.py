@@ -1,4 +1,4 @@
-"""What the fuzzers have found, and what they start from, replayed: every parser returns, and refuses in words of its own."""
+"""Replay the fuzzers' findings and seeds: every parser returns, and refuses with its own errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_json_that_is_nothing_is_refused(name: str, data: bytes) -> None:
     ids=lambda text: text[:24],
 )
 def test_a_study_file_that_is_made_to_take_long_does_not(text: str) -> None:
-    """Each is slow, or would be, in a parser that takes time quadratic in a line, a key or a list."""
+    """Each would be slow in a parser that takes time quadratic in a line, a key or a list."""
     from iotrial.errors import StudyError
     from iotrial.study.reader import read_study
 

@@ -1,10 +1,10 @@
-"""The numbers and verdicts that every version must reproduce, and how they are taken from what the program prints.
+"""Numbers and verdicts that every version must reproduce, extracted from the program's output.
 
     python tests/golden/golden_numbers.py [NAME]...
 
-writes them to ``recorded`` again, one file of JSON for each packed trial and one for each plan. Do that only when the method
-changes on purpose, and show what changed (METHOD.md, CHANGELOG.md). Everything comes from ``--json``, so the way the program
-is built does not matter. Sentences are left out: they may be worded better at any time.
+rewrites them in ``recorded``, one JSON file per packed trial and one per plan. Do that only for an intended change of
+the method, and show what changed (METHOD.md, CHANGELOG.md). Everything comes from ``--json``, so the program's
+internals do not matter. Sentences are left out: their wording may change at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "docs" / "catalogue"
 RECORDED = Path(__file__).resolve().parent / "recorded"
-#: keys whose text is prose, or differs from machine to machine
+#: keys with prose, or with text that differs from machine to machine
 PROSE = frozenset(
     {"text", "why", "note", "notes", "reason", "question", "title", "source", "says", "consequence", "hint"}
     | {"level_safety", "reference_safety", "safety", "cannot", "needs", "imported", "host", "options"}
@@ -32,17 +32,17 @@ PLAN = ("seed", "primary_effects", "conditions", "design", "blocks")
 
 
 def packed() -> list[Path]:
-    """The packed trials of the catalogue."""
+    """Return the packed trials of the catalogue."""
     return sorted(CATALOGUE.glob("*/*.iotrial"))
 
 
 def name_of(path: Path) -> str:
-    """Such as ``mount-atime`` of ``mount/atime.iotrial``."""
+    """Return a name such as ``mount-atime`` for ``mount/atime.iotrial``."""
     return f"{path.parent.name}-{path.stem}"
 
 
 def asked(*words: str, state: str | None = None) -> Any:
-    """What ``iotrial WORDS --json`` prints; the trial's own invalid state (status 3) is an answer too."""
+    """Return what ``iotrial WORDS --json`` prints. Status 3 (the trial is invalid) counts as an answer too."""
     environment = {**os.environ, **({"XDG_STATE_HOME": state} if state else {})}
     done = subprocess.run(
         [sys.executable, "-m", "iotrial", *words, "--json"],
@@ -56,12 +56,12 @@ def asked(*words: str, state: str | None = None) -> Any:
 
 
 def report(path: Path) -> dict[str, Any]:
-    """The numbers of a packed trial."""
+    """Return the numbers of a packed trial."""
     return kept(asked("report", str(path)))
 
 
 def kept(found: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a report. Evidence is long, so it is kept as a digest for each metric."""
+    """Return the recorded part of a report. Evidence is long, so it is kept as a digest per metric."""
     numbers = {
         part: plain(value)
         for part, value in found.items()
@@ -75,12 +75,12 @@ def kept(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored(number: str, state: str) -> dict[str, Any]:
-    """The numbers of a trial of the store in this state folder."""
+    """Return the numbers of a trial in the store of this state folder."""
     return kept(asked("report", number, state=state))
 
 
 def evidence(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """One digest for all values of a metric, to six digits; in the order of their text, which no report has to keep."""
+    """Return one digest per metric over all its values, to six digits. Sorted by text: reports need not keep an order."""
     of: dict[str, list[str]] = {}
     for row in rows:
         of.setdefault(row["metric"], []).append(json.dumps(plain(row, 6), sort_keys=True))
@@ -88,7 +88,7 @@ def evidence(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def plan(*words: str) -> dict[str, Any]:
-    """The design and the first rounds of a plan. The files that a run reads are kept as a digest."""
+    """Return the design and the first rounds of a plan, with a digest of the files that each run reads."""
     found = asked("plan", *words, "--rounds", "3", "--trust")
     numbers = {part: plain(found[part]) for part in PLAN if part in found}
     for block in numbers.get("blocks", ()):
@@ -99,7 +99,7 @@ def plan(*words: str) -> dict[str, Any]:
 
 
 def plain(value: Any, digits: int = 12) -> Any:
-    """Without prose; numbers rounded to ``digits``, as sums may be taken in another order."""
+    """Drop prose, and round numbers to ``digits``, because sums may be computed in another order."""
     if isinstance(value, dict):
         return {key: plain(one, digits) for key, one in value.items() if key not in PROSE}
     if isinstance(value, list):
@@ -108,24 +108,25 @@ def plain(value: Any, digits: int = 12) -> Any:
 
 
 def digest(value: Any) -> str:
-    """The first 16 digits of the SHA-256 of its JSON."""
+    """Return the first 16 hex digits of the SHA-256 of the JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-#: Relative; vector instructions differ in the last digits of exp, log and tanh, and sums are taken in another order.
+#: Relative. Vector instructions differ in the last digits of exp, log and tanh, and sums may be computed in
+#: another order.
 NEAR, NEAR_P = 1e-9, 1e-6
-#: what is zero but for rounding
+#: zero up to rounding
 NOTHING = 1e-12
-#: The estimate is the least of a function that is flat there. Between a processor with AVX-512 and one without, it differed
-#: by up to .0103 of the interval's width in the 52 packed trials; no verdict differed.
+#: The estimate is the minimum of a function that is flat there. Between a processor with AVX-512 and one
+#: without, it differed by up to .0103 of the interval's width in the 52 packed trials; no verdict differed.
 OF_WIDTH = 2e-2
 
 
 def differences(expected: Any, found: Any, at: str = "", near: float = NOTHING) -> list[str]:
-    """Where two values differ, in words. ``near``: numbers may differ by so much, besides their last digits."""
+    """Describe each difference between two values. ``near``: absolute tolerance, in addition to the last digits."""
     if isinstance(expected, dict) and isinstance(found, dict):
         out = [f"{at}.{key}: is gone" for key in expected.keys() - found.keys()]
-        # a new key is no difference: reports may say more
+        # a new key is no difference: reports may add information
         return out + [
             one
             for key in expected.keys() & found.keys()
@@ -147,7 +148,7 @@ def differences(expected: Any, found: Any, at: str = "", near: float = NOTHING) 
 
 
 def _in_order(rows: list[Any]) -> list[Any]:
-    """Effects by what they compare: a report may list them by their estimates, of which two can be as good as equal."""
+    """Sort effects by what they compare. A report may sort them by estimates, of which two can be practically equal."""
     if not all(isinstance(row, dict) and {"factor", "level", "reference"} <= row.keys() for row in rows):
         return rows
     names = ("workload", "condition", "factor", "level", "reference", "response", "kind")
@@ -162,7 +163,7 @@ def _near(table: dict[str, Any], key: str) -> float:
 
 
 def write(name: str, value: Any) -> None:
-    """One file of ``recorded``, a line for each effect, control and block."""
+    """Write one file of ``recorded``, with a line per effect, control and block."""
     RECORDED.mkdir(exist_ok=True)
     parts = []
     for key, part in value.items():
@@ -175,7 +176,7 @@ def write(name: str, value: Any) -> None:
 
 
 def main() -> None:
-    """Write all, or those that are named."""
+    """Write all files, or those named on the command line."""
     chosen = [path for path in packed() if not sys.argv[1:] or name_of(path) in sys.argv[1:]]
 
     def both(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Packed trials of the catalogue, their plans, and a store of an earlier version still give the recorded numbers."""
+"""The catalogue's packed trials, their plans, and a store of an earlier version still give the recorded numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ STORES = Path(__file__).resolve().parent / "stores"
 
 
 def recorded(name: str) -> object:
-    """What was recorded under this name."""
     return json.loads((golden.RECORDED / f"{name}.json").read_text())
 
 

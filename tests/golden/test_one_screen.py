@@ -1,4 +1,4 @@
-"""The report of every packed trial fits one screen: 40 lines at 100 columns; with --full it says everything."""
+"""The report of every packed trial fits one screen, 40 lines of 100 columns; --full leaves nothing out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def printed(document: Document, *, full: bool) -> str:
 
 
 def screen_lines(text: str) -> int:
-    """Lines as a terminal shows them: what is longer than the screen is wide takes several."""
+    """Count lines as a terminal shows them: a line longer than the screen is wide takes several."""
     return sum(max(1, -(-len(line) // COLUMNS)) for line in text.splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Sessions without a lab of their own, beside other tests."""
+"""Use a private machine lock: these sessions have no real lab, and run alongside other tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A probe that does nothing and remembers what it was asked for, in order."""
+"""A fake probe that does nothing and records the order of its calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOUNT = "36 35 7:0 / /run/iotrial/ext4 {words} - {kind} /dev/loop9 {rest}"
 
 
 class Recording:
-    """A probe that does nothing, says yes, and remembers what it was asked."""
+    """Fake probe that does nothing, reports success, and records its calls."""
 
     name = "a recording"
     alive = True
@@ -140,5 +140,5 @@ class Recording:
 
 
 def shape(calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
-    """The verbs of a run and how often each came in a row: what must not depend on the arm."""
+    """Return the verbs of a run with their consecutive counts, which must not depend on the arm."""
     return [f"{verb}*{len(list(group))}" for verb, group in itertools.groupby(verb for verb, _ in calls)]

@@ -1,4 +1,4 @@
-"""In which order a device lab does things: claimed, looked at, noted, marked, only then written to; the mark goes last."""
+"""Order of a device lab's steps: claim, check, journal, mark, only then write; the mark is removed last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAB = 512 << 20
 
 
 class Disk(Recording):
-    """A recording with an empty disk, sdx, and a look at the journal whenever something is written."""
+    """Recording with an empty disk, sdx, that notes the journal's stage at each call."""
 
     journal: Path
 

@@ -1,7 +1,7 @@
-"""What a study from anywhere can make root touch, recorded at the target: the lab, and a few files of the kernel.
+"""Calls of hostile studies, recorded at the target: as root they may only touch the lab and a few kernel files.
 
-Studies over all knobs of the registry are drawn with hostile keys, values and options; what is refused is fine, and what is
-accepted is run against a recording. A new knob is in here by being in the registry.
+Studies over all knobs of the registry are drawn with hostile keys, values and options. They may be refused; an
+accepted one is run against a recording. A new knob in the registry is covered automatically.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iotrial.study.work import Step
 from iotrial.workloads.command import CommandWork
 from values import replace
 
-#: what root may write besides the lab's own: said here a second time, so that a longer list elsewhere is noticed
+#: what root may write outside the lab: repeated here on purpose, so that a longer list elsewhere is noticed
 SYSCTLS = {
     f"/proc/sys/{key}"
     for key in (
@@ -90,7 +90,8 @@ HOSTILE = (
 values = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=20))
 
 
-#: what a knob takes, and the option that addresses it; a knob that is not here is given what is hostile alone
+#: accepted values of each knob, and the option that addresses it; a knob that is missing here only gets
+#: hostile values
 PLAUSIBLE: dict[str, tuple[tuple[str, ...], str]] = {
     "bdi.max_ratio": (("20", "100"), ""),
     "bdi.min_ratio": (("0", "10"), ""),
@@ -131,7 +132,7 @@ PLAUSIBLE: dict[str, tuple[tuple[str, ...], str]] = {
 
 @st.composite
 def some_settings(draw: st.DrawFn, *, hostile: str = "value") -> Setting:
-    """One setting; ``hostile``: which part of it is ("value", "option", or nothing)."""
+    """Draw one setting. ``hostile``: which part of it is hostile ("value", "option", or neither)."""
     knob = registry.knobs()[draw(st.sampled_from(sorted(registry.knobs())))]
     known, option = PLAUSIBLE.get(knob.name, (HOSTILE, ""))
     value = draw(values if hostile == "value" else st.sampled_from(known))
@@ -146,7 +147,7 @@ def some_settings(draw: st.DrawFn, *, hostile: str = "value") -> Setting:
 
 @st.composite
 def hostile_studies(draw: st.DrawFn) -> Study:
-    """A shipped study with its treatment, its pinned knobs, its work and its lab replaced; one part of it is hostile."""
+    """Draw a shipped study with changed treatment, pinned knobs, work and lab, of which one part is hostile."""
     study = find("files/permissions")
     part = draw(st.sampled_from(["value", "option", "fixed", "lab", "command", "nothing"]))
     first = draw(some_settings(hostile=part))
@@ -182,7 +183,7 @@ def hostile_studies(draw: st.DrawFn) -> Study:
 
 
 class Willing(Recording):
-    """A recording that also runs commands, and in which every setting of the kernel takes."""
+    """Recording that also runs commands, and accepts every kernel setting."""
 
     def __init__(self, *, isolate: bool, **_: object) -> None:
         super().__init__(isolate=isolate)
@@ -225,7 +226,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paths(value: object) -> Iterator[str]:
-    """Every text in the fields of a call that the kernel or a program could take for a path."""
+    """Yield every text in the fields of a call that the kernel or a program could take for a path."""
     if isinstance(value, str):
         if "/" in value or value in (".", ".."):
             yield value
@@ -238,10 +239,10 @@ def paths(value: object) -> Iterator[str]:
 
 
 def check_call(verb: str, fields: dict[str, Any], lab: str) -> None:
-    """Raises AssertionError where a call leaves the lab."""
+    """Raise AssertionError if a call leaves the lab."""
     if verb in READING:
         return
-    # what a program of the user's is told is that user's affair; tools of the lab start in /
+    # arguments of the user's own program are the user's affair; tools of the lab start in /
     told = {"command": {"steps", "environment", "cwd", "stdin"}, "run": {"cwd"}}.get(verb, set())
     assert verb != "run" or fields.get("cwd", "/") == "/"
     if verb == "write":
@@ -264,7 +265,7 @@ def check_call(verb: str, fields: dict[str, Any], lab: str) -> None:
 
 
 def conducted(study: Study, state: Path, folder: Path) -> list[tuple[str, dict[str, Any]]] | None:
-    """Everything that one round of the study asks of the target, there and back; None where it is refused."""
+    """Return all calls that one round of the study makes on the target, including cleanup; None if refused."""
     try:
         resolved = resolve(study, root=True, lab="image")
     except IotrialError:
@@ -279,7 +280,7 @@ def conducted(study: Study, state: Path, folder: Path) -> list[tuple[str, dict[s
         for run in plan.block(plan.conditions[0], 0).runs:
             runner.run(plan.conditions[0], run, block=0)
     except IotrialError:
-        pass  # refused by the recording: what was asked before counts
+        pass  # refused by the recording: the calls before that count
     finally:
         session.close()
         for entry in session.journal.pending():
@@ -309,14 +310,14 @@ def test_no_study_makes_root_touch_anything_but_its_lab(
 
 @pytest.fixture
 def monkeypatch_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind sudo: a command that is not the user's own would be root's."""
+    """Run as if by sudo, so that a command that does not run as the user would run as root."""
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
 
 
 @pytest.mark.parametrize("name", sorted(registry.knobs()))
 def test_every_knob_refuses_or_tames_every_hostile_value(name: str) -> None:
-    """What a knob accepts is plain: no path but of its own, no control character, no digit that only looks like one."""
+    """Accepted values are plain: no path but the knob's own, no control character, no look-alike digit."""
     knob = registry.knobs()[name]
     texts = {"command.argument", "environment.variable"}  # any text, for the user's own program
     for value in HOSTILE:
@@ -328,7 +329,7 @@ def test_every_knob_refuses_or_tames_every_hostile_value(name: str) -> None:
                 parsed = knob.parse(setting)
             except IotrialError:
                 continue
-            if name == "program.path":  # the user's own words: no study can name one (test_database_kind.py)
+            if name == "program.path":  # set by the user, never by a study (test_database_kind.py)
                 assert parsed == posixpath.normpath(parsed)
                 assert parsed.startswith("/")
                 assert parsed.isprintable()

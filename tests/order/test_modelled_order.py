@@ -1,4 +1,4 @@
-"""A modelled disk answers at once exactly while a file system is made on it, whether that succeeds or not."""
+"""A simulated disk drops its delays exactly while a file system is made on it, even if that fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def place_of(probe: Recording, folder: Path, disk: DiskSpec | None) -> ImagePlac
 
 
 def steps(probe: Recording) -> list[Any]:
-    """The pace that is set, with what is made, mounted and unmounted."""
+    """Return the paces set, interleaved with what is made, mounted and unmounted."""
     return [
         fields if verb == "disk_pace" else verb
         for verb, fields in probe.calls

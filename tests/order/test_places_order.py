@@ -1,4 +1,4 @@
-"""What a run does where a study compares places: the same steps in every arm, on its own place, all of them quiet before."""
+"""Runs of a study that compares places: the same steps in every arm, on its own place, with all places quiet before."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ plot = "whole"
 
 
 class Disks(Recording):
-    """As the recording, with a loop device and a mount for each place."""
+    """Recording with a loop device and a mount for each place."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
@@ -122,7 +122,7 @@ def test_every_arm_makes_the_same_steps_on_its_own_place(opened: Any, cache: str
     runner = Runner(session, injected=1.06)
     condition = plan.conditions[0]
     for run in plan.block(condition, 1).runs:
-        runner.run(condition, run, block=1)  # the first run of all comes from the making of the lab
+        runner.run(condition, run, block=1)  # the first run of all follows the making of the lab
     shapes = set()
     for index in range(2, 6):
         for run in plan.block(condition, index).runs:
@@ -131,7 +131,7 @@ def test_every_arm_makes_the_same_steps_on_its_own_place(opened: Any, cache: str
             shapes.add(tuple(shape(probe.calls)))
             root = f"/run/iotrial/{run.arm.treatment['device']}"
             touched = {f["target"] for verb, f in probe.calls if verb in ("mount", "unmount")}
-            # what lies beside is cold too, or not touched
+            # the place aside is cold too, or not touched
             assert touched == {root, "/run/iotrial/aside"} if cache == "cold" else touched <= {root}
             (job,) = [f for verb, f in probe.calls if verb == "files"]
             own = session.places[run.arm.treatment["device"]].device

@@ -1,4 +1,4 @@
-"""In which order a run does things. The target is a recording; what counts here is sequence, not effect."""
+"""Order of the steps of a run, against a recording. Only the sequence is tested, not the effect."""
 
 from __future__ import annotations
 
@@ -149,8 +149,11 @@ def test_queue_settings_are_journaled_before_they_are_written_and_the_scheduler_
 
 
 class Kernel(Recording):
-    """A queue that stands otherwise than a lab pins it, takes what is written, and drags its length along with the scheduler.
-    ``unannounced``: what was written and is not in the journal, neither as ours nor as what stood there."""
+    """Fake kernel whose queue settings differ from those that a lab pins.
+
+    It accepts what is written; a change of scheduler also changes the queue length. ``unannounced``: values
+    written without being in the journal, neither as ours nor as the original.
+    """
 
     journal: Path
 
@@ -176,7 +179,7 @@ class Kernel(Recording):
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch, opened: Any, state: Path) -> Any:
-    """Opens a study on such a kernel."""
+    """Return a function that opens a study on such a kernel."""
     monkeypatch.setattr(Kernel, "journal", state / "journal", raising=False)
     monkeypatch.setattr(session_module, "Probe", Kernel)
     return opened
@@ -187,7 +190,7 @@ def test_the_queue_is_pinned_and_nothing_is_written_that_the_journal_does_not_an
     assert probe.unannounced == []
     assert probe.queue["scheduler"].startswith("[none]")
     assert (probe.queue["nr_requests"], probe.queue["read_ahead_kb"]) == ("128", "128")
-    # a change of scheduler drags the length along
+    # a change of scheduler also changes the queue length
     probe.queue["nr_requests"] = "256"
     session.settings.repin(session.places["ext4"])
     assert probe.queue["nr_requests"] == "128"
@@ -228,7 +231,7 @@ def test_settings_are_put_back_newest_first_while_their_device_is_the_labs(kerne
     verbs = [verb for verb, _ in probe.calls]
     written = [fields["path"].rsplit("/", 1)[1] for verb, fields in probe.calls if verb == "write"]
     assert verbs.index("write") < verbs.index("unmount") < verbs.index("loop_detach")
-    assert written[0] == "scheduler"  # it drags the length of the queue along, which comes after it
+    assert written[0] == "scheduler"  # it changes the length of the queue, which therefore comes after it
     assert {name: probe.queue[name] for name in ("nr_requests", "read_ahead_kb", "wbt_lat_usec")} == {
         name: probe.before[name] for name in ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
     }
@@ -300,7 +303,7 @@ operations = ["open", "read", "close"]
 
 
 def formats_by_run(opened: Any, text: str, blocks: int) -> list[tuple[int | None, int]]:
-    """Of each run the stretch, and how many file systems were made for it."""
+    """Return, for each run, its stretch and the number of file systems made for it."""
     session, plan, probe = opened(read_study(text, "test", trusted=False))
     runner = Runner(session, injected=1.06)
     found = []
@@ -331,7 +334,7 @@ def test_a_file_system_that_varies_from_run_to_run_is_made_for_each(opened: Any)
 
 
 def test_a_file_system_made_for_a_run_gets_the_files_of_that_runs_condition_alone(opened: Any) -> None:
-    """Of two conditions that work on files of different sizes: at the start both are made, for a run its own."""
+    """Two conditions work on files of different sizes: both sets are made at the start, and for each run only its own."""
     text = WHOLE.replace("PLOT", "sub").replace("[design]\nrepeats = 3\n", "")
     text += """
 [[workload]]
@@ -356,7 +359,7 @@ def test_the_probe_enters_before_the_cache_is_prepared_and_leaves_after_a_failur
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, plan, probe = opened("files/permissions", workload=["probe"], cache=["warm"])
-    knob = registry.knob("process.user")  # one of the knobs of the work, which every run of this study turns
+    knob = registry.knob("process.user")  # a knob of the work, which every run of this study uses
     for name in ("enter", "leave"):
         monkeypatch.setattr(knob, name, lambda *_, name=name: probe.calls.append((name, {})))
     runner, condition = Runner(session, injected=1.06), plan.conditions[0]

@@ -1,4 +1,4 @@
-"""The modules of the truth suite, and what comparisons share, are tested, and used, here: they lie in the benchmarks."""
+"""Put the truth suite and the comparison helpers on the path: they live in benchmarks, but are tested and used here."""
 
 from __future__ import annotations
 

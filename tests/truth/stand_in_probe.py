@@ -1,4 +1,4 @@
-"""A probe that does no work: it answers what the conductor asks, with times that are drawn. Truth is then what we say."""
+"""Fake probe that does no work: it answers the conductor with random times, so that the truth is known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USAGE = (
     "switches_voluntary",
     "switches_involuntary",
 )
-#: what a command did that read one file of the lab and nothing else
+#: a command that read one file of the lab and nothing else
 TOUCHED = {
     "complete": True,
     "unseen": [],
@@ -33,7 +33,7 @@ TOUCHED = {
 
 
 class StandInProbe:
-    """In place of ``iotrial.probe.client.Probe``. ``on_job`` is called before each timed job."""
+    """Replaces ``iotrial.probe.client.Probe``. ``on_job`` is called before each timed job."""
 
     on_job: Callable[[], None] = staticmethod(lambda: None)
     jobs = 0

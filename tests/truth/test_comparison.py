@@ -1,4 +1,4 @@
-"""What the comparisons with peers share: the interval of a median against the binomial distribution, and the command line."""
+"""Helpers of the peer comparisons: the interval of a median against the binomial distribution, and the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_interval_of_a_median_holds_95_in_a_hundred_and_the_next_narrower_on
     assert ends is not None
     below = int(ends[0])
     assert ends == (below, n - 1 - below)
-    # what lies below the k-th value of n is a number of tosses of a coin: fewer than k heads on either side
+    # the interval misses the median if fewer than k of n coin tosses are heads, or fewer than k tails
     assert 1 - 2 * binom.cdf(below, n, 0.5) >= 0.95 > 1 - 2 * binom.cdf(below + 1, n, 0.5)
 
 

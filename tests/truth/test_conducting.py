@@ -1,4 +1,4 @@
-"""The suite from its first line to the record, through the real conductor, on a probe whose times are drawn."""
+"""The suite of real trials end to end, through the real conductor, on a fake probe with random times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALPHA = 0.05
 
 @pytest.fixture(autouse=True)
 def stood_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No probe, no lock of the machine, and a state folder of its own."""
+    """Replace the probe and the machine lock, and use a private state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for module in (session, start, suite):
         monkeypatch.setattr(module, "Probe", StandInProbe)
@@ -40,7 +40,7 @@ def test_identical_arms_go_on_to_the_end_and_are_run_in_hyperfines_order_too(
     before = StandInProbe.jobs
     facts, ended_by = conduct(Cell(workload, "quiet", 0.0), stood_in / "trial.db")
     assert ended_by is None
-    assert facts["state"] in ("done", "invalid")  # one in a thousand by right
+    assert facts["state"] in ("done", "invalid")  # invalid once in a thousand, as designed
     assert (facts["alpha"], facts["margin"]) == (ALPHA, 0.01)
     assert 0.0 < facts["p_anytime"] <= 1.0
     assert abs(facts["ratio"] - 1.0) < 0.02
@@ -69,7 +69,7 @@ def test_an_injected_slow_down_is_what_is_measured_and_it_stops_at_a_verdict(
     assert 0 < facts["seen_after_blocks"] <= facts["blocks"]
     assert 0.0 < facts["seen_after_seconds"] <= facts["seconds"]
     assert facts["one_then_the_other"] is None
-    # what the treated arm is slowed down by is nobody else's: the positive control shows its own 2 %
+    # the treated arm's slowdown does not leak into others: the positive control shows its own 2 %
     positive = next(c for c in facts["controls"] if c["kind"] == "positive")
     assert abs(positive["ratio"] - 1.02) < 0.02
 
@@ -77,7 +77,7 @@ def test_an_injected_slow_down_is_what_is_measured_and_it_stops_at_a_verdict(
 def test_the_suite_completes_its_cells_one_line_a_trial_and_takes_up_where_it_was(stood_in: Path) -> None:
     path, state = stood_in / "trials.jsonl", stood_in / "suite"
     target = {Cell("probe", "quiet", 0.10): 2, Cell("command", "bursty", 0.10): 1}
-    assert suite.run(target, path, state, budget_s=0.0) == 0  # no time: nothing is begun
+    assert suite.run(target, path, state, budget_s=0.0) == 0  # no time: nothing is started
     assert record.read(path) == ([], 0)
     assert suite.run(target, path, state, budget_s=60.0) == 0
     lines, torn = record.read(path)
@@ -85,7 +85,7 @@ def test_the_suite_completes_its_cells_one_line_a_trial_and_takes_up_where_it_wa
     assert record.counted(lines) == target
     assert len({line["seed"] for line in lines}) == 3
     assert all(line["machine"] and line["commit"] and line["versions"]["iotrial"] for line in lines)
-    assert suite.run(target, path, state, budget_s=60.0) == 0  # complete
+    assert suite.run(target, path, state, budget_s=60.0) == 0  # already complete
     assert len(record.read(path)[0]) == 3
     assert "| probe | quiet | 10% | 2 |" in summary(lines, torn)
     assert not list((state / "iotrial" / "lab").iterdir())

@@ -1,7 +1,7 @@
-"""The designs as they are planned: effects of simulated runs in the plan's own order, by the plan's own contrasts.
+"""The designs as planned: effects of simulated runs in the plan's own order, by the plan's own contrasts.
 
-Everything disturbs at once: drift, a disturbance of every second run, heavy tails, and luck that all runs of a stretch
-share. Bounds as in test_simulated.
+All disturbances act at once: drift, a disturbance of every second run, heavy tails, and random error shared by all
+runs of a stretch. Bounds as in test_simulated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TIME = Response("command", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 TRIALS, BLOCKS = 120, 24
 INJECTED = math.log(1.06)
 AT_MOST = int(stats.binom.isf(1e-6, TRIALS, ALPHA))
-#: on the logarithm of the response, when a factor stands at its last level; f0 has none
+#: effect on the log of the response while a factor is at its last level; f0 has none
 EFFECTS = {"f1": 0.8, "f2": -0.5, "f3": 0.3, "f4": 1.1, "f5": -0.2, "f6": 0.6}
 
 
 def study(design: str, factors: int, *, levels: str = '["off", "on"]', whole: str | None = None) -> Study:
-    """A study of so many factors f0, f1 ..., of which ``whole`` is costly to change."""
+    """Return a study with factors f0, f1 ...; changing ``whole`` is costly (a whole-plot factor)."""
     text = '[study]\nname = "simulated"\nquestion = "Which?"\n' + (design and f"[design]\n{design}\n")
     text += '[[workload]]\nname = "command"\nkind = "command"\nargv = ["true"]\n'
     for number in range(factors):
@@ -62,7 +62,7 @@ def rng() -> Rng:
 
 
 def simulated(plan: Plan, rng: Rng) -> Responses:
-    """One trial."""
+    """Simulate one trial."""
     blocks = [plan.block(plan.conditions[0], index) for index in range(BLOCKS)]
     slots = sum(len(block.runs) for block in blocks)
     noise = iter((periodic(rng, 1, slots) + drifting(rng, 1, slots) + heavy_tailed(rng, 1, slots))[0])
@@ -94,7 +94,7 @@ def trials_of(
 
 
 def of_f0(plan: Plan) -> Term:
-    """Its own effect, at its last level."""
+    """Return the main effect of f0 at its last level."""
     return [term for term in plan.terms if term.factor == "f0"][-1]
 
 

@@ -1,5 +1,8 @@
-"""One verdict over hosts against simulated fleets of known truth. Seeds are drawn and printed; a bound is what a sound method
-exceeds with probability 1e-6. The longer version is benchmarks/truth/simulate.py."""
+"""The verdict over hosts, against simulated fleets with known truth.
+
+Seeds are drawn and printed. A bound is what a valid method exceeds with probability 1e-6. The longer version is
+benchmarks/truth/simulate.py.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_no_effect_anywhere_is_excluded_no_more_often_than_promised_however_host
         )
         for _ in range(fleets)
     ]
-    # judged, by the product alone, by the mean alone: each at a look after every round
+    # the verdict, the product alone, the mean alone: each with a look after every round
     for alarms in np.array(found).sum(axis=0):
         assert alarms <= at_most(fleets, ALPHA)
 
@@ -57,7 +60,7 @@ def test_no_more_hosts_are_claimed_to_have_an_effect_than_have_one(rng: Rng) -> 
 
 
 def test_a_bound_that_lets_everything_through_would_be_noticed(rng: Rng) -> None:
-    # the largest e-value of many hosts is none: it says "some host" far too often
+    # the largest e-value over many hosts is not an e-value: it claims "some host" far too often
     fleets = 300
     wrong = sum(rng.exponential(size=200).max() >= math.log(1 / ALPHA) for _ in range(fleets))
     assert wrong > at_most(fleets, ALPHA)

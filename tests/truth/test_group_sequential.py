@@ -1,4 +1,4 @@
-"""The rival that the method is compared with is a sound one: its boundaries are those that are published."""
+"""The competing group sequential method is implemented correctly: its boundaries are the published ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_its_false_alarms_on_normal_noise_are_those_that_it_promises() -> None:
     d = np.random.default_rng().normal(size=(trials, 100))
     for boundary in (group_sequential.spending(10), group_sequential.pocock(5)[1]):
         hits = int(np.isfinite(group_sequential.first_rejection(d, boundary)).sum())
-        # nominal p-values of t are an approximation: .05 to within .01, and 1e-6 of luck
+        # nominal p-values of t are an approximation: .05 to within .01, with a tail of 1e-6
         assert stats.binom.ppf(1e-6, trials, 0.04) <= hits <= stats.binom.isf(1e-6, trials, 0.06)
 
 

@@ -1,4 +1,4 @@
-"""The suite of real trials, without making any: which cell comes next, the record, the rates, the neighbour."""
+"""The suite of real trials without running any: choice of the next cell, the record, the rates, the neighbour load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDENTICAL = Cell("probe", "quiet", 0.0)
 
 
 def line(**changes: object) -> dict[str, object]:
-    """A trial of identical arms in which nothing was found."""
+    """Return the record of a trial of identical arms in which nothing was found."""
     return {
         "at": "2026-01-01T00:00:00+00:00",
         "workload": "probe",
@@ -87,7 +87,8 @@ def test_two_suites_cannot_write_to_one_record(tmp_path: Path) -> None:
 
 
 def test_bounds_are_exact() -> None:
-    # by definition: at the upper bound so few hits, at the lower one so many, have a probability of 2.5 %
+    # by definition: at the upper bound at most this many hits, at the lower at least this many, have a
+    # probability of 2.5 %
     for hits, trials in ((3, 50), (41, 200), (199, 200)):
         low, high = bounds(hits, trials)
         assert stats.binom.cdf(hits, trials, high) == pytest.approx(0.025)

@@ -1,8 +1,8 @@
-"""What the design and the analysis promise, held against simulated trials of known truth.
+"""The guarantees of design and analysis, against simulated trials with known truth.
 
-Seeds are drawn fresh from the system and printed, never chosen. A bound is the number that a sound method exceeds
-with probability 1e-6 (exact binomial), so a failure is a finding and not bad luck; that the same bound catches
-what is not sound is tested too. The longer version with tables is benchmarks/truth/simulate.py.
+Seeds are drawn fresh from the system and printed, never chosen. A bound is the number that a valid method exceeds
+with probability 1e-6 (exact binomial), so a failure is a finding and not bad luck. Invalid methods are tested too:
+the same bound must catch them. The longer version with tables is benchmarks/truth/simulate.py.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ every_noise = pytest.mark.parametrize("noise", list(NOISES))
 def test_identical_arms_are_told_apart_no_more_often_where_a_bet_knows_the_budget(
     rng: Rng, design: Design, noise: str
 ) -> None:
-    """At every look, 30 blocks beyond the budget included; and so is an effect at the margin called equivalent."""
+    """At every look, even 30 blocks beyond the budget. The same holds for calling an effect at the margin equivalent."""
     contrasts = design.arms(NOISES[noise](rng, TRIALS, design.slots)).contrasts
     margin = 0.5 * float(contrasts.std())
     budget = Budget(SHARE, np.maximum(BLOCKS - 30.0 - np.arange(BLOCKS), 0.0))
@@ -81,7 +81,7 @@ def test_the_reported_interval_holds_the_true_effect_at_every_look(
     trials = 100
     d = design.arms(NOISES[noise](rng, TRIALS, design.slots)).contrasts[:trials, :80]
     effect = 0.7 * float(d.std())
-    # the interval only narrows: what it holds after the last block it has held after every one
+    # the interval only narrows: what it contains after the last block, it contained after every one
     assert misses(d + effect, effect) <= at_most(trials, ALPHA)
 
 
@@ -128,7 +128,7 @@ def test_an_effect_is_found(rng: Rng, design: Design) -> None:
         assert alarms(d + d.std()) > 0.9 * TRIALS
 
 
-# what is not sound goes through the same bound, and must be caught by it
+# methods that are not valid go through the same bound, which must catch them
 
 
 def alternated(rng: Rng) -> int:
@@ -151,8 +151,10 @@ def rows_in_the_order_of_the_table(rng: Rng) -> int:
 
 
 def rows_of_squares_taken_for_blocks(rng: Rng) -> int:
-    """AB in one row and BA in the next, the first of each two drawn, where what comes later in a row is dearer in every other
-    row and cheaper in between."""
+    """Alternate AB and BA, the first of each two rows drawn at random.
+
+    In every other row the later run is slower, in the rows between it is faster.
+    """
     drawn = np.where(rng.random((TRIALS, BLOCKS // 2, 1)) < 0.5, 1.0, -1.0) * np.array([1.0, -1.0])
     later = np.array([1.0, -1.0]) + 0.1 * normal(rng, TRIALS, 2 * (BLOCKS // 2)).reshape(drawn.shape)
     return alarms((drawn * later).reshape(TRIALS, -1))
@@ -169,7 +171,7 @@ def a_t_test_after_every_block(rng: Rng) -> int:
 
 
 def the_larger_run_tends_to_be_called_treated(rng: Rng) -> int:
-    """An order that knows of the response: six coins of ten fall with it."""
+    """The order depends on the response: the larger run is called treated in 65 % of blocks."""
     d = np.abs(normal(rng, TRIALS, BLOCKS)) * np.where(rng.random((TRIALS, BLOCKS)) < 0.65, 1.0, -1.0)
     return alarms(d)
 
@@ -204,7 +206,7 @@ def test_a_sound_trial_of_many_conditions_is_hardly_ever_called_invalid(rng: Rng
 
 
 def stalled_pairs(rng: Rng, trials: int, blocks: int) -> tuple[Floats, np.ndarray]:
-    """Contrasts of two identical arms, and which of their runs stalled (one in ten)."""
+    """Return contrasts of two identical arms, and which of their runs stalled (one in ten)."""
     stalled = rng.random((trials, blocks, 2)) < 0.1
     y = 0.1 * rng.normal(size=stalled.shape) + stalled * rng.uniform(0.5, 2.0, size=stalled.shape)
     return y[:, :, 1] - y[:, :, 0], stalled
@@ -237,7 +239,7 @@ def test_a_rule_that_hits_one_arm_makes_effects_and_the_comparison_of_void_rates
 def test_going_on_to_a_width_leaves_a_useful_interval_where_the_first_chance_to_stop_leaves_a_wide_one(
     rng: Rng,
 ) -> None:
-    """True effect 6 %, margin 3 %: as soon as 0 is excluded the size of the effect is still open."""
+    """True effect 6 %, margin 3 %: when 0 is first excluded, the size of the effect is still open."""
     trials, effect, margin = 40, math.log(1.06), 0.03
     first, last, covered = [], [], 0
     for _ in range(trials):

@@ -1,4 +1,4 @@
-"""Slow runs, means and quantiles against simulated trials of known truth, with fresh seeds."""
+"""Slow runs, means and quantiles, against simulated trials with known truth and fresh seeds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pairs(arms: Arms) -> PairedRuns:
 
 @pytest.mark.parametrize("name", list(STALLS))
 def test_the_bounds_of_slow_runs_hold_the_true_difference_at_every_look(rng: Rng, name: str) -> None:
-    """Also where both arms stall in bursts, which the sign of who was slow does not mind."""
+    """Also where both arms stall in bursts, which does not affect the sign that says which arm was slow."""
     stalls, missed, found = STALLS[name], 0, 0
     for _ in range(TRIALS):
         flags = which_slow(pairs(stalls.arms(rng, 300, 0.1)), TIME)
@@ -52,7 +52,7 @@ def test_the_bounds_of_slow_runs_hold_the_true_difference_at_every_look(rng: Rng
         found += looks[-1][0] > 0.0
     assert missed <= at_most(TRIALS, ALPHA)
     if stalls.difference >= 0.04:
-        # of 1,500 series .99 where the reference never stalls, and .39 where it does
+        # in 1,500 series: .99 where the reference never stalls, and .39 where it does
         assert found >= at_least(TRIALS, 0.35)
 
 

@@ -1,4 +1,4 @@
-"""Carry-over through the real conductor, on a probe whose times are drawn: the design changes by itself."""
+"""Carry-over through the real conductor, on a fake probe with random times: the design adapts by itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ CARRIED = 0.10
 
 
 class Carrying(Runner):
-    """A run after one of the treated arm takes longer; ``washes``: unless a neutral one comes between."""
+    """Runner in which a run after one of the treated arm takes longer.
+
+    ``washes``: a neutral run in between prevents that.
+    """
 
     washes = True
     past: tuple[tuple[object, str], ...] = ()
@@ -37,7 +40,7 @@ class Carrying(Runner):
 
     def run(self, condition: Any, run: PlannedRun, **named: Any) -> Any:
         outcome = super().run(condition, run, **named)
-        place = named["block"], run.slot  # which a neutral run shares with the one that follows
+        place = named["block"], run.slot  # a neutral run has those of the run that follows
         before = (
             Carrying.past[:-1]
             if not self.washes and Carrying.past[-1:] == ((place, "plain"),)
@@ -52,7 +55,7 @@ class Carrying(Runner):
 
 @pytest.fixture(autouse=True)
 def stood_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No probe, no lock of the machine, and a state folder of its own."""
+    """Replace the probe and the machine lock, and use a private state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for module in (session, start):
         monkeypatch.setattr(module, "Probe", StandInProbe)
@@ -101,7 +104,7 @@ def test_when_the_control_fires_each_measured_run_comes_after_a_neutral_one_and_
     (effect,) = [one for one in found.effects if one.primary]
     assert effect.blocks == sum(washed)
     assert effect.value == pytest.approx(1.0, abs=0.01)
-    # of the last block: the reference before each arm, in the order of its slots
+    # the last block: the reference before each arm, in the order of its slots
     runs = plan.block(plan.conditions[0], 119).runs
     expected = [pair for run in runs for pair in (("plain", ArmKind.TREATMENT), (run.arm.name, run.arm.kind))]
     assert list(Carrying.order[-len(expected) :]) == expected

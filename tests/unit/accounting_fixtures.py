@@ -1,4 +1,4 @@
-"""A trial to be accounted for, and stand-ins for the runner and the watcher that remember what they were asked."""
+"""A trial with accounted repetitions, and fake runner and watcher that record their calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def study(text: str = STUDY) -> Study:
 
 
 class Runs:
-    """Stands for the runner: remembers what was asked of it; ``does`` may raise instead of telling."""
+    """Fake runner. Records each call in ``asked``; ``does`` may raise to simulate a failure."""
 
     def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
         self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
@@ -62,7 +62,7 @@ class Runs:
 
 
 class Heard:
-    """A watcher that remembers."""
+    """Watcher that records its messages."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -74,7 +74,7 @@ class Heard:
 
 
 class Site:
-    """A store with a trial of a study, and the accounting of it."""
+    """A store with one trial, and the accounting of that trial."""
 
     def __init__(self, folder: Path, text: str = STUDY) -> None:
         self.plan = Plan(study(text), "00" * 16)
@@ -114,7 +114,7 @@ class Site:
 
 
 def sites(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Makes sites in a folder, and closes their stores in the end: what a fixture yields from."""
+    """Yield a factory of sites in a folder; close their stores at teardown. For use in a fixture."""
     made: list[Site] = []
 
     def make(text: str = STUDY) -> Site:

@@ -1,4 +1,4 @@
-"""A target that answers from texts: a machine that is not there."""
+"""Fake target that answers from canned file contents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ READING = frozenset({"hello", "read", "stat", "statfs", "list", "readlink", "tim
 
 
 class CannedMachine:
-    """A channel over ``files``; folders are those that the files' paths name. ``calls`` remembers every verb."""
+    """Channel to a fake machine that has ``files``, and the folders in their paths. ``calls`` records every call."""
 
     name = "a canned machine"
 

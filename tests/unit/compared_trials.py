@@ -1,4 +1,4 @@
-"""Trials for the tests of what is compared and exported: by hand as values, and of drawn times in a store."""
+"""Trials for the tests of comparison and export: built by hand, or stored with random run times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAST, SLOW = "fa57" * 8, "510e" * 8
 
 
 def one(name: str, *effects: Effect, share: int = 2, **changes: object) -> Analysed:
-    """A trial that says this; ``name`` is its id."""
+    """Return an analysed trial with these effects; ``name`` is its id."""
     plain = Analysed(
         id=name,
         number=0,
@@ -57,7 +57,7 @@ def faster(value: float, low: float | None, high: float | None, **changes: objec
 def measured_trial(
     store: Store, name: str, *, ratio: float, blocks: int = 60, seed: int = 1, failing: bool = False
 ) -> TrialHeader:
-    """A trial of ``store_examples`` whose level b takes ``ratio`` times the time of a; ``failing``: b failed in block 3."""
+    """Store a trial whose level b takes ``ratio`` times as long as a. ``failing``: b fails in block 3."""
     of = replace(header(name, controls=True, time_s=60.0, blocks=blocks), seed=f"{seed:032x}")
     draw = random.Random(seed)
     store.create_trial(of)

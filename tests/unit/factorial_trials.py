@@ -1,4 +1,4 @@
-"""Simulated trials of factorials and screens: a study as a file says it, runs of known effects, and the analysis of them."""
+"""Simulated factorial and screening trials: study file, runs with known effects, and their analysis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LogTime = Callable[[Mapping[str, str]], float]
 
 
 def screen_text(factors: int, *, design: str = 'kind = "plackett-burman"', extra: str = "") -> str:
-    """A study file of so many two-level factors ``f01`` ... with levels off and on."""
+    """Return a study file with two-level factors ``f01``, ``f02`` ..., each with levels off and on."""
     tables = "\n".join(
         f'[[factor]]\nname = "f{i:02d}"\nknob = "environment.variable"\nvariable = "F{i:02d}"\nlevels = ["off", "on"]\n'
         for i in range(1, factors + 1)
@@ -57,8 +57,12 @@ def conducted(
     controls: bool = True,
     origin: str = "screen.toml",
 ) -> Document:
-    """The document of a simulated trial: log-normal times, large common changes from block to block, ``log_time`` of the
-    treatment on top, stretched arms longer by the injected ratio. The counter ``reads`` doubles with f01 on."""
+    """Return the document of a simulated trial.
+
+    Times are log-normal, with large changes from block to block that all arms share, plus the treatment's
+    ``log_time``. Stretched arms take longer by the injected ratio. The counter ``reads`` doubles while f01 is
+    on.
+    """
     declared = read_study(text, origin, trusted=False) if isinstance(text, str) else text
     study = select(declared, sets=sets)
     plan = Plan(study, SEED, controls=controls)
@@ -100,7 +104,7 @@ def conducted(
 
 
 def stored(study: Study, *, controls: bool = True) -> StoredTrial:
-    """A trial of this study as the store would list it."""
+    """Return a trial of this study as the store lists it."""
     header = TrialHeader(
         id="t-0001",
         study=study,
@@ -118,5 +122,5 @@ def stored(study: Study, *, controls: bool = True) -> StoredTrial:
 
 
 def on(treatment: Mapping[str, str], factor: str) -> bool:
-    """Whether a factor is on."""
+    """Return whether a factor is on."""
     return treatment.get(factor) == "on"

@@ -1,4 +1,4 @@
-"""Studies of many factors, and simulated runs of their plans: times are products of known effects and noise."""
+"""Studies with many factors, and simulated runs of their plans. Times are products of known effects and noise."""
 
 from __future__ import annotations
 
@@ -70,8 +70,12 @@ def simulated(
     injected: float | None = None,
     seed: int | None = 1,
 ) -> list[ObservedBlock]:
-    """The plan's blocks: what ``log_time`` says of a treatment, a level of the block and of the stretch, noise of the run;
-    stretched arms take ``injected`` times as long (left out: as the plan's margin says). ``seed`` None: fresh noise."""
+    """Return the plan's blocks with simulated times.
+
+    The log of a time is the sum of the treatment's ``log_time``, a random level per block, a random level per
+    stretch, and noise per run. Stretched arms take ``injected`` times as long (default: from the plan's
+    margin). ``seed`` None: fresh noise.
+    """
     rng = np.random.default_rng(seed)
     found = []
     ratio = 1.0 + 2.0 * plan.study.margin if injected is None else injected

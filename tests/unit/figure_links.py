@@ -1,4 +1,4 @@
-"""What a reader saves from a page: the files behind its data links, by name."""
+"""Decode the data files behind the download links of an HTML report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINK = re.compile(r'<a href="data:([^;"]+)[^",]*,([^"]*)" download="([^"]+)"')
 
 
 def saved(page: str) -> dict[str, list[list[str]]]:
-    """Rows of every table that the page holds, the head first."""
+    """Return the rows of each linked table by file name, header row first."""
     found = {}
     for kind, text, name in _LINK.findall(page):
         data = base64.b64decode(text, validate=True)

@@ -1,4 +1,4 @@
-"""Hosts of a fleet that are stores on this disk: what agents would read from them, and links that answer as told."""
+"""Fleet hosts backed by stores on local disk: the data their agents would read, and fake links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = Record(ORDER, "example")
 
 
 def header_for(host: str) -> TrialHeader:
-    """The header that this host's trial must have, with an id of its own."""
+    """Return the header that this host's trial must have, with its own id."""
     seed = seed_of(ORDER.seed, host)
     made = store_examples.header(seed_of("id", host), controls=True, time_s=60.0, blocks=100)
     return replace(made, seed=seed)
@@ -47,7 +47,7 @@ class HostStore:
         del self._left[:blocks]
 
     def begin_block(self) -> None:
-        """One run of a block that is not finished."""
+        """Store one run of a block that is not finished."""
         with Store.open(self.path) as store:
             store.append_run(self.header.id, self._left[0][0][0])
 
@@ -60,13 +60,13 @@ class HostStore:
             store.set_state(self.header.id, state, reason)
 
     def batch(self, since: Position | None = None, stage: Stage = Stage.GOING) -> Batch:
-        """What has come over the wire: through text and back."""
+        """Return a batch that has been through its wire format (JSON) and back."""
         return Batch.from_json(tail(self.path, since or Position(), stage).to_json())
 
 
 @dataclass
 class Link:
-    """A link whose host is a store; ``lost`` and ``then`` make it misbehave."""
+    """Fake link to a host backed by a store. ``lost`` makes it fail, ``then`` runs during :meth:`after`."""
 
     store: HostStore
     lost: bool = False
@@ -112,7 +112,7 @@ class Link:
 
 @dataclass
 class Some:
-    """A fleet of these links; ``late`` ones come when they are asked for the second time."""
+    """Fake fleet with these links. ``late`` links appear from the second call of :meth:`present`."""
 
     links: Sequence[Link]
     late: Sequence[Link] = ()

@@ -1,4 +1,4 @@
-"""Stores that hold a fleet: trials of drawn times, one a host, as a coordinator would have put them there."""
+"""Stores that hold a fleet: one trial with random run times per host, as a coordinator stores them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ def add_host(
     facts: Mapping[str, object] | None = None,
     filesystem: str = "ext4",
 ) -> int:
-    """A host whose level b takes ``ratio`` times the time of a; ``copy_slower``: its negative control fails where that is far
-    from 1; ``failing``: b failed in block 3. Gives the number of its trial."""
+    """Store the trial of a host whose level b takes ``ratio`` times as long as a. Return the trial's number.
+
+    ``copy_slower``: ratio of the negative control, which fails if this is far from 1. ``failing``: b fails in
+    block 3.
+    """
     of = replace(
         header(f"{number:032x}", controls=True, blocks=blocks),
         seed=f"{number + 1:032x}",

@@ -1,4 +1,4 @@
-"""Packed trials as a forger would make them: any line changed, digest and counts right again."""
+"""Forged packed trials: any line changed, with digest and counts recomputed to match."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sound_lines() -> Lines:
 
 
 def signed(lines: Lines, *, counts: bool = True) -> bytes:
-    """A file with these lines whose digest and counts are right, as a forger would make it."""
+    """Return a file with these lines and a matching digest (and counts), as a forger would make it."""
     if counts and "end" in lines[-1]:
         kinds = [next(iter(line), "") for line in lines]
         lines[-1]["end"].update({name: kinds.count(kind) for kind, name in COUNTED.items()})

@@ -1,7 +1,7 @@
-"""One trial whose every text is an attack: on terminals, rich, Markdown, HTML, SVG, matplotlib, JSON and file names.
+"""A trial with attacks in every text: on terminals, rich, Markdown, HTML, SVG, matplotlib, JSON and file names.
 
-Built as frozen values, past the checks of the reader of study files, because a stored or imported trial has never met
-them. Each text is told apart by a number, so that a report's own logic still works on it.
+It is built from frozen values and bypasses the checks of the study reader, because a stored or imported trial
+never went through them. A number makes each text unique, so that the report's own logic still works.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTACKS = (
     "a" * 3000,
 )  # fmt: skip
 
-#: what no report may contain raw, whatever it is shown on (the line break is a report's own)
+#: characters that no report may contain unescaped, in any format (line breaks are the report's own)
 STEERING = frozenset(
     [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x0A]
     + [chr(code) for code in (*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A))]
@@ -47,14 +47,14 @@ _NUMBERS = count()
 
 
 def attacks() -> Iterator[str]:
-    """Every attack in turn, each once more than the last time, told apart by a number."""
+    """Yield the attacks in turn, forever, each with a number that makes it unique."""
     while True:
         for attack in ATTACKS:
             yield f"{attack} {next(_NUMBERS)}"
 
 
 def hostile_study() -> Study:
-    """A study that holds every attack in every field that it can stand in."""
+    """Return a study with attacks in every field that can hold them."""
     text = attacks()
     treatment = factor(next(text), [next(text) for _ in ATTACKS], role=Role.TREATMENT)
     condition = factor(next(text), [next(text) for _ in range(4)], role=Role.CONDITION)
@@ -74,7 +74,7 @@ def hostile_study() -> Study:
 
 
 def hostile_document() -> Document:
-    """The document of a trial of that study."""
+    """Return the document of a trial of that study."""
     of = hostile_study()
     text = attacks()
     treatment, condition = of.treatment_factors[0], of.condition_factors[0]

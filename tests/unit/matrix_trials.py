@@ -1,4 +1,4 @@
-"""Simulated trials of a matrix: stated times for every test of every cell, so that rates, ratios and verdicts are known."""
+"""Simulated matrix trials with a fixed time for every test of every cell, so that rates, ratios and verdicts are known."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ tests = {tests}
 def conducted(
     study_text: str, time: Time, *, blocks: int = 40, sd: float = 0.01, stretches: str = "all"
 ) -> Document:
-    """The document of such a trial. ``stretches``: the tests whose positive control is stretched, or all of them."""
+    """Return the document of a simulated trial. ``stretches``: tests with a stretched positive control, or "all"."""
     study = read_study(study_text, "own.toml", trusted=False)
     plan = Plan(study, SEED)
     spec = Spec.from_plan(plan)

@@ -1,4 +1,4 @@
-"""Studies with places, put together from parts."""
+"""Studies with places, assembled from parts."""
 
 from __future__ import annotations
 

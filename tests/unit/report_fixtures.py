@@ -1,7 +1,7 @@
-"""Trials made by hand for the tests of the report: what a store would give, with the analysis beside it.
+"""Hand-made trials for the report tests: what a store would return, with an analysis.
 
-No number here comes from the analysis code: effects are stated, runs are drawn from simple laws with a fixed
-seed, so that figures have something to show.
+Nothing here comes from the analysis code. Effects are stated; runs are drawn from simple distributions with a
+fixed seed, so that figures have something to show.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def measured(
     histograms: bool = True,
     spread: float = 0.06,
 ) -> tuple[tuple[ObservedBlock, ...], tuple[RunRecord, ...], tuple[BlockEnd, ...]]:
-    """Blocks of every condition in turn; ``void`` maps (condition index, block) to a rule."""
+    """Return simulated blocks of every condition in turn. ``void`` maps (condition index, block) to a rule."""
     draw = random.Random(7)
     treatment = of.treatment_factors[0]
     found: list[ObservedBlock] = []
@@ -255,7 +255,7 @@ def document(
     options: Mapping[str, object] | None = None,
     runs: Mapping[str, object] | None = None,
 ) -> Document:
-    """A document of stated effects; ``runs`` goes to :func:`measured`."""
+    """Return a document with the given effects; ``runs`` is passed to :func:`measured`."""
     declared = of or study()
     blocks, records, ends = measured(declared, **{"blocks": 6, **(runs or {})})  # type: ignore[arg-type]
     stored = trial(declared, state=state, reason=reason)

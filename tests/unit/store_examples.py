@@ -1,4 +1,4 @@
-"""A small study, headers and runs for the tests of the store."""
+"""A small study, with headers and runs, for the store tests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ operations = ["open", "read", "close"]
 
 
 def study() -> Study:
-    """The study of all these trials."""
+    """Return the study that all these trials share."""
     return read_study(STUDY, "example.toml", trusted=True)
 
 
 def header(trial_id: str = "0123456789abcdef", **options: object) -> TrialHeader:
-    """A header with made-up facts."""
+    """Return a header with made-up facts."""
     return TrialHeader(
         id=trial_id,
         study=study(),
@@ -49,7 +49,7 @@ def header(trial_id: str = "0123456789abcdef", **options: object) -> TrialHeader
 
 
 def run(block: int = 0, slot: int = 0, *, condition: str = "workload=w", arm: str | None = None) -> RunRecord:
-    """One run with numbers that say which it is."""
+    """Return a run whose numbers are derived from its position."""
     arm = arm or "ab"[slot % 2]
     return RunRecord(
         condition=condition,
@@ -68,7 +68,7 @@ def run(block: int = 0, slot: int = 0, *, condition: str = "workload=w", arm: st
 
 
 def planned_runs(of: TrialHeader, blocks: int = 3) -> Iterator[tuple[tuple[RunRecord, ...], BlockEnd]]:
-    """What a conductor would have stored: every block of the plan with its runs, and its end."""
+    """Yield what a conductor would store: the runs of each block of the plan, and the block's end."""
     plan = Plan(of.study, of.seed, controls=bool(of.options.get("controls", True)))
     for index in range(blocks):
         for condition in plan.conditions:
@@ -86,7 +86,7 @@ def planned_runs(of: TrialHeader, blocks: int = 3) -> Iterator[tuple[tuple[RunRe
 
 
 def filled(store: Store, of: TrialHeader | None = None, *, blocks: int = 3) -> TrialHeader:
-    """A whole trial in this store, done, as its plan has it; gives its header."""
+    """Store a complete, finished trial of the plan. Return its header."""
     of = of or header(controls=True, time_s=60.0, blocks=blocks)
     store.create_trial(of)
     for runs, end in planned_runs(of, blocks):

@@ -1,4 +1,4 @@
-"""A study with something of everything, for the tests of the reader and its neighbours."""
+"""A study that uses every feature, for the tests of the reader and related code."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ note = "never repeated"
 
 
 def whole() -> Study:
-    """The study of ``WHOLE``."""
+    """Return the study in ``WHOLE``."""
     return read_study(WHOLE, "whole.toml", trusted=False)
 
 
 def changed(old: str, new: str) -> str:
-    """``WHOLE`` with one piece replaced, which must be there exactly once."""
+    """Return ``WHOLE`` with one piece replaced, which must occur exactly once."""
     assert WHOLE.count(old) == 1, f"{old!r} is there {WHOLE.count(old)} times"
     return WHOLE.replace(old, new)

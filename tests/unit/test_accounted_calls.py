@@ -1,4 +1,4 @@
-"""System calls of accounted repetitions: kept by the store, packed with a trial, shown as evidence, held against claims."""
+"""System calls of accounted repetitions: stored, packed with a trial, shown as evidence, checked against claims."""
 
 from __future__ import annotations
 

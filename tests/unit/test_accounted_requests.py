@@ -1,4 +1,4 @@
-"""Requests of accounted repetitions: kept by the store, packed with a trial, told as evidence, on a terminal and as JSON."""
+"""Requests of accounted repetitions: stored, packed with a trial, reported as evidence, in text and JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_of_a_repetition_all_is_stored_or_nothing(tmp_path: Path) -> None:
 
 
 def test_the_longest_histogram_there_can_be_travels_with_a_packed_trial(tmp_path: Path) -> None:
-    # 144 bars, of up to 2^37 ns and as many requests as a long run makes
+    # 144 bars of up to 2^37 ns, with as many requests as a long run makes
     full = requests("a", "write", [[(1 << 37) - 1 - bar, 10**7 + bar] for bar in range(144)])
     file = io.BytesIO()
     with Store.open(tmp_path / "s.db") as store:
@@ -121,7 +121,7 @@ def test_to_an_iotrial_that_does_not_know_them_they_are_notes_like_any(tmp_path:
 
 
 def told(*found: AccountedRequests) -> TrialData:
-    """A trial of one condition with these requests."""
+    """Return a trial of one condition with these requests."""
     blocks, runs, ends = measured(study(), conditions=CONDITIONS[:1], blocks=2)
     return TrialData(trial(study()), blocks, runs, ends, (), found)
 
@@ -131,7 +131,7 @@ def rows_of(*found: AccountedRequests) -> dict[tuple[str, str], EvidenceRow]:
     return {(row.metric, row.treatment): row for row in rows if row.metric.startswith("accounted")}
 
 
-# 100 requests: 50 end by 100 ns, 98 by 200 ns, 99 by 300 ns, the last by 400 ns
+# 100 requests: 50 end within 100 ns, 98 within 200 ns, 99 within 300 ns, the last within 400 ns
 HUNDRED = [[100, 50], [200, 48], [300, 1], [400, 1]]
 
 
@@ -145,7 +145,7 @@ def test_percentiles_are_of_all_repetitions_together_and_counts_of_each() -> Non
     assert rows["accounted_requests.read", "0777"].value == 100
     assert rows["accounted_request_p50.read", "0444"].value == pytest.approx(100e-9)
     assert rows["accounted_request_p99.read", "0444"].value == pytest.approx(300e-9)
-    # of 301, the 151st is among those of 500 ns
+    # the 151st of 301 is among those of 500 ns
     assert rows["accounted_request_p50.read", "0777"].value == pytest.approx(500e-9)
     assert {row.unit for (metric, _), row in rows.items() if "_p" in metric} == {"s"}
 
@@ -179,7 +179,7 @@ def test_a_kind_that_only_some_repetitions_have_counts_as_none_in_the_others() -
         *(requests("0777", "read", [[100, 4]], repetition=r) for r in range(3)),
         requests("0777", "discard", [[100, 9]], repetition=1),
     )
-    assert rows["accounted_requests.discard", "0777"].value == 0  # the median of 0, 9 and 0
+    assert rows["accounted_requests.discard", "0777"].value == 0  # median of 0, 9 and 0
 
 
 def test_what_a_packed_trial_calls_a_kind_or_an_arm_that_are_none_is_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""Accounted repetitions as the conductor makes them: what is asked, what a refusal or a fault leaves, how long it takes."""
+"""Accounted repetitions during a trial: jobs sent to the probe, effect of refusals and faults, time taken."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> N
         requests = {"read": {"count": seen}, "flush": {"count": 2}}
         return {"devices": None, where: {"loop3": counters}, "requests": {"loop3": requests}}
 
-    for seen in (3, 4):  # what was read before the counters is seen too
+    for seen in (3, 4):  # the trace may also see requests that precede the counters
         assert told(answer(seen), REQUESTS, ["loop3"]).requests is not None
     with pytest.raises(Lost, match="loop3 has counted 3 of kind read, of which 2 were seen"):
         told(answer(2), REQUESTS, ["loop3"])
@@ -123,7 +123,7 @@ def test_each_treatment_once_in_each_of_three_repetitions_and_no_control(site: C
     assert len(runs.asked) == len(wanted) == 12
     assert set(runs.asked) == wanted
     found = here.store.data(here.trial).requests
-    # reads as told, and that there were no writes
+    # the reads reported, and zero writes
     assert len(found) == 2 * 12
     assert {(one.kind, one.count, len(one.histogram)) for one in found} == {("read", 2, 1), ("write", 0, 0)}
     assert here.notes == []
@@ -200,7 +200,7 @@ def test_what_the_kernel_refuses_is_left_out_and_the_other_counted(
     assert here.notes == said
     assert here.heard.said[1:] == said
     tries = [what for _, _, _, what in runs.asked]
-    assert tries.count(BOTH) == (1 if refused else 12)  # once is enough to know
+    assert tries.count(BOTH) == (1 if refused else 12)  # one refusal is enough to stop asking
     data = here.store.data(here.trial)
     assert len(data.calls) == (12 if Counted.CALLS in left else 0)
     assert len(data.requests) == (24 if Counted.REQUESTS in left else 0)

@@ -1,4 +1,4 @@
-"""How much time accounted repetitions may take, by a clock that passes only while something is done."""
+"""Time limit of accounted repetitions, with a clock that advances only during work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
 
 class Clock:
-    """Seconds that pass only while something is done."""
+    """Clock that advances only during work."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -41,7 +41,7 @@ def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
 ) -> None:
     here, runs = site(), timed(monkeypatch, 4.0)
     first, second = (condition.key for condition in here.plan.conditions)
-    here.account(runs, measured_s=60.0)  # 6 s of it; the two arms of a condition take 8
+    here.account(runs, measured_s=60.0)  # the limit is 10 %, 6 s; the two arms of a condition take 8
     assert {key for key, *_ in runs.asked} == {first}
     assert len(runs.asked) == 2, "both arms of a condition that was begun"
     assert here.notes == [

@@ -1,4 +1,4 @@
-"""Stored analyses: computed once, the same as computed again, never those of other rows, another version, a damaged file."""
+"""Cached analyses: computed once, equal to a fresh analysis, never used for other rows, another version or a damaged file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PACKED = CATALOGUE / "application" / "database-restart.iotrial"
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of one trial that was really measured."""
+    """Return a store with one trial that was really measured."""
     path = tmp_path_factory.mktemp("store") / "trials.db"
     with open_packed(PACKED) as file, Store.open(path) as writer:
         writer.unpack(read_packed(file, "it"), source="it")
@@ -47,7 +47,7 @@ def path(imported: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The levels of the analyses that were computed."""
+    """Collect the levels (alpha) of the analyses that were actually computed."""
     levels: list[float] = []
     real: Callable[..., Any] = opening.analyse
 
@@ -71,7 +71,7 @@ def summary(path: Path, *, share: int = 1) -> Analysed:
 
 
 def changed(path: Path, statement: str) -> None:
-    """A change that the store itself would refuse."""
+    """Change a row in a way that the store itself would refuse."""
     with closing(sqlite3.connect(path)) as connection, connection:
         for (trigger,) in connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger'"
@@ -81,7 +81,7 @@ def changed(path: Path, statement: str) -> None:
 
 
 def sealed_again(path: Path) -> None:
-    """Every row of the trial with the checksum that the store writes for what is in it now."""
+    """Recompute the checksum of every row of the trial, so that it matches the current contents."""
     with closing(sqlite3.connect(path)) as connection, connection:
         (trial,) = connection.execute("SELECT id FROM trial WHERE number = 1").fetchone()
         for table, columns, key in (
@@ -153,7 +153,7 @@ def test_a_packed_trial_is_analysed_once_where_there_is_a_store(
     assert report_json(packed_document(PACKED)) == first
     assert packed_summary(PACKED).number == 0
     assert len(computed) == 1
-    summary(path)  # the same trial, imported
+    summary(path)  # the same trial, imported again
     assert len(computed) == 2
 
 
@@ -213,7 +213,7 @@ def test_a_trial_that_was_damaged_since_is_refused(path: Path) -> None:
 
 def test_a_running_trial_is_neither_stored_nor_found(path: Path, computed: list[float]) -> None:
     with Store.open(path) as store:
-        # this process conducts it, and lives
+        # this process conducts it and is alive
         store.set_state(store.find("last").header.id, TrialState.RUNNING)
         for _ in range(2):
             document_of(store, "last")
@@ -249,7 +249,7 @@ def test_an_analysis_of_what_was_there_before_something_was_added_is_not_found_f
         "UPDATE analysis SET {0} = substr({0}, 1, length({0}) - 9)",
         "UPDATE analysis SET {0} = x'78'",
         "UPDATE analysis SET {0} = CAST(x'00' || substr({0}, 2) AS BLOB)",
-        # sound contents in the place of others
+        # valid contents in the wrong place
         "UPDATE analysis SET summary = analysis, analysis = summary",
         "UPDATE analysis SET key = randomblob(32)",
         "UPDATE analysis SET method = '0 0'",
@@ -262,7 +262,7 @@ def test_a_damaged_analysis_is_computed_again(
     assert len(computed) == 1
     with closing(sqlite3.connect(beside(path))) as connection, connection:
         connection.execute(damage.format(column))
-    for _ in range(2):  # the second time from what was put right
+    for _ in range(2):  # the second time from the repaired cache
         assert summary(path) == one
         assert said(path) == first
         assert len(computed) == 1 + ("{0}" not in damage or column == "analysis")
@@ -339,7 +339,7 @@ def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
-# -- what a summary says
+# -- contents of a summary
 
 
 def test_effects_are_those_of_the_report_and_medians_those_of_the_runs(path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_share_of_the_level_gives_wider_intervals(path: Path) -> None:
 def test_runs_of_two_trials_that_were_stored_in_turn_are_those_of_each(path: Path) -> None:
     with Store.open(path, read_only=True) as store:
         whole, alone = store.data_and_digest("last")
-    # another trial's run between the two halves of this one's
+    # put another trial's run between the two halves of this one
     changed(path, "UPDATE run SET sequence = sequence + 100000 WHERE sequence > 20")
     sealed_again(path)
     with sqlite3.connect(path) as connection:
@@ -400,4 +400,4 @@ def test_runs_of_two_trials_that_were_stored_in_turn_are_those_of_each(path: Pat
     with Store.open(path, read_only=True) as store:
         data, digest = store.data_and_digest(1)
         assert data.runs == whole.runs
-        assert digest != alone  # their places are stored too
+        assert digest != alone  # the sequence numbers are stored too

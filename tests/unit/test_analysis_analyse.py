@@ -1,4 +1,4 @@
-"""A whole trial, from a plan and simulated runs to effects, controls, voids and notes."""
+"""The analysis of a whole trial: from a plan and simulated runs to effects, controls, voids and notes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ EFFECTS = {"444": 0.0, "555": 0.0, "777": math.log(1.3)}
 def conducted(
     plan: Plan, blocks: int, *, sd: float = 0.03, seed: int = 1, change: Change | None = None
 ) -> list[ObservedBlock]:
-    """The plan's blocks with log-normal times: 777 takes 1.3 times as long and one fault more, 555 is as 444."""
+    """Return the plan's blocks with log-normal times. 777 takes 1.3 times as long and one more fault; 555 equals 444."""
     rng = np.random.default_rng(seed)
     out = []
     time = 0.0
@@ -190,7 +190,7 @@ def test_a_positive_control_that_misses_what_was_injected_makes_the_trial_invali
     found = analyse(spec, conducted(plan, 120, change=unstretched))
     assert not found.valid
     assert any("misses the injected ratio 1.1" in reason for reason in found.invalid_reasons)
-    # and what was not told from zero may not call anything equivalent
+    # and where the slowdown was not seen, nothing may be called equivalent
     primary = {(e.level, e.condition["cache"]): e for e in found.effects if e.primary}
     assert primary["555", "cold"].reason == "control_not_seen"
     assert primary["777", "cold"].verdict is Verdict.SLOWER
@@ -206,7 +206,7 @@ def test_a_start_that_the_rest_does_not_bear_out_makes_its_comparison_lean(plan:
         found = analyse(spec, conducted(plan, 80, sd=0.1, change=change))
         return [effect.level for effect in found.effects if effect.primary and effect.leaning]
 
-    assert leaning(12) == ["555", "555"]  # cold and warm
+    assert leaning(12) == ["555", "555"]  # cold and warm cache
     assert leaning(80) == leaning(0) == []
 
 
@@ -286,7 +286,7 @@ def test_a_rate_is_stretched_by_the_inverse_and_a_count_has_no_positive_control(
 
 
 def scaled(kind: ArmKind, ratio: float) -> Change:
-    """Arms of this kind take that many times as long."""
+    """Return a change that makes arms of this kind take ``ratio`` times as long."""
 
     def change(_block: Block, run: PlannedRun, seen: Observation) -> Observation:
         if run.arm.kind is not kind:
@@ -423,7 +423,7 @@ def test_between_blocks_and_at_the_end_a_budget_says_the_same() -> None:
 
 
 def test_blocks_beyond_the_declared_budget_are_left_to_the_other_bets() -> None:
-    """A continued trial: what the bet on the budget held when that was spent, it holds."""
+    """In a continued trial, what the bet on the budget had excluded when the budget was spent stays excluded."""
     plan = Plan(STUDY, "ab" * 16)
     blocks = conducted(plan, 60, sd=0.2)
     early = [block for block in blocks if block.index < 40]

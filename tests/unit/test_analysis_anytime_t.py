@@ -1,4 +1,4 @@
-"""The anytime-valid t interval against numerical integration and by simulation."""
+"""The anytime-valid t interval, against numerical integration and simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iotrial.analysis.anytime_t import PRIOR_PRECISION, t_interval
 
 
 def integrated(values: np.ndarray, mean: float, precision: float) -> float:
-    """The Bayes factor by brute force: sigma against d sigma / sigma, theta = mu / sigma against its prior."""
+    """Compute the Bayes factor by numerical integration: sigma over d sigma / sigma, theta = mu / sigma over its prior."""
     x = values - mean
     n, total, squares = len(x), float(x.sum()), float((x**2).sum())
 
@@ -69,5 +69,5 @@ def test_under_normal_noise_it_hardly_ever_misses_however_often_one_looks() -> N
             if found is not None and not found[0] <= 0.0 <= found[1]:
                 misses += 1
                 break
-    # beyond this many of 400 at .05 a sound interval comes with probability 1e-6
+    # a valid interval misses more often than this in 400 trials at .05 with probability 1e-6
     assert misses <= stats.binom.isf(1e-6, 400, 0.05)

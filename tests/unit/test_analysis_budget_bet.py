@@ -1,4 +1,4 @@
-"""The bet that knows the budget: it is fair whatever is known before a block, and it does what it is for."""
+"""The bet that knows the budget: fair whatever is known before a block, and it decides more comparisons in time."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def test_over_all_sign_patterns_the_mean_capital_is_exactly_what_it_began_with(
 
 
 def test_it_is_fair_too_where_the_blocks_left_depend_on_earlier_signs() -> None:
-    """As they do where the slower level's runs leave time for fewer blocks."""
+    """They do where the slower level's runs leave time for fewer blocks."""
 
     def after(signs: Floats) -> Floats:
         lost = np.concatenate([[0.0], np.cumsum(signs > 0.0)[:-1]])
@@ -129,7 +129,7 @@ def test_an_effect_at_the_margin_is_equivalent_no_more_often_than_alpha_says() -
         )
         for _ in range(300)
     ]
-    assert sum(path.max() >= 1.0 for path in paths) <= 45  # of 30 expected at most; more once in 500 times
+    assert sum(path.max() >= 1.0 for path in paths) <= 45  # at most 30 expected; > 45 once in 500 times
 
 
 def test_once_the_budget_is_spent_the_capital_stays_as_it_is() -> None:

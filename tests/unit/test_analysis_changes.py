@@ -1,4 +1,4 @@
-"""Changes of level: found where there is one, and hardly ever where neighbours merely resemble each other."""
+"""Changes of level: detected when present, and rarely reported for mere autocorrelation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def noise(rng: np.random.Generator, n: int, correlation: float) -> Floats:
-    """AR(1) of variance 1."""
+    """Return an AR(1) series with variance 1."""
     steps = rng.standard_normal(n + 50) * np.sqrt(1.0 - correlation**2)
     series = np.zeros(n + 50)
     for i in range(1, n + 50):
@@ -21,7 +21,7 @@ def noise(rng: np.random.Generator, n: int, correlation: float) -> Floats:
 
 
 def slow_statistic(x: Floats, step: int) -> Floats:
-    """As the paper writes it (Zhao, Jiang and Shao, section 2.2, means), with positions from 1 on."""
+    """Compute the statistic as in the paper (Zhao, Jiang and Shao, section 2.2, means), with positions counted from 1."""
     n = x.size
 
     def mean(i: int, j: int) -> float:
@@ -55,7 +55,7 @@ def test_the_statistic_is_that_of_the_paper() -> None:
 def test_neighbours_that_resemble_each_other_are_seldom_taken_for_a_change(
     correlation: float, most: float
 ) -> None:
-    """1,000 series of 100: a share of .01 is then known to .003."""
+    """With 1,000 series of 100 values, a share of .01 is known to .003."""
     rng = np.random.default_rng(3)
     marked = sum(bool(changes(noise(rng, 100, correlation))) for _ in range(1000))
     assert marked / 1000 <= most

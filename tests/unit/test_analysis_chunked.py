@@ -1,4 +1,4 @@
-"""The process over chunks of blocks against the same process block by block."""
+"""The process over chunks of blocks, against the same process block by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = (1, 2, 31, 32, 33, 64, 1000, 1023, 1024, 1025, 2500)
 
 
 def series(seed: int, blocks: int) -> np.ndarray:
-    """Normal, heavy-tailed, rounded (ties and zeros), drifting, or with a change half-way."""
+    """Return a series: normal, heavy-tailed, rounded (ties and zeros), drifting, or with a change half-way."""
     rng = np.random.default_rng([seed, blocks])
     normal = rng.normal(0.1, 1.0, blocks)
     kinds = (
@@ -32,7 +32,7 @@ def series(seed: int, blocks: int) -> np.ndarray:
 
 
 def candidates_of(d: np.ndarray, seed: int) -> np.ndarray:
-    """Around the mean at the scale of its error, over all contrasts, far outside, and the contrasts themselves."""
+    """Return candidates near the mean (scaled by its error), among all contrasts, far outside, and at the contrasts."""
     rng = np.random.default_rng(seed)
     spread = float(np.ptp(d)) + 1.0
     near = d.mean() + rng.normal(size=20) * 4.0 * spread / math.sqrt(d.size)
@@ -65,7 +65,7 @@ def test_a_threshold_that_is_met_in_the_middle_of_a_chunk_only_is_met(seed: int)
         highest = float(path.max())
         if highest <= 0.01:
             continue
-        # also nearer to the highest value than two ways of summing agree
+        # also with thresholds closer to the highest value than two ways of summing agree
         for step in (-1e-3, -1e-6, -1e-8, -1e-12, 0.0, 1e-12, 1e-8, 1e-6, 1e-3):
             threshold = highest + step
             assert Series(d).survives(candidates[[place]], threshold)[0] == (highest < threshold), (

@@ -1,4 +1,4 @@
-"""Contrasts: one number a block, by hand."""
+"""Contrasts: one number per block, checked by hand."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_pooled_contrasts_are_means_over_the_rounds_that_every_condition_complet
 
 
 def slowly(blocks: Sequence[ObservedBlock], weights: Mapping[str, float], *, whole: bool) -> Contrasts:
-    """The same by the words of the module, block by block."""
+    """Compute the same contrasts block by block, following the module's docstring."""
     values: list[float] = []
     places: list[int] = []
     failures = unusable = 0

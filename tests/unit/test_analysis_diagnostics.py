@@ -1,4 +1,4 @@
-"""Diagnostics against constructed data of known structure and scipy."""
+"""Diagnostics, against constructed data of known structure and scipy."""
 
 from __future__ import annotations
 

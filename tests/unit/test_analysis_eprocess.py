@@ -1,4 +1,4 @@
-"""The e-process against a slow scalar implementation, brute force over candidates, and enumeration."""
+"""The e-process, against a slow scalar implementation, brute force over candidates, and enumeration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
 def slow_process(
     contrasts: Sequence[float], d: float, margin: float = 0.0, side: Side = Side.BOTH
 ) -> list[float]:
-    """M_1(d) .. M_n(d), straight from the definition."""
+    """Return M_1(d) .. M_n(d), computed directly from the definition."""
     shares = [0.2] * 5 if margin == 0.0 else [1 / 6] * 6
     up, down = [1.0] * len(shares), [1.0] * len(shares)
     squares = 0.0
@@ -45,7 +45,7 @@ def slow_process(
 
 
 def series(seed: int) -> np.ndarray:
-    """Series of many kinds: smooth, heavy, tied, drifting, of changing scale, with an effect that moves."""
+    """Return a series: smooth, heavy-tailed, tied, drifting, of changing scale, or with an effect that moves."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(8, 60))
     first = n // 2
@@ -103,7 +103,7 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(
         grid.append(np.linspace(found.low - width, found.high + width, 2001))
     candidates = np.unique(np.concatenate(grid))
     paths = log_paths(d[None, :] - candidates[:, None], aim=margin)
-    # where all blocks together contradict the first ones, what counts is the last block alone
+    # a leaning interval (all blocks together contradict the first ones) counts the last block alone
     heights = paths[:, -1] if found.leaning else paths.max(axis=1)
     left = candidates[heights < math.log(1 / alpha)]
     if found.empty:
@@ -114,7 +114,7 @@ def test_no_candidate_of_a_dense_grid_is_left_outside_the_interval(
     tolerance = 2e-6 * (found.high - found.low) + 1e-12
     assert left.min() >= found.low - tolerance
     assert left.max() <= found.high + tolerance
-    # and both ends are themselves left (a hair inside: at the first contrast the process jumps)
+    # neither end is excluded (a hair inside: at the first contrast the process jumps)
     for end in (found.low + tolerance, found.high - tolerance):
         slow = slow_process(d.tolist(), end if found.low < found.high else found.low, margin)
         assert (slow[-1] if found.leaning else max(slow)) < (1 / alpha) * (1 + 1e-6)
@@ -253,7 +253,7 @@ def test_shifting_and_scaling_the_contrasts_shifts_and_scales_the_interval(
 def test_more_blocks_never_widen_the_interval_unless_they_make_it_lean(
     values: list[float], more: int
 ) -> None:
-    """One that leans is of the last block alone, so it may be wider, but never loses what no look excluded."""
+    """A leaning interval rests on the last block alone. It may be wider, but keeps all that no look has excluded."""
     assume(len(values) - more >= 8)
     before, after = interval(values[:-more], 0.05), interval(values, 0.05)
     if before.empty:
@@ -283,7 +283,7 @@ def test_the_interval_is_finite_from_a_fixed_number_of_blocks(alpha: float, bloc
     assert interval(values, alpha).low is not None
     early = interval(values[:-1], alpha)
     assert (early.low, early.high, early.empty) == (None, None, False)
-    # far away the process tells nothing but that all signs agree: the closed form of that
+    # far away only the signs matter, and all agree: there is a closed form for that
     limit = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks]) / 10
     before = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks - 1]) / 10
     assert before < 1 / alpha <= limit
@@ -353,7 +353,7 @@ def test_values_that_are_not_finite_and_levels_that_are_none_are_refused() -> No
 
 
 def test_a_sliver_that_is_left_beside_the_first_contrast_belongs_to_the_interval() -> None:
-    # between -1.36 and -1.15 nothing is left; right of D_1 = -1.38, where the process jumps, something is
+    # nothing is left between -1.36 and -1.15; right of D_1 = -1.38, where the process jumps, something is
     values = [-1.38, -1.46, 0.31, -0.02, -0.59, -0.85, 1.43, 0.1, -0.7, 1.92, 1.04, -1.54, 1.38, 0.34, 1.7]
     values += [1.83, 0.19, -0.23, 2.26, 0.87] + [-1.76] * 20
     assert max(slow_process(values, -1.37)) < 100
@@ -363,7 +363,7 @@ def test_a_sliver_that_is_left_beside_the_first_contrast_belongs_to_the_interval
 
 
 def test_intervals_that_are_sought_together_are_those_sought_alone() -> None:
-    """Of series of equal and of different lengths, long ones too, with and without a margin and a budget."""
+    """Series of equal and different lengths, including long ones, with and without a margin and a budget."""
     rng = np.random.default_rng(11)
     values = [*map(series, range(16)), *(rng.normal(0.05, 0.1, n) for n in (40, 40, 40, 40, 1100))]
     wanted = [
@@ -378,7 +378,7 @@ def test_intervals_that_are_sought_together_are_those_sought_alone() -> None:
 
 
 def numbers_of(found: Interval) -> list[float]:
-    """All of an interval as numbers; NaN for what is unbounded."""
+    """Return all fields of an interval as numbers, NaN where unbounded."""
     ends = found.bounds or (None, None)
     every = (found.estimate, found.low, found.high, *ends, found.p_anytime, found.e_value)
     flags = (found.blocks, found.empty, found.leaning)

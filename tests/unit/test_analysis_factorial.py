@@ -1,4 +1,4 @@
-"""Trials of many factors with known truth: main effects, interactions, pooled effects, whole plots, their controls."""
+"""Trials with many factors and known truth: main effects, interactions, pooled effects, whole plots and their controls."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_interaction_is_half_the_difference_of_one_effect_at_the_two_levels_o
     one = effect(found, "a:b", kind="interaction")
     assert one.primary
     assert one.family_alpha == pytest.approx(0.05 / 3)
-    # a: +0.1 where b is off, +0.5 where it is on
+    # a: +0.1 while b is off, +0.5 while it is on
     assert one.low is not None
     assert one.high is not None
     assert math.log(one.low) < (0.5 - 0.1) / 2 < math.log(one.high)
@@ -219,7 +219,7 @@ def test_repeats_in_a_stretch_are_no_blocks_of_the_whole_plot_factor() -> None:
     assert (mkfs.blocks, mode.blocks) == (12, 60)
     assert mkfs.block_sd is not None
     assert mode.block_sd is not None
-    # what the stretches differ by is in the one, and cancels in the other
+    # differences between stretches are in the first, and cancel in the second
     assert mkfs.block_sd > 5 * mode.block_sd
     assert mode.verdict is Verdict.SLOWER
     controls = {control.kind: control.blocks for control in found.controls}
@@ -229,7 +229,7 @@ def test_repeats_in_a_stretch_are_no_blocks_of_the_whole_plot_factor() -> None:
 @pytest.mark.parametrize("honest", [True, False])
 @pytest.mark.long
 def test_pretending_that_repeats_are_blocks_makes_false_alarms(honest: bool) -> None:
-    """Stretches that differ by luck, repeats that agree: the whole-plot factor has no effect at all."""
+    """Stretches differ at random and repeats agree; the whole-plot factor has no effect at all."""
     plan = Plan(WHOLE, SEED, controls=False)
     spec = Spec.from_plan(plan)
     alarms = 0
@@ -245,7 +245,7 @@ def test_pretending_that_repeats_are_blocks_makes_false_alarms(honest: bool) -> 
             term = next(term for term in spec.terms if term.factor == "mkfs")
             numbers = Responses(blocks, plan.study.responses[0]).contrasts(term.weights, whole=False).values
             alarms += excluded(numbers, 0.0, 0.05)
-    # at .05 more than 16 of 60 come once in a million; the pretence errs in most trials
+    # at .05 more than 16 of 60 occur once in a million; counting repeats as blocks errs in most trials
     assert alarms <= 16 if honest else alarms > 16
 
 

@@ -1,4 +1,4 @@
-"""The scatter of a pilot and what is predicted from it, against simulated trials analysed as real ones are."""
+"""Pilot scatter and its forecast, against simulated trials that are analysed like real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
 
 
 def stalling(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
-    """One run in twenty is held up, by ten standard deviations in the mean."""
+    """Return noise in which one run in twenty stalls, by ten standard deviations on average."""
     stalls = rng.random((blocks, arms)) < 0.05
     return rng.normal(size=(blocks, arms)) + stalls * rng.exponential(10, size=(blocks, arms))
 
@@ -48,7 +48,10 @@ def rng() -> np.random.Generator:
 
 
 def blocks_to_verdict(y: np.ndarray, margin: float, stretch: float) -> int | None:
-    """Blocks until the verdict "equivalent": columns are reference, level, positive control (in even blocks)."""
+    """Return the number of blocks until the verdict "equivalent".
+
+    Columns are reference, level, positive control (in even blocks).
+    """
     contrasts, control = y[:, 1] - y[:, 0], y[::2, 2] + stretch - y[::2, 0]
     last = 0
     for blocks in range(8, len(y) + 1):
@@ -78,7 +81,7 @@ def test_the_range_of_a_short_pilot_covers_the_true_scatter_nine_times_in_ten(
         found = scatter_of(normal(rng, 8, 4))
         assert found is not None
         covered += found.low <= math.sqrt(2) <= found.high
-    assert covered >= 200 * 0.83  # 0.90, less three standard errors
+    assert covered >= 200 * 0.83  # 0.90 minus three standard errors
 
 
 def test_rare_stalls_move_the_plain_sd_far_more_than_the_one_that_is_used(rng: np.random.Generator) -> None:
@@ -111,7 +114,7 @@ def test_two_blocks_are_too_few_and_single_arms_say_nothing() -> None:
 def test_half_of_the_trials_end_by_about_the_predicted_block(
     noise: Noise, low: float, high: float, rng: np.random.Generator
 ) -> None:
-    """The scatter from a long pilot, so that what is left is the method's own error."""
+    """The scatter comes from a long pilot, so that only the method's own error remains."""
     scatter = scatter_of(noise(rng, 2000, 3))
     assert scatter is not None
     margin = 0.55 * scatter.plain_sd
@@ -161,7 +164,7 @@ def test_means_of_four_arms_scatter_half_as_much() -> None:
 def test_of_means_of_many_arms_with_stalls_half_are_decided_by_the_predicted_block(
     arms: int, rng: np.random.Generator
 ) -> None:
-    """A mean of several runs is nearer to normal than a run is."""
+    """A mean of several runs is closer to normal than a single run."""
     margin, sd = math.log1p(0.03), 0.03
     scatter = scatter_of(sd * stalling(rng, 2000, 3))
     assert scatter is not None
@@ -224,7 +227,7 @@ def test_a_condition_that_the_pilot_has_not_come_to_leaves_the_seconds_open() ->
 def test_four_trials_of_five_lie_in_the_range_where_nothing_changes_but_luck(
     noise: Noise, pilot: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pilot and trial of one and the same noise; what machines change besides is measured, not simulated."""
+    """Pilot and trial have the same noise. Changes of the machine between them are measured, not simulated."""
     monkeypatch.setattr("iotrial.analysis.forecast.SCATTER_CHANGES", 0.0)
     monkeypatch.setattr("iotrial.analysis.forecast.SPEED_CHANGES", 0.0)
     sd = 0.03 if noise is normal else 0.02

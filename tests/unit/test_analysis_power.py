@@ -1,4 +1,4 @@
-"""Planning against fresh simulation of intervals as trials have them, and against what random walks do."""
+"""Planning, against fresh simulation of the intervals of trials, and against random walks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rng() -> np.random.Generator:
 
 
 def equivalent(contrasts: np.ndarray, margin: float, alpha: float) -> bool:
-    """Whether a trial says so after these blocks."""
+    """Return whether a trial concludes "equivalent" after these blocks."""
     found = interval(contrasts, alpha, margin=math.log1p(margin))
     ends = (found.low, found.high)
     return found.bounds is not None or (
@@ -42,7 +42,7 @@ def share(rng: np.random.Generator, trials: int, one: Callable[[np.random.Genera
 
 
 def near(planned: float, trials: int) -> object:
-    """What a simulated share may be: four standard errors, and what a table that is 5 % off in blocks makes of it."""
+    """Tolerance of a simulated share: four standard errors, and .04 for a table that is 5 % off in blocks."""
     return pytest.approx(planned, abs=4 * math.sqrt(planned * (1 - planned) / trials) + 0.04)
 
 
@@ -83,7 +83,7 @@ def test_four_positive_controls_in_five_are_seen_by_the_planned_block(
 ) -> None:
     blocks = blocks_to_see(sd, margin, alpha=alpha)
     assert blocks is not None
-    # where evidence needs its fewest blocks, nearly all are seen at once
+    # where the evidence needs its minimum of blocks, nearly all are seen at once
     slowed = math.log1p(2 * margin)
     found = share(
         rng,
@@ -109,7 +109,7 @@ def test_all_of_many_comparisons_are_equivalent_by_the_block_planned_for_all(
 
 
 def test_small_margins_take_blocks_as_their_inverse_square() -> None:
-    """As any test of a mean does: so there is no margin that cannot be resolved, only ones that are far off."""
+    """True of any test of a mean: every margin can be resolved, but a small one takes long."""
     few, many = (blocks_to_resolve(0.5, margin, alpha=0.05) for margin in (0.03, 0.015))
     assert few is not None
     assert many is not None
@@ -117,7 +117,7 @@ def test_small_margins_take_blocks_as_their_inverse_square() -> None:
 
 
 def test_no_plan_is_below_what_a_walk_to_the_threshold_takes() -> None:
-    """Of all processes the likelihood ratio of the two margins grows fastest, by ratio**2 / 2 a block (Wald 1945)."""
+    """Of all processes the likelihood ratio of the two margins grows fastest, by ratio**2 / 2 per block (Wald 1945)."""
     for ratio, alpha in itertools.product((0.03, 0.1, 0.2, 0.4), (0.05, 0.001)):
         blocks = blocks_to_resolve(1.0, math.expm1(ratio), alpha=alpha, share=0.5)
         assert blocks is not None
@@ -140,7 +140,7 @@ def test_more_scatter_smaller_margins_more_effects_and_larger_shares_need_more_b
 
 
 def test_no_scatter_takes_the_fewest_blocks_that_evidence_needs() -> None:
-    """2**n / 15 is the most that n unanimous signs give with an aimed bet, and a look comes after each block."""
+    """n unanimous signs give at most 2**n / 15 with an aimed bet, and there is a look after each block."""
     still = blocks_to_resolve(0.0, 0.03, alpha=0.05)
     assert still in (8, 9)
     assert blocks_to_see(0.0, 0.03, alpha=0.05) in (8, 9)

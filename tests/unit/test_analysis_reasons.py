@@ -1,4 +1,4 @@
-"""The likely reasons of an invalid trial: the one that was put into simulated runs comes first, and only where it was."""
+"""Likely reasons for an invalid trial: the one simulated in the runs ranks first, and is absent without it."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ STUDY = Study(
 
 @dataclasses.dataclass
 class Run:
-    """What a scenario may change of one run before it is observed."""
+    """The parts of a run that a scenario may change before it is observed."""
 
     kind: ArmKind
     arm: str
     slot: int
     block: int
-    log: float  # of its time, unstretched
-    stretch: float = 0.0  # logarithm of the ratio that is in the response
+    log: float  # log of its time, unstretched
+    stretch: float = 0.0  # log of the ratio that the response shows
     injected: float | None = None
     evidence: dict[str, float] = dataclasses.field(default_factory=dict)
     files: tuple[int, ...] | None = None
@@ -97,7 +97,7 @@ def reasons_of(
     measured: Callable[[float], float] = lambda seconds: seconds,
     same_files: bool = False,
 ) -> tuple[Reason, ...]:
-    """The reasons after a trial of log-normal times in which the scenario has changed runs, block by block."""
+    """Return the reasons after a trial of log-normal times in which the scenario changed runs, block by block."""
     plan = Plan(STUDY, "cd" * 16)
     rng = np.random.default_rng(seed)
     observed, facts = [], {}
@@ -148,7 +148,7 @@ def as_they_are(runs: list[Run], _: np.random.Generator) -> None:
 
 
 def plain_difference(runs: list[Run], _: np.random.Generator) -> None:
-    """A copy that is slower for no reason that anything recorded shows."""
+    """A copy that is slower for no recorded reason."""
     for run in runs:
         run.log += 0.1 * run.copy
         run.evidence = dict.fromkeys(("switches_involuntary", "device_read_bytes", "faults_major"), 5.0)
@@ -165,7 +165,7 @@ def later_is_slower(runs: list[Run], _: np.random.Generator) -> None:
 
 
 def left_by_the_slowed_copy(runs: list[Run], rng: np.random.Generator) -> None:
-    """A run right after the slowed copy is 12 % slower; the copy of the reference is put there more often than not."""
+    """A run right after the slowed copy is 12 % slower, and the copy of the reference is usually in that slot."""
     slowed = next((run for run in runs if run.slowed), None)
     copy = next((run for run in runs if run.copy), None)
     if slowed is not None and copy is not None and rng.random() < 0.8:
@@ -204,7 +204,7 @@ def files_of_its_own(runs: list[Run], _: np.random.Generator) -> None:
 
 
 def fails_when_slow(runs: list[Run], _: np.random.Generator) -> None:
-    """The original has a time limit that its slow runs do not meet."""
+    """The original has a timeout that its slow runs exceed."""
     for run in runs:
         if run.arm == "a" and run.log > run.level:
             run.failure = "did not end in time"
@@ -228,7 +228,7 @@ def spun_wrong(runs: list[Run], rng: np.random.Generator) -> None:
 
 
 def fixed_delay(runs: list[Run], _: np.random.Generator) -> None:
-    """The time holds a fixed part that nothing slows down: where the work is short, less of it is stretched."""
+    """The time has a fixed part that nothing slows down: the shorter the work, the less of it is stretched."""
     for run in runs:
         work = math.exp(run.log)
         run.stretch = math.log((work * math.exp(run.stretch) + 1.0) / (work + 1.0))
@@ -261,7 +261,7 @@ SCENARIOS: dict[str, tuple[Scenario, str]] = {
 }
 
 
-# where the reason shows in the noise, or in how the level of the blocks varies
+# settings under which the reason shows, in the noise or in the variation of the block levels
 NOISE = {"fails when slow": {"sd": 0.1, "blocks": 400}, "fixed delay": {"level_sd": 0.8}}
 
 
@@ -282,7 +282,7 @@ def test_a_difference_that_nothing_recorded_explains_has_no_reason(seed: int) ->
 
 
 def test_coarse_steps_are_named_beside_what_they_hide() -> None:
-    """A clock of 10 ms, at work of 10 to 20 ms: the slowed copy mostly takes as many ticks as its original."""
+    """A clock of 10 ms, for work of 10 to 20 ms: the slowed copy mostly takes as many ticks as its original."""
     found = reasons_of(
         as_they_are,
         blocks=400,
@@ -301,7 +301,7 @@ def test_an_order_that_was_never_drawn_is_named_though_nothing_can_be_fitted() -
 
     codes = [reason.code for reason in reasons_of(fixed)]
     assert codes[0] == "order"
-    # a, b, negative, positive: the copy is two slots after its original, the slowed copy three
+    # order a, b, negative, positive: the copy is two slots after its original, the slowed copy three
     assert codes.count("order") == 1
     assert reasons_of(fixed)[0].controls == 2
 

@@ -1,4 +1,4 @@
-"""Verdicts, read off intervals by hand. The margin is 3 %: ln 1.03 = .02956."""
+"""Verdicts from intervals, by hand. The margin is 3 %: ln 1.03 = .02956."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_who_has_not_seen_the_control_cannot_exclude_the_margin() -> None:
     found = verdict(-0.02, 0.025, control_seen=False)
     assert (found.verdict, found.reason, found.decided) == (Verdict.INCONCLUSIVE, "control_not_seen", False)
     assert found.detectable == pytest.approx(math.expm1(0.025))
-    # a difference seen needs no proof of sight
+    # a difference needs no sensitivity check
     assert verdict(0.05, 0.06, control_seen=False).verdict is Verdict.SLOWER
 
 
@@ -71,7 +71,7 @@ def test_a_precise_trial_goes_on_to_a_quarter_of_a_large_effect() -> None:
     def decided(low: float, high: float) -> bool:
         return judge(of(low, high), TIME, margin=0.03, precise=True).decided
 
-    assert decided(0.3, 0.5)  # half-width .1 at .4
+    assert decided(0.3, 0.5)  # half-width .1 around .4
     assert not decided(0.29, 0.5)
     assert not decided(0.03, 0.5)
 
@@ -96,7 +96,7 @@ def test_no_blocks_and_an_effect_that_moved_have_reasons_of_their_own() -> None:
     assert (none.verdict, none.reason, none.decided) == (Verdict.INCONCLUSIVE, "no_blocks", False)
     moved = judge(of(None, None, empty=True), TIME, margin=0.03)
     assert (moved.verdict, moved.reason) == (Verdict.INCONCLUSIVE, "effect_not_constant")
-    # no later block can bring a candidate back
+    # no later block can restore a candidate
     assert moved.decided
 
 

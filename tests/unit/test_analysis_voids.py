@@ -67,14 +67,14 @@ def test_the_level_of_the_controls_is_shared_over_the_levels_compared() -> None:
     def value(hits: int) -> float:
         return sum((1 + stake) ** hits for stake in (0.1, 0.3, 0.6, 0.9)) / 4
 
-    # two levels share 1 in 1000
+    # two levels share an alpha of 1 in 1000
     assert 1000 < value(13) < 2000 < value(14)
     assert compare_void_rates([void("777")] * 13)[1] == []
     assert len(compare_void_rates([void("777")] * 14)[1]) == 1
 
 
 def test_control_arms_run_at_the_reference_and_are_no_surplus_of_it() -> None:
-    # three of four runs are at 444: three quarters of the voids are its share
+    # three of four runs are at 444, so three quarters of the voids are its share
     blocks = [void(level, FOUR) for level in ("444", "444", "444", "777") * 20]
     assert compare_void_rates(blocks) == ([], [])
 

@@ -1,4 +1,4 @@
-"""What an audit says of tables whose truth is known, and of the published ones that were checked by hand."""
+"""Audit findings on tables with known truth, and on published tables that were checked by hand."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_the_usual_slips_are_named(claim: str, recomputes: bool, slip: str | Non
 
 
 def test_rounding_of_the_raw_values_is_allowed_for() -> None:
-    claim = ("b 64 % of a",)  # 2 / 3 s, whole seconds: anything from 1.5/3.5 to 2.5/2.5
+    claim = ("b 64 % of a",)  # 2 / 3 s, rounded to whole seconds: anything from 1.5/3.5 to 2.5/2.5
     coarse = dataset(*values("a", [3.0], step=1.0), *values("b", [2.0], step=1.0), claims=claim)
     exact = dataset(*values("a", [3.0]), *values("b", [2.0]), claims=claim)
     assert audit(coarse).claims[0].recomputes
@@ -209,7 +209,7 @@ def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ([1.0, 1.0, 1.0, 2.0, 1.0, 2.0], [2.0] * 6),  # 1.49 and 1.51 are written 1 and 2
+        ([1.0, 1.0, 1.0, 2.0, 1.0, 2.0], [2.0] * 6),  # 1.49 and 1.51 are written as 1 and 2
         ([1.0] * 6, [2.0] * 6),
         ([1.0] * 3, [2.0] * 3),
     ],
@@ -270,12 +270,12 @@ def table(content: str, name: str = "x.csv") -> Audit:
     ("content", "study"),
     [
         ("atime,read_time_s\nnoatime,1\nstrictatime,2\n", "mount/atime"),
-        ("atime,score\nnoatime,1\nstrictatime,2\n", None),  # no time, no rate
-        ("kind,read_time_s\nnoatime,1\nstrictatime,2\nother,3\n", None),  # a group that it does not have
+        ("atime,score\nnoatime,1\nstrictatime,2\n", None),  # neither time nor rate
+        ("kind,read_time_s\nnoatime,1\nstrictatime,2\nother,3\n", None),  # a group not in the study
         ("load,salary\nread,1\nwrite,2\n", None),
-        ("operation,rate_mb_per_s\nread,1\nwrite,2\n", None),  # labels of raid/rebuild, by accident
+        ("operation,rate_mb_per_s\nread,1\nwrite,2\n", None),  # labels of raid/rebuild, by coincidence
         ("threads_kind,rate_mb_per_s\n1,10\n2,20\n4,30\n", None),
-        ("protocol,rate_mb_per_s\nnfs3,1\nsmb,2\n", None),  # several studies fit as well
+        ("protocol,rate_mb_per_s\nnfs3,1\nsmb,2\n", None),  # several studies fit equally well
     ],
 )
 def test_a_study_is_proposed_only_where_it_fits(content: str, study: str | None) -> None:

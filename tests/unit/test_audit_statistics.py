@@ -1,4 +1,4 @@
-"""The statistics of an audit against scipy, closed forms, enumeration and simulation."""
+"""Audit statistics, against scipy, closed forms, enumeration and simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial audit`` from the outside: text, JSON by its schema, Markdown, labels that would steer, errors."""
+"""``iotrial audit`` end to end: text, JSON by its schema, Markdown, hostile labels, errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Slow runs and ratios of means: bounds held against closed forms and exact enumeration, words against trials made by
-hand."""
+"""Slow runs and ratios of means.
+
+Bounds are checked against closed forms and exact enumeration, the wording against hand-made trials.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ ALPHA = 0.05
 
 
 def pairs(level: Sequence[float], reference: Sequence[float]) -> PairedRuns:
-    """Of run times or rates."""
+    """Return paired runs from times or rates."""
     return PairedRuns(np.log(np.array(level))[:, None], np.log(np.array(reference))[:, None])
 
 
@@ -45,7 +47,7 @@ def pairs(level: Sequence[float], reference: Sequence[float]) -> PairedRuns:
 
 @pytest.mark.parametrize("blocks", [10, 60, 400])
 def test_where_nothing_was_slow_the_bound_is_the_closed_form_of_a_bet_of_everything(blocks: int) -> None:
-    """Half of the capital is bet whole on every block: (1 + m)^n / 2 = 2 / alpha, and the other half wins less."""
+    """Half of the capital is bet whole on every block: (1 + m)^n / 2 = 2 / alpha. The other half wins less."""
     low, high = mean_bounds(np.zeros(blocks), ALPHA, least=0.0)
     assert low == 0.0
     assert (2 / ALPHA) ** (1 / blocks) - 1 < high <= (4 / ALPHA) ** (1 / blocks) - 1
@@ -53,7 +55,7 @@ def test_where_nothing_was_slow_the_bound_is_the_closed_form_of_a_bet_of_everyth
 
 
 def test_none_slow_in_sixty_leaves_room_for_seven_in_a_hundred() -> None:
-    """The exact bound for one look is 1 - .05^(1/60) = 4.9 %; a bound for every look, on both sides, is wider."""
+    """The exact bound for one look is 1 - .05^(1/60) = 4.9 %. A two-sided bound for every look is wider."""
     high = mean_bounds(np.zeros(60), ALPHA, least=0.0)[1]
     assert 1 - ALPHA ** (1 / 60) < high < 0.075
 
@@ -63,7 +65,7 @@ def test_none_slow_in_sixty_leaves_room_for_seven_in_a_hundred() -> None:
 def test_the_bounds_of_a_share_miss_it_at_any_look_in_less_than_alpha_by_exact_enumeration(
     share: float,
 ) -> None:
-    """The bounds depend on how many were slow alone, so the chance of ever missing is a sum over counts."""
+    """The bounds depend only on the number of slow runs, so the chance of ever missing is a sum over counts."""
     blocks, missed = 80, 0.0
     alive = {0: 1.0}
     for n in range(1, blocks + 1):
@@ -83,7 +85,7 @@ def test_the_bounds_of_a_share_miss_it_at_any_look_in_less_than_alpha_by_exact_e
 
 
 def test_over_all_sign_patterns_a_difference_is_found_at_some_look_in_less_than_alpha() -> None:
-    """Twelve blocks in which one side was slow, by a fair coin each: 4,096 patterns, and a look after every block."""
+    """In each of twelve blocks one side was slow, by a fair coin: 4,096 patterns, with a look after every block."""
     blocks = 12
     excluded = {
         (n, ups): not (bounds := mean_bounds(np.repeat([1.0, -1.0], [ups, n - ups]), ALPHA))[0]
@@ -100,7 +102,7 @@ def test_over_all_sign_patterns_a_difference_is_found_at_some_look_in_less_than_
 
 
 def test_seven_slow_blocks_of_one_side_show_a_difference_and_six_do_not() -> None:
-    """2 * 2^-6 = .031 would do for one look; a bet for every look needs one more."""
+    """2 * 2^-6 = .031 would suffice for one look; a bet for every look needs one more."""
     quiet = np.zeros(93)
     assert mean_bounds(np.concatenate([np.ones(7), quiet]), ALPHA)[0] > 0.0
     assert mean_bounds(np.concatenate([np.ones(6), quiet]), ALPHA)[0] < 0.0
@@ -141,7 +143,7 @@ def test_a_level_that_is_always_slower_has_no_slow_runs() -> None:
 
 
 def test_both_runs_of_a_block_have_one_threshold_which_no_later_block_changes() -> None:
-    """So exchanging the runs of a block exchanges who was slow in it, and leaves all earlier blocks as they were."""
+    """So swapping the runs of a block swaps which was slow in it, and leaves all earlier blocks unchanged."""
     rng = np.random.default_rng()
     y, x = np.exp(0.3 * rng.standard_t(2, size=(2, 150)))
     flags = which_slow(pairs(y, x), TIME)
@@ -264,7 +266,7 @@ def _ratio(level: np.ndarray, reference: np.ndarray) -> MeanRatio:
     return found
 
 
-# what is said
+# wording
 
 
 def slow(level: int, reference: int, low: float, high: float) -> SlowRuns:

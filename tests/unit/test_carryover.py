@@ -1,4 +1,4 @@
-"""The carry-over control: exact means over all orders of small blocks, and planted carry-over."""
+"""The carry-over control: exact means over all orders of small blocks, and simulated carry-over."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_mean_factor_over_all_orders_of_a_block_is_one_whatever_each_arm_doe
 ) -> None:
     rng = np.random.default_rng(7)
     before = earlier(rng, arms, 6)
-    # a result of its own for every arm in every slot, stalls among them: nothing is additive
+    # each arm has its own result in each slot, with stalls: nothing is additive
     result = {arm: np.exp(rng.normal(0.0, 2.0, size=len(arms))) for arm in arms}
     start = paths(before, [("fs", level)])[0].log_e
     ends = []
@@ -122,7 +122,7 @@ def test_the_mean_factor_between_blocks_over_all_orders_of_the_earlier_block_is_
 def test_two_pairs_of_blocks_multiplied_have_mean_one_over_the_orders_of_all_four() -> None:
     # The block that was bet with is not bet on: its first arm is known from its results.
     rng = np.random.default_rng(13)
-    before = earlier(rng, ("A", "B"), 7)  # the last of them has been bet with
+    before = earlier(rng, ("A", "B"), 7)  # the last of them was bet with
     results = [{arm: rng.normal(size=2) for arm in "AB"} for _ in range(4)]
     ends = []
     for orders in itertools.product(itertools.permutations("AB"), repeat=4):
@@ -154,7 +154,7 @@ def test_of_two_levels_the_one_that_is_no_reference_is_tried_and_of_three_all() 
 def trial(
     seed: str, *, blocks: int, carry: float, wash_in_from: int | None = None, washes: bool = True
 ) -> tuple[Spec, list[ObservedBlock]]:
-    """A trial without true effect, block SD .05, in which the run after the other level is slower by ``carry``."""
+    """Return a trial with no true effect and block SD .05 in which a run after the other level is slower by ``carry``."""
     plan = Plan(STUDY, seed, controls_first=24)
     spec = Spec.from_plan(plan)
     condition = plan.conditions[0]
@@ -197,7 +197,7 @@ def test_planted_carry_over_makes_the_trial_invalid_and_says_so_in_plain_words()
     assert "runs after fs=xfs take " in reason
     assert reason.endswith("longer than after fs=ext4: settings influence the run that follows")
     (clear,) = [other for other in one.unaffected if other.response == one.response]
-    # runs of the reference follow the other level in every second to third block, and are 10 % slower then
+    # runs of the reference follow the other level in every second to third block, and are then 10 % slower
     (main,) = [effect for effect in found.effects if effect.primary]
     assert main.value is not None
     assert main.value < 0.98
@@ -220,7 +220,7 @@ def test_a_sound_trial_passes() -> None:
     spec, blocks = trial(f"{2:032x}", blocks=100, carry=0.0)
     found = analyse(spec, blocks)
     assert [one.passed for one in found.carry_over] == [True]
-    # one level that is tried, inside blocks and between them
+    # only one level is tested, inside blocks and between them
     assert [one.alpha for one in found.carry_over] == [pytest.approx(0.001 / 2)]
 
 

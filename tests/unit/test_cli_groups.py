@@ -1,4 +1,4 @@
-"""The list of commands is printed without importing them, so it repeats what each says of itself: word for word."""
+"""The command list is printed without importing the commands, so its text must match their own help exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs say of a file or a folder that is not there: that it is not, and what to do. Nothing is made."""
+"""Verbs on a missing file or folder report that and suggest what to do. They create nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE = ("audit", str(DOCS / "audits" / "links.csv"), "--response", "real", "--r
 
 
 def said(folder: Path, *words: str) -> tuple[int, str]:
-    """Status and standard error of a run of the program with a state folder of its own."""
+    """Run the program with its own state folder. Return exit status and standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "iotrial", *words],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The verbs around packed trials: export, import, and those that must know an import when they see one."""
+"""The verbs for packed trials: export, import, and those that must recognise an imported trial."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Verb = Callable[..., object]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, with a store of one trial."""
+    """Return a working folder, with a store of one trial."""
     monkeypatch.setenv("IOTRIAL_STORE", str(tmp_path / "state" / "trials.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     work = tmp_path / "work"
@@ -187,7 +187,7 @@ def test_a_plan_like_a_packed_trial_has_its_seed_and_its_levels(
 ) -> None:
     chosen: Any = select(find("files/permissions"), sets={"mode": ["0444"]}, conditions={"cache": ["warm"]})
     of = header("a" * 16, controls=True, asked=["cache", "mode"], lab="directory")
-    # what a directory lab leaves of it without root
+    # the part that a directory lab without root keeps
     kept = tuple(factor for factor in chosen.factors if factor.name in ("mode", "cache", "size"))
     of = replace(of, study=replace(chosen, factors=kept, claims=()), seed="5" * 32)
     with Store.open() as store:

@@ -1,4 +1,4 @@
-"""What the probe is asked for a command: placeholders have their values wherever the check of a study accepts them."""
+"""Probe jobs of commands: placeholders are filled in wherever the study check accepts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial compare`` and Markdown for CI: what is read, refused, written and told by the exit status."""
+"""``iotrial compare`` and Markdown for CI: input, refusals, output and exit status."""
 
 from __future__ import annotations
 

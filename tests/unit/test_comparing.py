@@ -1,4 +1,4 @@
-"""Several trials side by side: where effects differ, where nothing is shown, and what is never said."""
+"""Comparison of trials: where effects differ, where nothing is shown, and what may never be claimed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_intervals_apart_differ_by_the_gap_between_them_at_least() -> None:
     assert apart.least == pytest.approx(1.5)  # 0.9 / 0.6
     assert agreement_words(made, row) == "differs: A below B"
     assert row.verdict is Verdict.FASTER
-    assert verdict_words(row) == ""  # in B its size may be below the margin: the two do not conclude the same
+    assert verdict_words(row) == ""  # in B the size may be below the margin: the two conclusions differ
     assert headline(made) == (
         "The effect differs between the 2 trials: A 45 % [40, 50] less time and B 5 % [0, 10] less time."
     )

@@ -1,4 +1,4 @@
-"""Completion in the shells themselves: what a TAB offers, in bash, and in zsh and fish where they are."""
+"""Shell completion in the shells themselves: in bash, and in zsh and fish if installed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHELLS = [
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a program called iotrial, and the script of each shell."""
+    """Return a folder with a program called iotrial, and the completion script of each shell."""
     folder = tmp_path_factory.mktemp("completion")
     starter = folder / "iotrial"
     starter.write_text(f'#!/bin/sh\nexec {sys.executable} -m iotrial "$@"\n')

@@ -1,4 +1,4 @@
-"""What is said of an effect: never the plain word where it may be below the margin, never a mean that hides opposites."""
+"""Wording of effects: never unqualified if the effect may be below the margin, never a mean that hides opposite effects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MS = math.log1p(M)
 
 
 def concluded(low: float, high: float, **changes: object) -> Conclusion:
-    """The conclusion on an interval of the log ratio, from the same two steps that a trial takes."""
+    """Return the conclusion on an interval of the log ratio, by the same two steps as in a trial."""
     found = Interval((low + high) / 2, low, high, 0.01, 20.0, 60)
     response = study().responses[0]
     judged = judge(found, response, margin=M)
@@ -103,7 +103,7 @@ def test_a_mean_that_is_undecided_anyway_stays_undecided() -> None:
 
 
 def blocks_of(plan: Plan, ratio_of: dict[str, float], count: int = 30) -> list[ObservedBlock]:
-    """Blocks in which 0444 takes ``ratio_of`` its condition's cache times what the reference takes, with a little noise."""
+    """Return blocks in which 0444 takes ``ratio_of`` (by cache) times as long as the reference, with a little noise."""
     found = []
     for condition in plan.conditions:
         for index in range(count):
@@ -172,7 +172,7 @@ def test_controls_are_one_line_that_does_not_contradict_itself() -> None:
 
 
 def test_controls_have_not_passed_where_the_slowdown_was_seen_in_some_conditions_only() -> None:
-    """Text, page, Markdown and the library say the same line, and only controls that showed something are called passed."""
+    """Text, page, Markdown and library print the same line. Only controls that showed something count as passed."""
     every = controls(CONDITIONS[:2])
     half = [replace(one, told_from_zero=False) if i == 1 else one for i, one in enumerate(every)]
     made = document(all_equivalent()[:2], control=half)
@@ -206,7 +206,7 @@ def test_a_mean_of_opposites_has_no_gain_is_compared_with_nothing_and_judges_no_
 
 
 def test_the_picture_of_a_mean_of_opposites_has_the_span_and_no_mark() -> None:
-    """The forest draws a mark of its own for each estimate; a span has none, and neither has its text the mean."""
+    """The forest plot marks each estimate; a span has no mark, and its text does not give the mean."""
     span = Span({"cache": "warm"}, 0.389, {"cache": "cold"}, 0.998, 2)
     mean = replace(
         effect(Verdict.FASTER, value=0.623, low=0.55, high=0.7), kind="pooled", agree=False, span=span

@@ -1,4 +1,4 @@
-"""Which settings may meet in one run: each pair that is refused here is one that the kernel or mke2fs refuses, or hides."""
+"""Settings that may not be combined in one run: the kernel or mke2fs refuses the pair, or one masks the other."""
 
 from __future__ import annotations
 

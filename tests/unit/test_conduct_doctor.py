@@ -1,4 +1,4 @@
-"""What the doctor makes of a machine: grades and advice, and that looking changes nothing."""
+"""The doctor's grades and advice on a machine, and that it changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a trial when the store fails too, and time already spent when the clock was set meanwhile."""
+"""The end of a trial whose store fails too, and elapsed time if the clock was set meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iotrial.store.model import StoredTrial, TrialState
 
 
 class _Session:
-    """A session in which nothing is open."""
+    """Fake session with nothing open."""
 
     def __init__(self, *, restored: bool = True) -> None:
         self.closed = False
@@ -38,7 +38,7 @@ class _Session:
 
 
 class _FullStore:
-    """A store on a full disk."""
+    """Fake store on a full disk."""
 
     def set_state(self, *_: object) -> None:
         raise StoreError("the disk is full", hint="free some space")
@@ -125,7 +125,7 @@ def test_time_already_spent_is_what_was_measured_whatever_the_clock_says(
             StopSignals(),
             data,
         )
-    # Block 99 is one of two arms: by the example's own clock its second run began at 99.1 s.
+    # Block 99 has two arms: by the example's own clock its second run began at 99.1 s.
     assert conductor._elapsed_before == 99.1
-    # 0.5 s before the first run was stored, and from its start to the last one's
+    # 0.5 s until the first run was stored, then from its start to the last one's
     assert data.trial.duration_s == pytest.approx(0.5 + 99.1 - min(run.started_s for run in data.runs))

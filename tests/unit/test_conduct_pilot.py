@@ -1,4 +1,4 @@
-"""A pilot is blind: whatever an arm is called, its knobs stand at the reference."""
+"""A pilot is blind: whatever an arm is called, its knobs stay at the reference."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_arm_of_a_pilot_is_the_reference_and_conditions_stay(study: str) -
 def test_a_level_is_the_mean_of_the_arms_that_share_it() -> None:
     plan = Plan(read_study(TWO, "two", trusted=True), "0" * 32)
     by_factor = {term.factor: arms_of(term.weights) for term in plan.terms if term.primary}
-    assert by_factor["mode"] == pytest.approx(3)  # of six arms, three at each mode
+    assert by_factor["mode"] == pytest.approx(3)  # six arms, three at each mode
     assert by_factor["link"] == pytest.approx(2)
 
 
@@ -110,7 +110,7 @@ operations = ["open", "close"]
 
 
 def test_what_a_stretch_has_in_common_scatters_between_stretches_only() -> None:
-    """Stretches that differ by .5 at random, runs within them by .01: the one stratum must not lend the other its scatter."""
+    """Stretches differ by .5 at random, runs within them by .01. Neither stratum may take on the other's scatter."""
     rng = np.random.default_rng(5)
     plan = Plan(read_study(PLOTS, "plots", trusted=True), "0" * 32)
     (condition,) = plan.conditions

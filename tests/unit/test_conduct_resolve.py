@@ -1,4 +1,4 @@
-"""What can be run here is decided before anything is changed, and what cannot is said with its remedy."""
+"""What can run here is decided before anything is changed; refusals come with a remedy."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_plan_says_what_is_changed_as_root() -> None:
     assert not any("page cache of the whole machine" in change for change in system)
 
 
-#: questions that articles raise, and give no figure or sentence to hold a trial against
+#: questions raised in articles that give no figure or claim to compare a trial with
 NOTHING_PUBLISHED = {
     "filesystem/block-size",
     "filesystem/block-size-xfs",

@@ -1,4 +1,4 @@
-"""Databases: rows held against SQLite's own arithmetic, keys that cannot work, and programs by path."""
+"""Database workloads: rows checked against SQLite's own arithmetic, invalid keys, and programs by path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def study() -> Study:
 
 
 def database(work: DatabaseWork) -> sqlite3.Connection:
-    """Filled by the SQL of the engine, in another program than the one that runs use."""
+    """Fill a database with the engine's SQL, in a different program than the one that runs use."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(engine("sqlite").before(work) + engine("sqlite").filling(work))
     return connection

@@ -1,4 +1,4 @@
-"""Designs of many factors: balance, what is clear of what, controls as columns, whole plots."""
+"""Designs with many factors: balance, aliasing, controls as columns, whole plots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCREENS = [
     Design(DesignKind.DEFINITIVE),
 ]
 
-# Digests of the rows as they were when the first trials were stored; that they are right is for the other tests to show.
+# Digests of the rows as of the first stored trials. That the rows are right is shown by the other tests.
 VECTORS = {
     "definitive-screening 4 False": "3e62506e8ab6dcd9",
     "fractional 3 False": "52d7f4009847df42",
@@ -102,7 +102,8 @@ def test_the_alias_table_names_the_interaction_that_a_half_fraction_of_three_fac
     assert len(plan.treatments) == 4
     mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
     table = dict(alias_table(plan.study, plan.treatments, mains))
-    # the row with every factor off is in the design, so the sign of the product is the opposite of the factor's
+    # the row with every factor off is in the design, so the sign of the product is the opposite of the
+    # factor's
     assert table == {"f00": ("-1 f01:f02",), "f01": ("-1 f00:f02",), "f02": ("-1 f00:f01",)}
 
 
@@ -384,7 +385,7 @@ def test_stored_rows_that_cannot_be_the_study_s_are_refused(rows: list[str]) -> 
 
 
 def test_the_rows_of_every_design_are_those_of_trials_that_are_stored_without_them() -> None:
-    """Vectors: an update of the package that makes the matrices must not change them unseen."""
+    """Fixed vectors: an update of the package that makes the matrices must not change them unnoticed."""
     found = {}
     for design in SCREENS:
         plan = Plan(many(22, design), SEED)

@@ -1,4 +1,4 @@
-"""The keyed generator against an implementation written from its documentation, and against pinned values."""
+"""The keyed generator, against an implementation written from its documentation, and against pinned values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COORDINATES = st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(max_s
 
 
 class Documented:
-    """The generator as its documentation reads, word by word, slowly."""
+    """Slow implementation of the generator that follows its documentation literally."""
 
     def __init__(self, seed: str, domain: str, *coordinates: int | str) -> None:
         self.key = bytes.fromhex(seed)

@@ -1,4 +1,4 @@
-"""Lenth's pseudo standard error and half-normal quantiles, against numbers worked out by hand."""
+"""Lenth's pseudo standard error and half-normal quantiles, against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 
 
 def test_the_pseudo_standard_error_leaves_large_effects_out() -> None:
-    # sizes 1 2 3 4 5 6 40: median 4, s0 = 6, those below 15: 1 2 3 4 5 6, their median 3.5, times 1.5
+    # sizes 1 2 3 4 5 6 40: median 4, s0 = 6; those below 15 are 1 2 3 4 5 6, with median 3.5, times 1.5
     assert lenth_pse([1, -2, 3, -4, 5, -6, 40]) == pytest.approx(5.25)
 
 

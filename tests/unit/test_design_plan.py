@@ -1,4 +1,4 @@
-"""Plans: which conditions and arms there are, and how order and assignment are drawn."""
+"""Plans: conditions, arms, and the randomisation of order and assignment."""
 
 from __future__ import annotations
 

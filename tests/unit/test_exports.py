@@ -1,4 +1,4 @@
-"""A trial as CSV, Parquet and benchmark lines: every run as it was measured, read back by other programs."""
+"""Export to CSV, Parquet and benchmark lines: every run as measured, read back by other programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def exported(of: Document, kind: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def lossy() -> Document:
-    """A trial with void blocks, failed runs and one block that was cut off."""
+    """Return a trial with void blocks, failed runs and one truncated block."""
     made = document(all_equivalent(), runs={"failing": "0444", "void": {(0, 1): "cache"}, "blocks": 12})
     data = made.data
     last = data.ends[-1]

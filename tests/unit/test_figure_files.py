@@ -1,4 +1,4 @@
-"""``report --figures``: pictures that open alone, numbers beside them, an index; nobody else's file is touched."""
+"""``report --figures``: stand-alone pictures, data files, an index; other files are not touched."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def test_the_colours_are_those_of_the_style_sheet_on_a_light_screen() -> None:
 
 def test_a_png_is_twice_as_fine_as_a_screen_and_opaque(folder: Path) -> None:
     with Image.open(folder / "effects.png") as picture:
-        assert picture.width == pytest.approx(
-            2 * 96 * (7.6 + 0.24), abs=2
-        )  # what the page draws, and margins
+        assert picture.width == pytest.approx(2 * 96 * (7.6 + 0.24), abs=2)  # the page's drawing, and margins
         rgb = picture.convert("RGBA")
         assert rgb.getpixel((0, 0)) == (255, 255, 255, 255)
         assert len(rgb.getcolors(1 << 20) or ()) > 20

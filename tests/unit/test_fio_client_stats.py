@@ -1,4 +1,4 @@
-"""What is read of fio's result with several clients, and what a study may ask of it."""
+"""Reading fio's output with several clients, and which of it a study may use."""
 
 from __future__ import annotations
 

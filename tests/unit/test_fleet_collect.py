@@ -1,4 +1,4 @@
-"""What hosts send becomes trials of the coordinator's store: all of it, once, and nothing that cannot be."""
+"""Host data becomes trials in the coordinator's store: all of it, once, and nothing impossible."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_coordinator_that_begins_anew_goes_on_behind_what_its_store_has(
         assert store.data("last").runs == own.data("last").runs
         assert store.data("last").ends == own.data("last").ends
         assert collector.position("alpha") == Position(4, 8, 0)
-        # and it is a sound trial for everything else that reads one: it can be packed, and read again
+        # and all other code can read it as a valid trial: it can be packed and read back
         packed = io.BytesIO()
         store.pack("last", packed)
         packed.seek(0)

@@ -1,4 +1,4 @@
-"""The coordinator's loop over hosts of any transport: none that fails, hangs or lies holds up another."""
+"""The coordinator's loop over hosts of any transport: no host that fails, hangs or lies delays another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = Pace(ask_s=0.01, join_s=0.01, lost_s=0.01, leave_out_s=0.3, first_s=0.3,
 
 
 class Told:
-    """Keeps what is said."""
+    """Watcher that records its messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What a fleet comes to while it measures: the same means that its report gives at the end, from sums alone."""
+"""Interim means of a running fleet: computed from sums alone, equal to those of the final report."""
 
 from __future__ import annotations
 

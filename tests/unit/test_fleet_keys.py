@@ -1,4 +1,4 @@
-"""Keys of a fleet, as OpenSSL's own program sees them; and what is refused of keys and addresses."""
+"""Fleet keys, checked with the OpenSSL program, and rejected keys and addresses."""
 
 from __future__ import annotations
 

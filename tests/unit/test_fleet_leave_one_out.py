@@ -1,4 +1,4 @@
-"""All hosts but one, for each in turn, in one sweep: held against root finding for each, and against a fit for each."""
+"""Leave-one-out over hosts in one sweep, against root finding and against a fit for each host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders, facts and batches as text: what travels between machines is read as if somebody hostile had written it."""
+"""Orders, facts and batches as text: data from other machines is parsed as hostile input."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_value_of_an_order_can_be_taken_for_another_option() -> None:
         ("host", "x" * 64),
         ("seed", "g" * 32),
         ("study", "/etc/passwd"),
-        ("study", "files/permissions"),  # and a text
+        ("study", "files/permissions"),  # with a text as well
         ("text", ""),
         ("text", "x" * (MAX_STUDY + 1)),
         ("options", {"html": ["/etc/passwd"]}),

@@ -1,4 +1,4 @@
-"""``iotrial fleet list`` and ``fleet report``: which trials make a fleet, what is said of it, and who is left out."""
+"""``iotrial fleet list`` and ``fleet report``: which trials form a fleet, the results, and which hosts are left out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Verb = Callable[..., object]
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven sound hosts of two kernels, and one of each kind that does not count; and another fleet of one host."""
+    """Store seven valid hosts with two kernels, one of each kind that does not count, and another fleet of one host."""
     path = tmp_path_factory.mktemp("fleet") / "trials.db"
     with Store.open(path) as store:
         add_host(store, 0, fleet=OTHER, name="alone")
@@ -53,7 +53,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         add_host(store, 22, ratio=0.2, blocks=5, state=TrialState.INTERRUPTED, name="short")
         add_host(store, 23, ratio=0.2, failing=True, name="runs-failed")
         add_host(store, 24, ratio=0.2, state=TrialState.RUNNING, name=HOSTILE)
-        add_host(store, 25, ratio=0.8, name="h7")  # again
+        add_host(store, 25, ratio=0.8, name="h7")  # a second trial of h7
     return path
 
 
@@ -82,7 +82,7 @@ def test_a_level_that_is_faster_on_average_and_puts_data_at_risk_is_not_praised_
     assert headline(risky).endswith("puts data at risk: a power cut may cost data.")
     assert 'class="badge risk"' in fleet_html(risky)
     assert 'class="badge risk"' not in fleet_html(report)
-    # of several comparisons there is a table
+    # with several comparisons there is a table
     for marked, found in ((True, risky), (False, report)):
         several = replace(found, comparisons=(*found.comparisons, *found.comparisons))
         for text in (said(several, width=140), fleet_markdown(several).replace("⚠ ", "")):
@@ -139,7 +139,7 @@ def test_the_mean_is_of_the_sound_hosts_and_every_other_has_its_reason(report: F
     assert one.mean is not None
     assert one.mean.value == pytest.approx(0.805, abs=0.01)
     assert one.mean.verdict.value == "faster"
-    assert one.found.evidence.hosts == 9  # sound ones, short or running ones among them
+    assert one.found.evidence.hosts == 9  # valid hosts, including short or running ones
     assert headline(report).startswith("On average over 7 of 12 hosts, f b is faster than a: it takes 0.80")
 
 
@@ -187,7 +187,7 @@ def test_json_keeps_its_schema(verb: Verb, capsys: pytest.CaptureFixture[str]) -
 
 
 class Tags(HTMLParser):
-    """Names of all elements, and everything that could load or run."""
+    """Collects the names of all elements, and everything that could load or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ def test_the_page_runs_nothing_loads_nothing_and_shows_labels_as_text(verb: Verb
     tags.feed(page)
     assert "script" not in tags.names
     assert tags.loads == []
-    assert "alert(1)" in page  # as text
+    assert "alert(1)" in page  # as plain text
     assert tags.names.count("svg") == 2
     markdown = (tmp_path / "fleet.md").read_text()
     assert "<script" not in markdown
@@ -286,11 +286,11 @@ def test_many_trials_are_summed_up_by_several_processes_as_by_one(
     path = tmp_path / "trials.db"
     with Store.open(path) as store:
         asked = [(add_host(store, number, blocks=9), f"h{number}") for number in range(1, summary.FEWEST + 1)]
-    asked.append((99, "lost"))  # not there
+    asked.append((99, "lost"))  # no such trial
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with Store.open(path, read_only=True) as store:
         together = list(summary.summaries(store, asked))
-        monkeypatch.setattr("sys.executable", "/bin/false")  # one that dies at once: its share is done here
+        monkeypatch.setattr("sys.executable", "/bin/false")  # dies at once: its share is done here
         left = list(summary.summaries(store, asked))
     assert together[:-1] == left[:-1]
     for found in (together, left):
@@ -333,11 +333,11 @@ def test_comparisons_of_several_workloads_are_told_apart_and_what_all_share_is_s
     text, page, markdown = said(found), fleet_html(found), fleet_markdown(found)
     assert max(map(len, text.splitlines())) <= 80
     for place in ("workload probe, cache cold", "workload md5sum, cache warm"):
-        assert text.count(f"\n{place}\n") == 1  # heads its part of the table of means
+        assert text.count(f"\n{place}\n") == 1  # heading of its part of the table of means
         assert place in page
         assert place in markdown
     assert text.count("10 KiB") == page.count("10 KiB") == markdown.count("10 KiB") == 1
-    assert text.count("outlying host at") == 3  # hosts are listed for so many comparisons at most
+    assert text.count("outlying host at") == 3  # hosts are listed for at most this many comparisons
     assert "Hosts of 1 further comparison" in text
     assert "In no mean: 2 of 12 hosts" in " ".join(text.split())  # broken controls, and a full disk
 
@@ -345,7 +345,7 @@ def test_comparisons_of_several_workloads_are_told_apart_and_what_all_share_is_s
 def test_what_intervals_cannot_say_is_not_said_in_figures(tmp_path: Path) -> None:
     path = tmp_path / "trials.db"
     with Store.open(path) as store:
-        for number, ratio in enumerate((0.2, 1.0, 5.0)):  # of three such hosts nothing follows for a fourth
+        for number, ratio in enumerate((0.2, 1.0, 5.0)):  # three such hosts say nothing about a fourth
             add_host(store, number, ratio=ratio, blocks=12)
     text = " ".join(said(report_of(path)[0]).split())
     assert "cannot be said from 3 hosts with intervals as wide as these" in text
@@ -362,7 +362,7 @@ def test_one_host_with_another_margin_moves_nothing_that_the_others_are_judged_b
     report: FleetReport,
 ) -> None:
     sound = [row.trial for row in report.comparisons[0].averaged]
-    liar = replace(sound[0], host="0-liar", number=0, margin=0.5)  # within half as much again all is equal
+    liar = replace(sound[0], host="0-liar", number=0, margin=0.5)  # with a margin of 50 % all is equal
     found = fleet_report(Fleet(FLEET, ()), [liar, *sound])
     assert found.margin == report.margin
     assert headline(found).startswith("On average over 7 of 8 hosts, f b is faster than a")

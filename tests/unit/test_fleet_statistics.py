@@ -1,4 +1,4 @@
-"""One comparison over hosts, held against worked examples, scipy, and brute force."""
+"""One comparison over several hosts, against worked examples, scipy and brute force."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_spread_and_mean_are_what_scipy_s_root_finding_gives() -> None:
 
 def test_two_hosts_have_a_mean_with_an_honest_interval_and_say_nothing_of_a_third() -> None:
     found = mean_of(np.array([0.1, 0.3]), np.array([0.01, 0.01]), 0.05)
-    # equal weights: tau^2 + v = (y1 - y2)^2 / 2 = 0.02, the error sqrt(0.02 / 2) = 0.1, and t with 1 degree is tan(0.475 pi)
+    # equal weights: tau^2 + v = (y1 - y2)^2 / 2 = 0.02, standard error sqrt(0.02 / 2) = 0.1, and t with 1
+    # degree of freedom is tan(0.475 pi)
     assert found.value == pytest.approx(0.2)
     assert found.spread == pytest.approx(math.sqrt(0.02 - 1e-4))
     assert found.high - found.low == pytest.approx(2 * math.tan(0.475 * math.pi) * 0.1)
@@ -121,7 +122,8 @@ def test_the_least_number_of_hosts_with_an_effect_is_that_of_closed_testing_by_b
     rng = np.random.default_rng(3)
     for _ in range(200):
         values = np.exp(rng.normal(1, 3, size=6))
-        # no effect on a set of hosts is rejected where all sets that hold it are, each by its mean
+        # "no effect on this set of hosts" is rejected if it is rejected for every superset, each tested by
+        # its mean
         rejected = {
             one
             for size in range(1, 7)
@@ -167,7 +169,7 @@ def test_groups_of_a_property_are_compared_as_a_weighted_regression_does() -> No
     assert [(group.value, group.hosts) for group in table.groups] == [("6.1", 5), ("6.12", 4), ("5.10", 1)]
     assert table.groups[2].low is None
     (difference,) = table.differences
-    # the host with a kernel of its own takes no part
+    # a host that is the only one with its kernel takes no part
     y, v = values[:9], variances[:9]
     x = np.column_stack([np.ones(9), np.arange(9) >= 5])
 
@@ -206,7 +208,7 @@ def test_a_host_that_does_not_count_is_never_averaged_whatever_its_effect() -> N
     found = combine([*others, *sound], alpha=0.05, limit=math.log(1.03))
     assert found.mean == plain.mean
     assert found.outliers == plain.outliers == ()
-    assert found.evidence.hosts == 9  # of all but the invalid one
+    assert found.evidence.hosts == 9  # all but the invalid one
     assert not found.evidence.excluded
 
 
@@ -218,7 +220,7 @@ def test_the_mean_is_worded_by_its_interval(centre: float, word: str) -> None:
     limit = math.log(1.03)
     found = combine(hosts, alpha=0.05, limit=limit)
     assert found.mean is not None
-    # by hand: the plain standard error is .0071, t with 4 degrees 2.78, so the half-width .0196
+    # by hand: the plain standard error is .0071, t with 4 degrees of freedom 2.78, so the half-width is .0196
     assert found.mean.high - found.mean.value == pytest.approx(2.776 * math.sqrt(2.5e-4 / 5), rel=1e-3)
     assert found.word == word
 

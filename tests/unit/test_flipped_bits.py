@@ -1,4 +1,4 @@
-"""One bit flipped in each column of each table: every verb that reads it names the trial, or prints what it did before."""
+"""One bit flipped in each column of each table: every verb that reads it names the trial, or prints the same as before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACE = "/nonexistent/lab"
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two trials, closed and without a log."""
+    """Return a store of two trials, closed and without a write-ahead log."""
     path = tmp_path_factory.mktemp("sound") / "trials.db"
     with Store.open(path) as store:
         for number in "ab":
@@ -54,7 +54,7 @@ def columns() -> list[tuple[str, str]]:
 
 
 def flipped(value: object) -> object:
-    """With its lowest bit the other way; of a text that of a character in its middle."""
+    """Return the value with its lowest bit flipped; in a text, that of a character in the middle."""
     if value is None:
         return 1
     if isinstance(value, int):
@@ -68,7 +68,7 @@ def flipped(value: object) -> object:
 
 
 def flip(path: Path, table: str, column: str) -> None:
-    """In the newest row of trial 1 in this table, as the store itself never would."""
+    """Flip a bit in the newest row of trial 1 in this table, bypassing the store's triggers."""
     own = "number = 1" if table == "trial" else "trial = 1"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         trigger = f"{table}_keeps_UPDATE"
@@ -79,7 +79,7 @@ def flip(path: Path, table: str, column: str) -> None:
             f"SELECT rowid, {column} FROM {table} WHERE {own} ORDER BY rowid DESC LIMIT 1"
         ).fetchone()
         new = flipped(value)
-        if column in ("sequence", "number", "slot"):  # the numbers next to it are taken
+        if column in ("sequence", "number", "slot"):  # adjacent numbers are taken
             new = int(str(value)) ^ 64
         changed = connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, row))
         assert changed.rowcount == 1
@@ -87,20 +87,20 @@ def flip(path: Path, table: str, column: str) -> None:
 
 
 def said(words: tuple[str, ...]) -> Said:
-    """The verb in this process: its status, standard output and error."""
+    """Run the verb in this process. Return its status, standard output and standard error."""
     out, err = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["iotrial", *words])
         status = cli._status()
     text = out.getvalue()
-    if words[0] == "trials":  # how long a trial took is made of its runs, which a list does not read
+    if words[0] == "trials":  # a trial's duration is computed from its runs, which a list does not read
         text = re.sub(r'"duration_s": [0-9.]+', "", text)
     return status, text, err.getvalue()
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the verbs find their store."""
+    """Return the path where the verbs look for their store."""
     folder = tmp_path_factory.mktemp("state")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IOTRIAL_STORE", str(folder / "trials.db"))
@@ -110,7 +110,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def before(sound: Path, path: Path) -> dict[tuple[str, ...], Said]:
-    """By verb what it says of the sound store."""
+    """Return the output of each verb for the undamaged store."""
     found = {}
     for words in VERBS:
         path.write_bytes(sound.read_bytes())

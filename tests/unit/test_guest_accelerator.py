@@ -1,4 +1,4 @@
-"""How a guest is executed: what is tried, and what is remembered until the machine is booted anew."""
+"""Choice of the guest's accelerator: what is tried, and what is remembered until the host reboots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_did_not_work_is_not_tried_again_until_the_next_boot(
 
 
 class Scripted(Guest):
-    """Comes up by those that work."""
+    """Fake guest that boots only with the accelerators in ``works``."""
 
     def __init__(self, store: Path, device: Path, boot: Path) -> None:
         super().__init__(GuestSpec(store), store=store)
@@ -80,7 +80,7 @@ def test_a_trial_has_one_accelerator_also_where_a_later_boot_fails(guest: Script
         guest.start()
     assert guest.tried == [Accelerator.KVM, Accelerator.KVM]
     assert guest.accelerator is Accelerator.KVM
-    assert guest._accelerators.to_try() == BOTH  # one that came up once is not broken
+    assert guest._accelerators.to_try() == BOTH  # an accelerator that worked once is not broken
 
 
 def test_one_that_does_not_come_up_is_broken_only_if_the_same_guest_comes_up_otherwise(
@@ -88,7 +88,7 @@ def test_one_that_does_not_come_up_is_broken_only_if_the_same_guest_comes_up_oth
 ) -> None:
     with pytest.raises(ProbeError):
         guest.start()
-    assert guest._accelerators.to_try() == BOTH  # the guest itself may be what does not boot
+    assert guest._accelerators.to_try() == BOTH  # the cause may be a guest that does not boot at all
     guest.works = {Accelerator.TCG}
     guest.start()
     assert guest.tried == [*BOTH, *BOTH]

@@ -1,4 +1,4 @@
-"""The initramfs as the cpio program and the kernel's rules see it."""
+"""The initramfs, checked with the cpio program and the kernel's format."""
 
 from __future__ import annotations
 

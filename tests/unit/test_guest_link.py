@@ -1,4 +1,4 @@
-"""A link between two guests: as a study declares it, as QEMU is told, and what knobs of it take."""
+"""A link between two guests: its declaration in a study, QEMU's arguments, and what its knobs accept."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_sysctls_of_a_guest_are_of_a_list_and_have_as_many_numbers_as_they_shoul
 
 
 class Machine:
-    """A target of which only the order of what it is told matters."""
+    """Fake target that logs the order of its calls."""
 
     def __init__(self, log: list[str], name: str, answers: dict[str, Any] | None = None) -> None:
         self.log, self.name, self.answers = log, name, answers or {}
@@ -167,7 +167,7 @@ class Machine:
 
 
 class Scripted(Protocol):
-    """Says what is done to it."""
+    """Fake protocol that logs what is done to it."""
 
     name = "scripted"
     settings = frozenset(DEFAULTS)
@@ -275,7 +275,7 @@ def test_a_link_serves_one_place() -> None:
 
 @dataclass
 class Other:
-    """A probe of another machine, as far as somebody looks whether it is there."""
+    """Fake probe of another machine, enough for a liveness check."""
 
     name: str = "the server"
     alive: bool = True
@@ -287,7 +287,7 @@ def test_who_works_with_a_server_that_is_gone_is_told(
     monkeypatch.setattr(qemu, "find", lambda: "qemu")
     guests = Guests(GuestSpec(tmp_path, link=LinkSpec()), store=tmp_path)
     depends = guests._second._depends  # type: ignore[union-attr]
-    assert depends() is None  # it is not there yet
+    assert depends() is None  # it does not exist yet
     server = Other()
     guests._server = cast("Probe", server)
     monkeypatch.setattr(guests._first, "hung", lambda: None)
@@ -299,7 +299,7 @@ def test_who_works_with_a_server_that_is_gone_is_told(
 
 
 class Client(Machine):
-    """That has a mount."""
+    """Fake client that has a mount."""
 
     def mount_at(self, _: str) -> object:
         return SimpleNamespace(options=("rw",))
@@ -363,7 +363,7 @@ def test_after_a_job_that_failed_nothing_goes_on_listening() -> None:
 
 
 def failing(numbers: list[int]) -> tuple[list[int], Callable[[], None]]:
-    """Something that fails with these, one after the other, and then no more."""
+    """Return a function that fails with each of these errnos in turn, and then succeeds."""
     left = list(numbers)
 
     def act() -> None:

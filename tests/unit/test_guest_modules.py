@@ -1,4 +1,4 @@
-"""Modules in the order in which a kernel takes them, on trees that are made up."""
+"""Kernel modules in load order, on made-up trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.lab.guest.modules import Modules, content, depends_on
 
 
 def module(*needs: str) -> bytes:
-    """What matters of one: strings of .modinfo between others."""
+    """Return the relevant part of a module: the .modinfo strings, among others."""
     return b"\x7fELF\0\0license=GPL\0depends=" + ",".join(needs).encode() + b"\0retpoline=Y\0"
 
 

@@ -1,4 +1,4 @@
-"""Kernels and tools as they are fetched: with an apt that is made up, so that order, refusals and faults can be told."""
+"""Downloads of kernels and tools, with a fake apt to check order, refusals and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept memories of guests: whole or not at all, the last used stay; and what QEMU's monitor is asked for one."""
+"""Saved memory snapshots of guests: complete or absent, least recently used evicted first; and the QEMU monitor commands."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_those_used_last_stay(tmp_path: Path) -> None:
     for number in range(MOST):
         states.keep(str(number), write(b"."))
         os.utime(tmp_path / f"{number}.state", (number, number))
-    assert content(states, "0") == b"."  # used: the oldest is 1 now
+    assert content(states, "0") == b"."  # now used, so the oldest is 1
     states.keep("one more", write(b"."))
     assert states.open("1") is None
     assert content(states, "0") == content(states, "one more") == b"."
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> Non
 
 
 class Qemu(threading.Thread):
-    """What QEMU says on its monitor, with a migration that ends as it should, or does not."""
+    """Fake QEMU monitor. ``ends`` is the final status of its migration, or "refused"."""
 
     def __init__(self, end: socket.socket, *, ends: str) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ def test_a_memory_that_is_not_written_is_told(ends: str, said: str) -> None:
         monitor.save(file.fileno(), 0.1)
     monitor.close()
     qemu.join()
-    assert (qemu.asked[-1] == "cont") == (ends != "refused")  # then nothing had begun
+    assert (qemu.asked[-1] == "cont") == (ends != "refused")  # after a refusal nothing had begun
     assert ("migrate_cancel" in qemu.asked) == (ends == "active")
 
 

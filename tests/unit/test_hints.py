@@ -1,4 +1,4 @@
-"""Hints lead on, never back to the refusal that gave them, and name packages that exist."""
+"""Hints make progress, never lead back to the same refusal, and name packages that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refusal(name: str, lab: str, *, root: bool) -> IotrialError | None:
     try:
         resolve(find(name), root=root, lab=lab)
     except MissingTool:
-        return None  # says which program this machine lacks
+        return None  # reports which program this machine lacks
     except IotrialError as error:
         return error
     return None
@@ -44,14 +44,14 @@ def test_the_labs_that_a_hint_offers_serve_the_study(name: str) -> None:
             for other in offered(error.hint):
                 with_root = root or "sudo" in error.hint or "as root" in error.hint
                 if error.hint.startswith("run it with sudo, or "):
-                    with_root = root  # instead of root
+                    with_root = root  # the hint offers this as an alternative to root
                 again = refusal(name, other, root=with_root)
-                if again is not None:  # a disk is still to be named
+                if again is not None:  # it only remains to name a disk
                     assert "no disk is named" in str(again), f"{error}: {error.hint}, but {other}: {again}"
 
 
 def test_some_hints_do_offer_labs() -> None:
-    """So the test above follows something."""
+    """Make sure that the test above has hints to follow."""
     assert offered("run it with sudo, or use --lab directory") == {"directory"}
     assert offered("it needs: device, guest, image (as root)") == {"device", "guest", "image"}
     hints = [
@@ -75,8 +75,9 @@ def test_a_program_that_is_installed_comes_from_the_package_that_a_hint_would_na
             for path in (place, place.removeprefix("/usr"))
         ]
         found = [owner for owner in owners if owner and not owner.startswith("diversion")]
-        if found:  # else an alternative's link
-            # A package of that name brings it, or one that it depends on, such as gcc-12 or python3-minimal.
+        if found:  # otherwise it is the link of an alternative
+            # A package of that name provides it, or one of its dependencies, such as gcc-12 or
+            # python3-minimal.
             assert any(re.match(rf"{re.escape(package.removesuffix('-cli'))}\b", owner) for owner in found), (
                 program,
                 found,

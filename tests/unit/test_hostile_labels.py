@@ -1,4 +1,4 @@
-"""A trial whose every text is an attack goes through every report: nothing of it steers, runs, links or leaves its folder."""
+"""A trial with attacks in every text, in every report: nothing controls the terminal, runs, links or leaves its folder."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_live_view_holds_nothing_that_steers_a_terminal(*, terminal: bool) -
         for attack in ATTACKS:
             view.say(attack)
         view.update(progress)
-    # the table is drawn over itself: the cursor goes up, and what stands below is cleared
+    # the view redraws its table in place: cursor up, then clear below
     drawn = re.sub(r"\r\x1b\[[0-9]+A\x1b\[J", "", out.getvalue())
     assert not steering(SGR.sub("", drawn))
 
@@ -94,7 +94,7 @@ def test_markdown_makes_no_link_image_code_or_tag_of_a_label(hostile: Document) 
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes."""
+    """Collects every tag with its attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def test_what_a_verb_tells_keeps_its_lines_and_nothing_else(capsys: pytest.Captu
 
 
 def test_no_verb_prints_text_by_another_way() -> None:
-    """``click.echo`` and ``print`` are for JSON and for constant text; all else goes through ``tell``."""
+    """``click.echo`` and ``print`` are for JSON and constant text; everything else goes through ``tell``."""
     for file in Path(iotrial.cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
@@ -219,9 +219,9 @@ def test_no_verb_prints_text_by_another_way() -> None:
             ):
                 text = ast.unparse(node.args[0])
                 safe = ("json.dumps(", "shown_lines(", "context.get_usage(", "f'Error: {shown_lines(")
-                safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # what it sets in is made safe before
-                safe += ("report.json()",)  # which is json.dumps, or what that gave the last time
-                safe += ("script(shell)",)  # made of the program's own words, for a shell to read as it is
+                safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # the inserted text is sanitised before
+                safe += ("report.json()",)  # this is json.dumps, or its cached result
+                safe += ("script(shell)",)  # built from the program's own text, for a shell to read verbatim
                 known = file.name in ("errors.py", "leftovers.py") or isinstance(node.args[0], ast.Constant)
                 assert known or text.startswith(safe), f"{file.name}: {text}"
 

@@ -1,4 +1,4 @@
-"""Hostile files, names and stored trials through the verbs themselves, as a user meets them."""
+"""Hostile files, names and stored trials, through the verbs themselves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Verb = Callable[..., str]
 
 @pytest.fixture
 def iotrial(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], state: Path) -> Verb:
-    """Runs the program in this process, looks at what it printed, and gives it back."""
+    """Run the program in this process, check its output and return it."""
 
     def run(*arguments: str, statuses: set[int]) -> str:
         monkeypatch.setattr(sys, "argv", ["iotrial", *arguments])
@@ -61,7 +61,7 @@ def iotrial(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[
 
 
 def quoted(text: str) -> str:
-    """A TOML string; JSON's escapes are TOML's, but for pairs of surrogates."""
+    """Return a TOML string. JSON's escapes are valid in TOML, except surrogate pairs."""
     inside = "".join(json.dumps(c)[1:-1] if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
     return f'"{inside}"'
 

@@ -1,4 +1,4 @@
-"""Importers on real outputs, on tables of every layout, and on what is none."""
+"""Importers on real program output, on tables of every layout, and on files that are neither."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_bonnies_csv_has_the_fields_that_its_manual_names() -> None:
         "7004,4,7005,5,7006,6," + ",".join(f"{1000 + i}us" for i in range(1, 13))
     )
     data = text(line)
-    # what bon_csv2txt prints of the same line
+    # what bon_csv2txt prints for the same line
     assert [one(data, n, size="1G") for n in ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")] == [
         100, 200, 300, 400, 500, 600.5,
     ]  # fmt: skip
@@ -347,7 +347,7 @@ def test_files_of_one_response_are_brought_to_one_unit() -> None:
     [
         ("Konfiguration;Zeit (s)\nalt;1,25\nneu;0,5\n", [1.25, 0.5]),
         ("Konfiguration;Zeit (s)\nalt;1.234,5\nneu;1.250\n", [1234.5, 1250.0]),
-        ("sep=;\nkind;a (s);b (s)\nx;1,25;1,234\n", [1.25, 1.234]),  # the other column tells
+        ("sep=;\nkind;a (s);b (s)\nx;1,25;1,234\n", [1.25, 1.234]),  # the other column decides
         ('kind,time_s\na,"1,25"\nb,"1,3"\n', [1.25, 1.3]),
         ('kind,time_s\na,"1,234.5"\nb,"1,300"\n', [1234.5, 1300.0]),
         ("kind;time_s\na;1.25\nb;1.234\n", [1.25, 1.234]),

@@ -1,4 +1,4 @@
-"""What a plan says of the programs that it would start: all of it, legibly, before anything is changed."""
+"""A plan shows all programs that it would start, in full and legibly, before anything is changed."""
 
 from __future__ import annotations
 

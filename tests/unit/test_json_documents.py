@@ -1,4 +1,4 @@
-"""With --json each verb gives one document that keeps its published schema, and errors are one too; exit statuses."""
+"""With --json each verb prints one document that matches its published schema, also for errors. Exit statuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def document(name: str, *words: str, cwd: Path | None = None) -> dict[str, Any]:
-    """What a verb gives: one document on standard output, nothing on standard error."""
+    """Return a verb's document. It must be on standard output, with nothing on standard error."""
     done = program.iotrial(name, *words, "--json", cwd=cwd)
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
@@ -35,7 +35,7 @@ def document(name: str, *words: str, cwd: Path | None = None) -> dict[str, Any]:
 
 
 def refused(*words: str, status: int = 2) -> dict[str, Any]:
-    """The error that is told instead: nothing on standard output, one document on standard error."""
+    """Return the error of a verb. It must be one document on standard error, with nothing on standard output."""
     done = program.iotrial(*words, "--json")
     assert (done.returncode, done.stdout) == (status, "")
     found: dict[str, Any] = json.loads(done.stderr)

@@ -1,4 +1,4 @@
-"""Knobs whose level is a size: what each takes, and what it says of the rest."""
+"""Knobs whose level is a size: accepted values, and errors for all others."""
 
 from __future__ import annotations
 

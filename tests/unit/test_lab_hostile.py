@@ -1,4 +1,4 @@
-"""Entries of the undo journal that somebody else wrote, mounts with odd names, and folders of strangers."""
+"""Forged entries in the undo journal, mounts with odd names, and folders owned by other users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOURNALED = sorted(name for name, knob in registry.knobs().items() if isinstance
 
 
 class Untouchable:
-    """A target on which every write is a failure of the test."""
+    """Fake target on which any write fails the test."""
 
     name = "a target"
 
@@ -60,7 +60,7 @@ def test_an_entry_without_a_path_is_not_obeyed() -> None:
     ],
 )
 def test_a_mount_point_with_an_odd_name_is_read_as_the_kernel_meant_it(name: str, told: str) -> None:
-    """seq_escape in the kernel's show_mountinfo escapes blank, tab, newline, backslash and #, as octal."""
+    """seq_escape in the kernel's show_mountinfo writes blank, tab, newline, backslash and # as octal escapes."""
     line = f"36 35 98:0 / {name} rw,noatime master:1 - ext4 /dev/loop3 rw"
     assert parse_mountinfo(line).target == told
     target = Target(SimpleNamespace(name="x", call=lambda *_, **__: {"data": f"{line}\n"}))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Names of disks as the kernel and udev write them: what is compared, and what names nothing."""
+"""Disk identifiers as the kernel and udev write them: which are compared, and which identify nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.lab.target import Target
 
 
 class Files:
-    """A machine that is nothing but files."""
+    """Fake machine that consists of files only."""
 
     name = "files"
 

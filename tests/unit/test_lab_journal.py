@@ -1,4 +1,4 @@
-"""The undo journal: durable before the change, the first original wins, nothing is forgotten unproven."""
+"""The undo journal: durable before the change; the first original wins; no entry is dropped before the undo is verified."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUESTS = "/sys/block/loop9/queue/nr_requests"
 
 
 class Files:
-    """A target that is a dictionary of files; ``stubborn`` ones take a write and keep their value."""
+    """Fake target backed by a dictionary of files. ``stubborn`` ones accept a write and keep their value."""
 
     name = "a machine of files"
 
@@ -80,7 +80,7 @@ def test_an_entry_is_gone_from_the_disk_before_drop_returns(
 
     monkeypatch.setattr(os, "fsync", fsync)
     journal.drop(entry)
-    # the mark first, while its entry stands, then the entry
+    # first the mark, while its entry is still present, then the entry
     assert synced == [(tmp_path.name, True), ("journal", False)]
 
 
@@ -290,7 +290,7 @@ def test_a_journal_that_has_become_a_link_is_damage_even_where_it_leads_to_nothi
     (tmp_path / "empty").mkdir()
     journal.folder.rename(tmp_path / "moved")
     journal.folder.symlink_to(tmp_path / "empty")
-    # another process, which has nothing in memory
+    # a fresh process, with nothing in memory
     entries, damaged = Journal(tmp_path / "journal").read()
     assert entries == ()
     assert [one.path for one in damaged] == [journal.folder]
@@ -299,7 +299,7 @@ def test_a_journal_that_has_become_a_link_is_damage_even_where_it_leads_to_nothi
     (tmp_path / "empty").rename(tmp_path / "away")
     assert [one.path for one in Journal(journal.folder).read()[1]] == [journal.folder]
     (tmp_path / "away").rename(tmp_path / "empty")
-    # this one has: it is undone from memory, and nothing is written through the link
+    # this process still has the entry: it is undone from memory, and nothing is written through the link
     files = Files({REQUESTS: "256"})
     (done,) = restore(journal, Target(files))  # type: ignore[arg-type]
     assert done.outcome is Undone.RESTORED
@@ -428,7 +428,7 @@ def test_what_is_in_somebody_elses_hands_blocks_no_trial_but_one_that_would_chan
     with pytest.raises(LabError, match="loop9") as refused:
         record(after, original="256")
     assert "iotrial restore --accept 1" in str(refused.value.hint)
-    # once he has let go of it, it is put back all the same
+    # once the other user has put our value back, it is restored as usual
     machine = Files({REQUESTS: "256"})
     restore(Journal(tmp_path), Target(machine))
     assert (REQUESTS, "64") in machine.writes
@@ -540,7 +540,7 @@ READ_AHEAD = "/sys/block/loop9/queue/read_ahead_kb"
 
 
 class Loop(Files):
-    """A machine with one idle loop device."""
+    """Fake machine with one idle loop device."""
 
     def call(self, verb: str, **fields: object) -> dict[str, object]:
         if verb == "stat" and fields["path"] == "/sys/block/loop9":
@@ -604,5 +604,5 @@ def test_a_read_ahead_that_somebody_else_has_set_is_left_alone_by_loop_device_an
     journal.record("block.read_ahead_kb", {"path": READ_AHEAD}, "128", ("512", "2560"), boot_id="boot-1")
     restore(journal, Target(machine))
     assert machine.writes == []
-    # the knob's own entry stands for that file, and is kept
+    # the knob's own entry covers that file, and is kept
     assert [entry.knob for entry in journal.pending()] == ["block.read_ahead_kb"]

@@ -1,4 +1,4 @@
-"""What procfs and sysfs say, read from texts of machines that are not here."""
+"""Parsing of procfs and sysfs, with canned texts of other machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iotrial.lab.target import Target
 STAT = (
     "cpu  100 10 40 1000 50 2 8 0 0 0\ncpu0 50 5 20 500 25 1 4 0 0 0\ncpu1 50 5 20 500 25 1 4 0 0 0\nintr 1\n"
 )
-# 200 ticks later: 40 user, 10 system, 100 idle, 20 waiting, 30 stolen
+# 200 ticks later: 40 user, 10 system, 100 idle, 20 iowait, 30 steal
 LATER = "cpu  140 10 50 1100 70 2 8 30 0 0\ncpu0 70 5 25 550 35 1 4 15 0 0\ncpu1 70 5 25 550 35 1 4 15 0 0\nintr 1\n"
 PID = "41 (a (b) c) S 1 41 41 0 -1 4194560 100 0 0 0 {user} {system} 0 0 20 0 1 0 100 1 1 18446744073709551615\n"
 
@@ -61,7 +61,7 @@ def test_a_process_may_have_brackets_and_blanks_in_its_name() -> None:
 
 def test_a_look_names_who_was_busy_and_what_was_waited_for() -> None:
     machine = CannedMachine({**LAPTOP, "/proc/stat": STAT, "/proc/41/stat": PID.format(user=30, system=12)})
-    machine.files["/proc/7/stat"] = PID.format(user=0, system=0)  # the probe's own
+    machine.files["/proc/7/stat"] = PID.format(user=0, system=0)  # the probe's own process
     clock = iter([10.0, 12.0])
 
     def sleep(seconds: float) -> None:
@@ -86,7 +86,7 @@ def test_a_laptop_tells_its_frequency_power_and_clock() -> None:
     assert (power.mains, power.batteries) == (
         False,
         (("BAT0", "Discharging"),),
-    )  # the mouse's own is no matter
+    )  # the mouse's battery is ignored
     clock = processor.clock(target)
     assert (clock.source, clock.available) == ("tsc", ("tsc", "hpet", "acpi_pm"))
     assert {"constant_tsc", "nonstop_tsc"} <= set(clock.flags)

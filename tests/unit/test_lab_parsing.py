@@ -1,4 +1,4 @@
-"""What the lab parses: mountinfo, cache rules, settings of knobs."""
+"""The lab's parsers: mountinfo, cache rules, knob settings."""
 
 from __future__ import annotations
 

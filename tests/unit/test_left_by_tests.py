@@ -1,4 +1,4 @@
-"""What the suite takes for damage to the machine, on states that are made up."""
+"""The suite's leak check, on made-up machine states."""
 
 from __future__ import annotations
 

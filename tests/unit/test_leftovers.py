@@ -1,4 +1,4 @@
-"""What an earlier trial left is mentioned once its conductor is gone, also where a power cut took its lock's file along."""
+"""Leftovers of an earlier trial are reported once its conductor is gone, even if a power cut removed its lock file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iotrial.lab.lock import MachineLock, is_held
 
 @pytest.fixture
 def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The machine's lock, for this test; a state folder of its own."""
+    """Return the path of a machine lock and set a state folder, both private to this test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = tmp_path / "iotrial.lock"
     monkeypatch.setattr(lock, "is_held_here", lambda: is_held(path))

@@ -1,4 +1,4 @@
-"""iotrial as a library: the same numbers as in the packed file itself, read here line by line, and nothing imported early."""
+"""iotrial as a library: same numbers as in the packed file, parsed here independently, and no early imports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def trial() -> iotrial.Trial:
 
 @pytest.fixture(scope="module")
 def lines() -> dict[str, list[dict[str, Any]]]:
-    """The records of the packed file by kind, by the format that docs/packed-trials.md describes."""
+    """Return the records of the packed file by kind, parsed by the format in docs/packed-trials.md."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in gzip.decompress(PACKED.read_bytes()).decode().splitlines():
         ((kind, record), *rest) = json.loads(line).items()
@@ -65,7 +65,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
     assert done.returncode in (0, 1)
     assert done.stderr.strip() == ""
     done = python(f"import iotrial, sys; iotrial.studies(); sys.exit(str({heavy} & set(sys.modules) or ''))")
-    assert done.stderr.strip() == ""  # nor does a list of studies
+    assert done.stderr.strip() == ""  # a list of studies prints nothing either
 
 
 def test_no_public_name_is_that_of_a_module_which_would_take_its_place() -> None:
@@ -192,7 +192,7 @@ def test_without_pandas_it_says_how_to_install_it(
     with pytest.raises(iotrial.RequestError, match="needs pandas") as caught:
         trial.frame("effects")
     assert caught.value.hint == "pip install 'iotrial[frames]'"
-    assert caught.value.__notes__ == ["hint: pip install 'iotrial[frames]'"]  # what a traceback says
+    assert caught.value.__notes__ == ["hint: pip install 'iotrial[frames]'"]  # shown in a traceback
 
 
 def test_an_unknown_frame_is_an_error(trial: iotrial.Trial) -> None:
@@ -273,7 +273,7 @@ def test_every_value_shows_itself_in_three_ways(trial: iotrial.Trial) -> None:
     assert "<svg" in page
     assert "2 are slower, 2 faster and 2 equivalent" in page
     assert "13.0 [12.2, 13.5]" in page
-    # colours come from the page around, not from the report's style sheet, which is not there
+    # colours come from the surrounding page, because the report's style sheet is not there
     assert "var(--ink)" not in page
     assert "var(--iotrial-ink)" in page
 

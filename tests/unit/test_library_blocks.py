@@ -1,4 +1,4 @@
-"""``compare_blocks`` against closed forms, and what it and ``audit`` refuse."""
+"""``compare_blocks`` against closed forms, and the input that it and ``audit`` refuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIRS = Path(__file__).parents[2] / "docs" / "audits" / "permissions-raw.csv"
 
 
 def p_of_signs(signs: list[int]) -> float:
-    """p for contrasts of one size with these signs, by METHOD.md: every x / s is 1 or -1."""
+    """Return the p-value of contrasts of equal size with these signs, by METHOD.md: every x / s is 1 or -1."""
     largest = 1.0
     for n in range(1, len(signs) + 1):
         bets = [
@@ -54,7 +54,7 @@ def test_a_ratio_that_never_varies_is_found_exactly() -> None:
 
 
 def test_a_margin_that_is_given_is_excluded_sooner() -> None:
-    """At a scatter of three margins four such comparisons in five take some 145 blocks, by the aimed bet alone."""
+    """At a scatter of three margins, four of five such comparisons need about 145 blocks, by the aimed bet alone."""
     draw = random.Random(11)
     sooner = 0
     for _ in range(10):
@@ -156,7 +156,7 @@ def test_audit_gives_the_same_of_a_file_a_frame_and_columns(tmp_path: Path) -> N
     found = [iotrial.audit(file), iotrial.audit(frame), iotrial.audit(values, unit="s")]
     ratio = math.exp(
         sum(map(math.log, values["on"])) / 5 - sum(map(math.log, values["off"])) / 5
-    )  # of geometric means
+    )  # ratio of geometric means
     for one in found:
         assert [c.ratio for c in one.comparisons] == [pytest.approx(ratio)]
         assert one.reference == "off"

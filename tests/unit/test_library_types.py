@@ -1,4 +1,4 @@
-"""What a user writes against iotrial is checked by mypy as strictly as iotrial itself."""
+"""User code against iotrial type-checks with mypy as strictly as iotrial itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knobs of a guest as a machine: what they accept, what they read back, and the machine that they make together."""
+"""Guest machine knobs: accepted values, read-back, and the machine that they define together."""
 
 from __future__ import annotations
 

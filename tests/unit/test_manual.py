@@ -1,4 +1,4 @@
-"""The manual page and the helps: complete, up to date, and fit for 80 columns."""
+"""The manual page and the help texts: complete, up to date, and at most 80 columns wide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(CONT
 
 
 def formatted() -> str:
-    """The page as groff sets it, without overstrikes, on lines of its own words."""
+    """Return the page as formatted by groff, without overstrikes, 78 columns wide."""
     argv = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=78n", str(PAGE)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -83,7 +83,7 @@ def test_every_verb_gives_json() -> None:
         for name, verb in VERBS.items()
         if verb and not isinstance(verb, click.Group) and not any(p.name == "as_json" for p in verb.params)
     ]
-    assert without in ([], ["serve"])  # which answers browsers
+    assert without in ([], ["serve"])  # serve answers browsers
 
 
 def test_the_statuses_are_those_of_the_errors_and_of_a_trial_that_ended() -> None:

@@ -1,4 +1,4 @@
-"""A matrix as conditions: which cells there are, what they share, what the probe is asked, which controls vouch for what."""
+"""A matrix as conditions: its cells, what they share, their probe jobs, and which control covers which test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_alpha_is_shared_by_all_cells_and_primary_tests() -> None:
     assert plan.primary_effects == 7 * 3
     spec = Spec.from_plan(plan)
     assert spec.primary_alpha == pytest.approx(0.05 / 21)
-    # Two controls for each of them, at .001 together.
+    # Two controls for each of them, at .001 in total.
     assert spec.control_alpha == pytest.approx(0.001 / 42)
     assert Plan(study(primary="read"), SEED).primary_effects == 7
 
@@ -149,13 +149,13 @@ def test_the_shipped_study_has_six_cells_of_thirteen_tests() -> None:
     plan = Plan(shipped, SEED)
     assert (len(plan.conditions), plan.primary_effects) == (6, 78)
     full = Plan(select(find("matrix/iozone"), full=True), SEED)
-    # Files of 256 KiB to 256 MiB hold 4, 5, 6, 7, 7 and 7 of the seven record sizes; three workloads,
-    # on two places.
+    # Files of 256 KiB to 256 MiB fit 4, 5, 6, 7, 7 and 7 of the seven record sizes; three workloads, on two
+    # places.
     assert len(full.conditions) == 2 * 3 * (4 + 5 + 6 + 7 + 7 + 7)
 
 
 def slow(treatment: str, test: str, file: int, record: int) -> float:
-    """journal costs 30 % in write, nothing elsewhere."""
+    """Return the time of a test. data=journal costs 30 % in write, nothing elsewhere."""
     return file * 1e-6 * (1.3 if (treatment, test) == ("data=journal", "write") else 1.0)
 
 
@@ -181,7 +181,7 @@ def test_every_primary_test_of_every_cell_has_both_controls() -> None:
 
 @pytest.mark.slow
 def test_a_test_whose_own_slow_down_was_not_put_in_makes_the_trial_invalid() -> None:
-    """The control of write cannot vouch for that of read."""
+    """The control of write does not cover that of read."""
     document = conducted(text(), slow, stretches="write")
     failed = {c.response for c in document.analysis.controls if not c.passed}
     assert failed == {"read_time", "fread_time"}

@@ -1,4 +1,4 @@
-"""Where control groups for memory are, on machines of either version: told from what /proc and /sys show there."""
+"""Location of the memory cgroup, in v1 and v2 hierarchies, derived from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ V2 = {
 
 
 class Files:
-    """A machine that is a few files."""
+    """Fake machine that consists of a few files."""
 
     name = "files"
 

@@ -1,4 +1,4 @@
-"""Energy by a meter: areas under known curves, times that can be placed, files that cannot, and runs that get theirs."""
+"""Energy from a meter: areas under known curves, timestamps, unusable files, and the assignment to runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from iotrial.store.model import Event, TrialState
 from iotrial.store.packed import read_packed
 from values import replace
 
-START = 1_772_359_200.0  # 2026-03-01T10:00:00Z, as date -d says
+START = 1_772_359_200.0  # 2026-03-01T10:00:00Z, by date -d
 
 
 def readings(*pairs: tuple[float, float]) -> Readings:
@@ -125,7 +125,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def stored(path: Path, *, clock: bool = True) -> None:
-    """A trial whose runs of one second each begin two seconds apart."""
+    """Store a trial whose runs last one second each and start two seconds apart."""
     with Store.open(path) as store:
         store.create_trial(header())
         number = 0

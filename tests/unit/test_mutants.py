@@ -1,4 +1,4 @@
-"""The table of seeded faults (`scripts/mutants`) still fits the program."""
+"""The table of seeded faults (`scripts/mutants`) still matches the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of test files: pytest imports each under its own name alone."""
+"""Test file names: pytest imports each file under its bare name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def test_no_two_files_of_tests_have_one_name() -> None:
-    """With two of one name the tests cannot be collected together, as `make test-long` does."""
+    """Files with the same name cannot be collected together, as `make test-long` does."""
     names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert len(names) > 100
     assert [name for name, count in names.items() if count > 1] == []

@@ -1,4 +1,4 @@
-"""Two settings with an effect only together: the interaction is the sentence, not the two means that it is averaged into."""
+"""Two settings that act only together: the summary states the interaction, not the two means averaged over it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_BY_TWO = study(factor("age"), factor("interval"))
 
 
 def found(time: Callable[[Mapping[str, str]], float], count: int = 40) -> tuple[OnlyTogether, ...]:
-    """What the rule finds in a simulated trial in which a treatment takes ``time``."""
+    """Return what the rule finds in a simulated trial where a treatment takes ``time``."""
     draw = random.Random(5)
     plan = Plan(TWO_BY_TWO, SEED, controls=False)
     condition = plan.conditions[0]
@@ -72,7 +72,7 @@ def test_a_setting_that_also_works_alone_is_no_effect_only_together() -> None:
 
 @pytest.mark.slow
 def test_settings_that_act_only_together_are_not_counted_as_equivalent() -> None:
-    """Of the stored trial: age and interval write 1 MiB more together, and are equivalent in the other workload's time."""
+    """In the stored trial age and interval write 1 MiB more together, and are equivalent in the other workload's time."""
     stored = Path(__file__).parents[2] / "docs" / "catalogue" / "filesystem" / "writeback.iotrial"
     done = program.iotrial("report", str(stored))
     said = " ".join(done.stdout.split())

@@ -1,4 +1,4 @@
-"""What a verb prints: lines that are too long for a terminal, and the program without a verb."""
+"""Output of the verbs: lines longer than the terminal is wide, and the program without a verb."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def on_a_terminal(columns: int, *words: str) -> list[str]:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # no process has the other end open any more
             break
         if not part:
             break

@@ -1,4 +1,4 @@
-"""One bit flipped in a packed trial: every verb that reads it names the file, or prints what it did before."""
+"""One bit flipped in a packed trial: every verb that reads it names the file, or prints the same as before."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BITS_OF_KIND = 6
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with a store of its own."""
+    """Work in a folder with its own store."""
     monkeypatch.setenv("IOTRIAL_STORE", str(tmp_path / "state" / "trials.db"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
 
 
 def said(words: tuple[str, ...], data: bytes) -> Said:
-    """The verb in this process, of a file with these bytes and a store without trials."""
+    """Run the verb in this process, on a file with these bytes and a store without trials."""
     Path(NAME).write_bytes(data)
     for file in Path("state").glob("trials.db*"):
         file.unlink()
@@ -54,7 +54,7 @@ def said(words: tuple[str, ...], data: bytes) -> Said:
 
 @cache
 def whole() -> bytes:
-    """A packed trial with records of every kind, of a study that is planned in a folder."""
+    """Return a packed trial with records of every kind, of a study planned for a folder."""
     study = select(find("files/permissions"), sets={"mode": ["0444"]}, conditions={"cache": ["warm"]})
     kept = tuple(factor for factor in study.factors if factor.name in ("mode", "cache", "size"))
     of = header("a" * 16, controls=True, asked=["cache", "mode"], lab="directory", time_s=60.0, blocks=2)
@@ -69,14 +69,14 @@ def whole() -> bytes:
 @cache
 def before(words: tuple[str, ...]) -> Said:
     found = said(words, whole())
-    # the last is refused for its folder, once the file was read
+    # run is refused for its folder, after the file was read
     assert found[0] == (2 if words[0] == "run" else 0), found
     assert "Traceback" not in found[2]
     return found
 
 
 def check(words: tuple[str, ...], data: bytes, what: str) -> bool:
-    """Whether the verb names the file, which is refused; else it has to say what it said before."""
+    """Return whether the verb refused and named the file. Otherwise its output must be unchanged."""
     status, out, err = said(words, data)
     if (status, out, err) == before(words):
         return False
@@ -90,7 +90,7 @@ def check(words: tuple[str, ...], data: bytes, what: str) -> bool:
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_a_bit_of_the_file_is_named_or_changes_nothing(words: tuple[str, ...]) -> None:
-    """All ten bytes of the header of gzip, the eight at its end, and some between."""
+    """Flip bits in all ten bytes of the gzip header, the eight of its trailer, and some between."""
     data = whole()
     draw = random.Random(16)
     places = [
@@ -104,13 +104,13 @@ def test_a_bit_of_the_file_is_named_or_changes_nothing(words: tuple[str, ...]) -
         refused += check(
             words, data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :], f"bit {bit} of byte {at}"
         )
-    # time, extra flags and system in the header of gzip say nothing of the trial
+    # time, extra flags and system in the gzip header do not affect the trial
     assert len(places) - 6 <= refused < len(places)
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_a_bit_of_any_record_is_named(words: tuple[str, ...]) -> None:
-    """Unpacked, flipped and packed again, so that the checksum of gzip fits."""
+    """The records are unpacked, flipped and packed again, so that the gzip checksum matches."""
     text = gzip.decompress(whole())
     starts: dict[str, list[range]] = {}
     begin = 0

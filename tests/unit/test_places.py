@@ -1,4 +1,4 @@
-"""Places: how a study declares them, how the command line locates them, and what is refused before anything is made."""
+"""Places: declaration in a study, location on the command line, and refusals before anything is made."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_only_places_of_levels_that_run_are_made() -> None:
         ("ssd", "image", ("ext4",)),
         ("disk", "image", ("xfs",)),
     ]
-    assert [site.size_bytes >> 20 for site in resolved.sites] == [64, 300]  # the least that mkfs.xfs takes
+    assert [site.size_bytes >> 20 for site in resolved.sites] == [64, 300]  # the minimum of mkfs.xfs
     assert resolve(chosen(PLACES, DEVICE), root=False, lab="directory").lab == "directory"
 
 
@@ -161,7 +161,7 @@ def test_the_log_is_a_place_without_being_declared() -> None:
 
 
 def test_no_option_of_mkfs_meets_the_mkfs_of_a_place_that_takes_it_for_something_else() -> None:
-    # -d is a profile to mkfs.btrfs, a folder to copy to mke2fs, and a geometry to mkfs.xfs
+    # -d is a profile to mkfs.btrfs, a source folder to mke2fs, and a geometry to mkfs.xfs
     mixed = PLACES.replace('filesystem = "xfs"', 'filesystem = "btrfs"')
     option = '[[factor]]\nname = "data"\nknob = "mkfs.option"\nlevels = ["default", "-d single"]\n'
     with pytest.raises(RequestError, match="not on the list of ext4"):

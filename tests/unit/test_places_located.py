@@ -1,4 +1,4 @@
-"""Where places lie: as the command line says it, what is refused, and which of them share a disk."""
+"""Location of places: command-line syntax, refusals, and which places share a disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def locate(*places: str, device: str | None = None, erase: Sequence[str] = (), d
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A path that is taken for a block device, as /dev/sdx is where there is one."""
+    """Return a path that passes for a block device, as /dev/sdx does on a real machine."""
     real = Path.is_block_device
     monkeypatch.setattr(Path, "is_block_device", lambda path: str(path).startswith("/dev/sd") or real(path))
     return "/dev/sdx"
@@ -126,7 +126,7 @@ def test_groups_of_places_are_those_that_any_disk_joins() -> None:
 
 
 def machine(tmp_path: Path, number: int) -> Machine:
-    """A machine on which a folder with this device number lies on md0 over a partition of sda and a whole sdb."""
+    """Return a machine where a folder with this device number is on md0, over a partition of sda and the whole of sdb."""
     folder = tmp_path / "sys"
     for name, dev in (("sda/sda1", "8:1"), ("sdb", "8:16"), ("md0", "9:0")):
         (folder / "devices" / name).mkdir(parents=True)
@@ -188,7 +188,7 @@ def test_without_the_model_a_study_of_devices_compares_a_disk_with_itself(
         try:
             cli.main(["plan", "block/device", *words, "--json"], standalone_mode=False)
         except IotrialError as error:
-            pytest.skip(error.message)  # no FUSE
+            pytest.skip(error.message)  # no FUSE here
         document = json.loads(capsys.readouterr().out)
         places = {place["name"]: place["modelled"] for place in document["places"]}
         found[words] = (places["disk"], any(group["compared"] for group in document["shared"]))

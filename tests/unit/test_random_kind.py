@@ -1,4 +1,4 @@
-"""Workload kind ``random``: what is refused, what is asked of the probe, and what its answer means."""
+"""Workload kind ``random``: refused keys, the probe's job, and the meaning of its answer."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_rate_holds_the_slow_down_only_where_it_was_meant_for_time(
     ],
 )
 def test_a_cold_run_reads_at_least_what_is_expected_of_it(given: dict[str, Any]) -> None:
-    """Against draws of Python's own generator: pages that are reached, or blocks where each comes from the device."""
+    """Against draws from Python's own generator: pages that are touched, or blocks if each comes from the device."""
     work, size, files = RandomWork(**given), 256 * BLOCK, 2
     expected = work.reads_bytes(size, files)
     source = random.Random(1)
@@ -227,7 +227,7 @@ def test_whole_seconds_become_a_series_and_what_is_left_of_one_does_not() -> Non
 def test_of_a_long_run_every_second_one_is_left_out_and_what_the_last_one_sums_up(
     lasted: int, step: int, kept: int
 ) -> None:
-    """The probe tells 600 seconds apart; whatever comes later is in the last."""
+    """The probe reports at most 600 seconds separately; everything later is in the last one."""
     seconds = [_second(n + 1, 1) for n in range(min(lasted, 599))] + [_second(10**6, 9)]
     found = by_second(seconds, lasted + 0.5)
     assert len(found["at_s"]) == kept

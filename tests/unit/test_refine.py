@@ -1,4 +1,4 @@
-"""The follow-up of a trial: what is chosen, that its file says exactly that, and what is refused."""
+"""The follow-up of a trial: which factors it takes, that its file says exactly that, and refusals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def read(text: str) -> Study:
 
 
 def with_text(made: Document, text: str) -> Document:
-    """The document as if this text were stored with the trial."""
+    """Return the document as if this text were stored with the trial."""
     header = replace(made.trial.header, study=replace(made.trial.header.study, text=text))
     return replace(made, data=replace(made.data, trial=replace(made.trial, header=header)))
 
@@ -158,7 +158,7 @@ def test_many_active_factors_get_a_fraction_or_are_dropped() -> None:
     dropped = [pin for pin in proposed.pinned if "no room for it" in pin.why]
     assert {pin.factor for pin in dropped} == {f"f{i:02d}" for i in range(1, 11)} - kept
     assert all(pin.label == "off" for pin in dropped)  # slower when on
-    Plan(select(study), "0" * 32)  # names every interaction, and can tell them apart
+    Plan(select(study), "0" * 32)  # names every interaction, and can separate them
 
 
 def test_without_an_active_factor_the_largest_are_taken_and_said_to_be_no_more() -> None:
@@ -332,7 +332,7 @@ def test_a_rewriting_that_does_not_say_what_is_wanted_is_refused() -> None:
     text = screen_text(2, design='kind = "full"')
     wanted = replace(
         read(text), lab=replace(read(text).lab, filesystem="xfs")
-    )  # not a place that is rewritten
+    )  # not one of the parts that are rewritten
     with pytest.raises(StudyError, match="cannot be changed reliably"):
         rewritten(text, wanted, origin="x.toml")
 
@@ -361,7 +361,7 @@ def test_the_verb_writes_a_new_file_and_never_over_one(
     screen: Document, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = run(monkeypatch, screen)  # its study is somebody else's, and the file will be the user's own
+    refused = run(monkeypatch, screen)  # the study is foreign, the file will be the user's own
     assert isinstance(refused.exception, RequestError)
     assert "--trust" in str(refused.exception.hint)
     assert not (tmp_path / "screen-follow-up.toml").exists()

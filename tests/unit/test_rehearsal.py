@@ -1,4 +1,4 @@
-"""What a rehearsal cuts down, and what it leaves as it is."""
+"""Rehearsals: the parts of a study that are reduced, and those that are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_work_becomes_little_and_each_condition_has_one_level() -> None:
     assert all(len(factor.levels) == 1 for factor in study.condition_factors)
     assert len(study.factor("atime").levels) == 5
     for workload in study.workloads:
-        # grep is given a folder: its files stay the same for all arms
+        # grep gets a folder: its files stay the same for all arms
         assert workload.work.files == workload.work.pool == 8
     assert study.lab.size_bytes < catalogue.find("mount/atime").lab.size_bytes
     assert not study.account
@@ -60,7 +60,7 @@ only = { size = ["64 B", "1 MiB"] }
     study = cut_down(select(read_study(text, "sizes.toml", trusted=False)))
     assert [level.label for level in study.factor("size").levels] == ["64 B"]
     work = study.workload("two").work
-    # whole blocks, some of them
+    # a few whole blocks
     assert (work.operations, work.ramp, work.size_bytes) == (64, 8, 4 << 20)  # type: ignore[union-attr]
     assert work.depth == 4  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Blocks: which a view shows, what a table loses first, and that no alarm is left out of the first screen."""
+"""Report blocks: which a view shows, which columns a table drops first, and that the first screen has every alarm."""
 
 from __future__ import annotations
 

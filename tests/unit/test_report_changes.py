@@ -1,4 +1,4 @@
-"""Changes of level as a reader meets them: in words, in JSON's numbers, and within runs."""
+"""Changes of level in reports: in words, as JSON numbers, and within runs."""
 
 from __future__ import annotations
 

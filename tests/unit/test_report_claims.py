@@ -1,4 +1,4 @@
-"""Claims held against effects, rule by rule."""
+"""Claims checked against effects, rule by rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims are judged only by trials of what they speak of: over the packed trials of the catalogue, and fact by fact."""
+"""Claims are judged only by trials of the same thing: over the catalogue's packed trials, and fact by fact."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def packed(name: str) -> Document:
 
 
 def about(name: str, text: str) -> HeldClaim:
-    """The one claim of a packed trial whose text holds this."""
+    """Return the one claim of a packed trial whose text contains ``text``."""
     (one,) = (held for held in packed(name).claims if text in held.claim.text)
     return one
 
@@ -131,7 +131,7 @@ def test_a_study_that_means_something_else_by_now_keeps_its_own_claims() -> None
 
 
 def test_the_terminal_prints_the_claim_in_its_own_words() -> None:
-    console = Console(width=2000, record=True, file=io.StringIO())  # as wide as any sentence
+    console = Console(width=2000, record=True, file=io.StringIO())  # wider than any sentence
     print_report(packed("nas/smb"), console, full=True)
     (line,) = (one for one in console.export_text().splitlines() if one.startswith("Claim"))
     assert "“25 MB/s reading by SMB, 43.7 and 44.8 by NFS, both at 1 Gbit/s” (A published table" in line

@@ -1,4 +1,4 @@
-"""The data behind figures: complete, exact, safe in a spreadsheet, and never more than a page can hold."""
+"""The data behind figures: complete, exact, safe in a spreadsheet, and never more than fits on a page."""
 
 from __future__ import annotations
 

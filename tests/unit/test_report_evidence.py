@@ -1,4 +1,4 @@
-"""Evidence: medians over the runs that count, and the rule for what moved."""
+"""Evidence: medians over the valid runs, and the rule that marks a metric as moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iotrial.store.model import RunRecord, TrialData
 
 
 def of(numbers: dict[str, list[float]], metric: str = "read_ios") -> dict[str, tuple[float, str | None]]:
-    """Median and mark by arm, of one metric with these numbers."""
+    """Return median and mark by arm, for one metric with these numbers."""
     blocks, _, ends = measured(study(), conditions=CONDITIONS[:1], blocks=max(map(len, numbers.values())))
     runs = tuple(
         RunRecord(
@@ -55,7 +55,7 @@ def test_arms_are_compared_within_blocks_whatever_drifts() -> None:
 
 
 def rows_of(evidence: Callable[[str, int], dict[str, float]], *, blocks: int = 20) -> list[EvidenceRow]:
-    """The rows of evidence that is a function of arm and block."""
+    """Return the evidence rows for evidence that is a function of arm and block."""
     found, _, ends = measured(study(), conditions=CONDITIONS[:1], blocks=blocks)
     runs = tuple(
         RunRecord(
@@ -103,7 +103,8 @@ def test_the_e_value_of_a_change_that_is_always_the_same_is_a_closed_form() -> N
     found = movements({"up": np.full(n, 3.0), "never": np.zeros(n), "none": np.zeros(0)}, 0.05)
     assert found["up"] == (pytest.approx(truth), True)
     assert found["never"] == found["none"] == (1.0, False)
-    # among a thousand hypotheses of the same weight all are found, among a thousand silent ones too: these are no hypotheses
+    # found among a thousand metrics that never differ (not counted as hypotheses), but not among a thousand
+    # that sway
     silent = {str(i): np.zeros(n) for i in range(1000)}
     assert movements({"up": np.full(n, 3.0), **silent}, 0.05)["up"][1]
     swaying = {str(i): np.array([1.0, -1.0] * (n // 2)) for i in range(1000)}

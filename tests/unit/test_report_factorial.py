@@ -1,4 +1,4 @@
-"""Reports of factorials and screens: what is said first, interactions in words, aliases, pooled means, claims."""
+"""Reports of factorial and screening trials: headline, interactions in words, aliases, pooled means, claims."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json
 
 @pytest.fixture(scope="module")
 def screen() -> Document:
-    """26 settings of which f12 costs e^.2, f01 gains e^-.1."""
+    """Return a screening trial of 26 settings; f12 costs e^.2, f01 gains e^-.1."""
     return conducted(screen_text(26), lambda t: 0.2 * on(t, "f12") - 0.1 * on(t, "f01"), blocks=30, sd=0.03)
 
 
 @pytest.fixture(scope="module")
 def crossed() -> Document:
-    """Eight settings in 16 rows; f01 gains a tenth unless f02 is on."""
+    """Return a trial of eight settings in 16 rows; f01 gains a tenth unless f02 is on."""
     text = screen_text(8, design='kind = "fractional"\nresolution = 4')
     both = lambda t: 0.12 * (on(t, "f01") and on(t, "f02"))  # noqa: E731
     return conducted(text, lambda t: -0.1 * on(t, "f01") + 0.05 * on(t, "f02") + both(t), blocks=30)

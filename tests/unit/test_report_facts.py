@@ -1,4 +1,4 @@
-"""Tables of facts: alike conditions share one, what varies is told with its numbers, every format has the same words."""
+"""Tables of facts: equal conditions share one, differences are listed, and all formats use the same words."""
 
 from __future__ import annotations
 

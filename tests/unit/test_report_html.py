@@ -1,4 +1,4 @@
-"""The page: complete in itself, safe with any label, the same every time."""
+"""The HTML page: self-contained, safe with any label, reproducible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLAIM = Claim("https://blog.example/x", "12 %", "mode", "0444", "0777", 0.89, co
 
 
 class Page(HTMLParser):
-    """Every tag, attribute and visible text of a page."""
+    """Collects every tag, attribute and visible text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

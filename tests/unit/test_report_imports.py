@@ -1,5 +1,7 @@
-"""What a report needs is loaded when it is needed: the command line answers first. Only ``report.text`` and ``report.live``,
-which are for a terminal, need rich."""
+"""Report modules are imported lazily, so that the command line starts fast.
+
+Only ``report.text`` and ``report.live``, which are for a terminal, need rich.
+"""
 
 from __future__ import annotations
 

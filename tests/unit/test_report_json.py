@@ -1,4 +1,4 @@
-"""The report as JSON: its contract, and that it can always be written."""
+"""The JSON report: it matches its schema, and can always be written."""
 
 from __future__ import annotations
 

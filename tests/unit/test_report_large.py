@@ -1,4 +1,4 @@
-"""A trial of a hundred thousand runs is reported as well, in one modest file."""
+"""A trial of a hundred thousand runs can be reported, in one file of moderate size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_three_thousand_runs_are_thinned_in_the_figure_and_whole_in_the_table() 
 
 @pytest.mark.long
 def test_a_trial_with_more_to_say_than_a_page_holds_says_what_it_leaves_out() -> None:
-    """Two hundred conditions of eight levels with sixty metrics: tables of some ten thousand rows."""
+    """Two hundred conditions of eight levels with sixty metrics: tables of about ten thousand rows."""
     labels = [f"{mode:04o}" for mode in range(8)]
     sizes = [f"{size} KiB" for size in range(1, 101)]
     conditions = [{"cache": cache, "size": size} for cache in ("cold", "warm") for size in sizes]

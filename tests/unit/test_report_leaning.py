@@ -1,4 +1,4 @@
-"""Comparisons in which all blocks together contradict the first ones are named beside the verdict."""
+"""Leaning comparisons, where all blocks together contradict the first ones, are named next to the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The view of a running trial."""
+"""The live view of a running trial."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from values import replace
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """Clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -200,7 +200,7 @@ def test_of_a_thousand_comparisons_as_many_are_shown_as_there_is_room_for() -> N
 
 
 class Screen(io.StringIO):
-    """What a terminal shows that reflows its lines when its width changes, as most do."""
+    """Emulates a terminal that reflows its lines when its width changes, as most do."""
 
     def rows(self, width: int) -> list[str]:
         lines = [""]

@@ -1,4 +1,4 @@
-"""The report for a pull request."""
+"""The Markdown report for a pull request."""
 
 from __future__ import annotations
 

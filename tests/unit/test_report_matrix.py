@@ -1,4 +1,4 @@
-"""Matrices in reports: rates and ratios against closed forms, marks that need no colour, holes, surfaces on the page."""
+"""Matrix reports: rates and ratios against closed forms, marks that need no colour, holes, surface plots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from values import replace
 
 
 def time(treatment: str, test: str, file: int, record: int) -> float:
-    """1 GiB/s at 4 KiB, faster with larger records; journal: writes take 1.5 times as long, large reads half."""
+    """Return the time of a test.
+
+    1 GiB/s at 4 KiB, faster with larger records. journal: writes take 1.5 times as long, large reads half as
+    long.
+    """
     seconds = file / (1024 * KIB) * (4 / record) ** 0.25
     if treatment == "data=journal":
         seconds *= 1.5 if test == "write" else 0.5 if (test, record) == ("read", 512) else 1.0
@@ -46,7 +50,7 @@ def test_each_test_is_a_table_of_file_sizes_by_record_sizes(document: Document) 
 
 
 def test_rates_are_kib_a_second_of_the_median_run(document: Document) -> None:
-    """The level of a block is common to both treatments, so their rates are in the ratio of their times, turned over."""
+    """Both treatments share the level of a block, so the ratio of their rates is the inverse ratio of their times."""
     (matrix,) = document.matrices
     write = matrix.tests[0]
     for reference, level in write.rates.values():
@@ -121,7 +125,7 @@ def test_the_page_has_maps_surfaces_and_numbers_that_a_reader_without_sight_is_t
     page = html_report(document)
     section = page[page.index('<section id="matrix">') : page.index('<section id="effects">')]
     drawn = re.findall(r'<svg role="img" aria-label="([^"]*)"', section)
-    # One map for wide and one for narrow pages; of each test both rates and their ratio.
+    # One map for wide and one for narrow pages; for each test both rates and their ratio.
     assert len(drawn) == 2 + 3 * 3
     assert "21 comparisons of data=journal with data=ordered" in drawn[0]
     assert all("no difference" in label for label in drawn[2:])

@@ -1,4 +1,4 @@
-"""What lies ahead of a running trial: the next block in words, and in how long all may be decided."""
+"""Outlook of a running trial: the next block in words, and the time until everything may be decided."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SEED = "00112233445566778899aabbccddeeff"
 ONE = study(conditions=[factor("cache", ["cold", "warm"], role=Role.CONDITION)])
 PLAN = Plan(ONE, SEED, controls=False)
 COLD, WARM = (condition.key for condition in PLAN.conditions)
-# Half of the comparisons without an effect are equivalent within .8 block SDs after 20 blocks, at a level of .05 (the table
-# of analysis/power.py, by simulation): a margin of so many SDs takes 20 blocks.
+# Half of the comparisons without an effect are equivalent within .8 block SDs after 20 blocks, at a level of
+# .05 (the table of analysis/power.py, by simulation). So a margin of .8 SDs takes 20 blocks.
 SD = math.log(1.03) / 0.8
 
 

@@ -1,4 +1,4 @@
-"""What figures say is to be seen in them, against numbers counted by hand; never more than the verdicts say."""
+"""Captions that say what a figure shows: against numbers counted by hand, and never more than the verdicts say."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_levels_that_do_not_agree_are_counted_by_their_verdicts() -> None:
 
 
 def test_an_interval_beside_one_that_is_not_settled_is_no_effect() -> None:
-    """Failed runs cap a comparison at inconclusive: where its interval lies is then no verdict."""
+    """Failed runs cap a comparison at inconclusive, so the position of its interval is no verdict."""
     capped = [
         effect(Verdict.INCONCLUSIVE, 0.5, 0.4, None, condition=condition, failures=3, reason="failures")
         for condition in CONDITIONS[:2]
@@ -118,7 +118,7 @@ def test_the_level_changes_as_often_as_the_diagnostics_say() -> None:
 
 
 def test_arms_rise_and_fall_together_where_their_medians_do() -> None:
-    """A saw of ten stretches: the same in both arms correlates by one, turned round by minus one."""
+    """A sawtooth of ten segments: correlation 1 if equal in both arms, -1 if inverted in one."""
     saw = [float(10 + n // 4 % 2) for n in range(40)]
     assert least_agreement(panel(saw, saw).series) == pytest.approx(1.0)
     assert least_agreement(panel(saw, [20 - v for v in saw]).series) == pytest.approx(-1.0)
@@ -155,7 +155,7 @@ def test_whether_arms_part_is_what_the_verdicts_say() -> None:
 
 
 def test_distributions_are_farthest_apart_where_counting_says_so() -> None:
-    """Of {1, 2, 3, 4} and {3, 4, 5, 6}: at 2 the one has half of its values, the other none."""
+    """For {1, 2, 3, 4} and {3, 4, 5, 6}: half of the values of the first are at most 2, none of the second."""
     assert widest_gap(np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])) == (0.5, 2.0)
     assert distribution_seen(panel([1, 2, 3, 4], [3, 4, 5, 6])) == (
         "Medians of wall: 0777 2.5 s, 0444 4.5 s; farthest apart at 2 s, which none of the runs of 0444 and 50 % of the runs "
@@ -172,7 +172,7 @@ def test_latencies_name_the_middle_and_the_slowest_hundredth() -> None:
 
 
 def test_curves_within_a_run_are_farthest_apart_where_both_last() -> None:
-    """The other curve ends after 2 s, so the distance of 9 at 3 s, which only one of them has, does not count."""
+    """The other curve ends after 2 s, so the distance of 9 at 3 s, which only one curve reaches, does not count."""
     first = Curve(ARMS[0], np.arange(4.0), np.array([1.0, 1, 1, 1]), *(np.zeros(4),) * 2, 7)
     other = Curve(ARMS[1], np.arange(4.0)[:3], np.array([1.0, 4, 2]), *(np.zeros(3),) * 2, 7)
     assert apart(first, other) == (3.0, 1.0, 4.0, 1.0)

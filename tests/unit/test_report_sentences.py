@@ -1,4 +1,4 @@
-"""The first sentence of a report, for every way in which a trial can end."""
+"""The headline of a report, for every way in which a trial can end."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_inconclusive_says_what_is_excluded_all_the_same() -> None:
 
 
 def test_an_undecided_headline_says_how_long_a_verdict_takes_and_how_to_go_on() -> None:
-    """Half as wide takes four times the blocks: with an interval twice as wide as the margin, hours more and not seconds."""
+    """Half the width takes four times the blocks: for an interval twice as wide as the margin, hours and not seconds."""
     found = effect(
         Verdict.INCONCLUSIVE, 1.0, 0.93, 1.08, condition=ONE, reason="budget_spent", decided=False, blocks=40
     )

@@ -1,4 +1,4 @@
-"""What reports say, word by word, of a few stored trials. IOTRIAL_SNAPSHOTS=write records what they say now."""
+"""Snapshots of the reports of a few stored trials. IOTRIAL_SNAPSHOTS=write updates them."""
 
 from __future__ import annotations
 

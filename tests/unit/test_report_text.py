@@ -1,4 +1,4 @@
-"""The report on a terminal, in a pipe, in 80 columns."""
+"""The text report: on a terminal, in a pipe, in 80 columns."""
 
 from __future__ import annotations
 

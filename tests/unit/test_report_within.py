@@ -1,4 +1,4 @@
-"""Within a run: the kernel's counters become shares, rates and levels, are stored, and drawn by treatment."""
+"""Within a run: the kernel's counters become shares, rates and levels, are stored, and are plotted by treatment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TICK = 100_000_000
 
 
 def samples(count: int) -> dict[str, object]:
-    """Of two processors, one in user mode; a device that writes 10 MB/s and is busy for half of the time."""
+    """Return samples of two processors, one in user mode, and a device that writes 10 MB/s and is busy half of the time."""
     steps = range(count)
     return {
         "at_ns": [TICK * i for i in steps],
@@ -73,7 +73,7 @@ def test_a_lab_without_a_device_has_the_rest() -> None:
 
 
 def sampled(series: dict[str, dict[str, object]]) -> TrialData:
-    """A trial of which every run of an arm has this series."""
+    """Return a trial in which every run of an arm has this series."""
     blocks, runs, ends = measured(study(), conditions=CONDITIONS[:1], blocks=6)
     told = tuple(
         replace(run, checks={"series": series[run.arm]}) if run.arm in series else run for run in runs

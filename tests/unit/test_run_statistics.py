@@ -1,5 +1,7 @@
-"""Means and quantiles across runs: held against closed forms, exact enumeration over binomial counts, and a trial of known
-truth."""
+"""Means and quantiles across runs.
+
+Checked against closed forms, exact enumeration over binomial counts, and a trial with known truth.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from values import check_limits, replace
 TIME = Response("w", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
 MEAN = replace(TIME, statistic="mean")
 ALPHA = 0.05
-SLOW_DOWN = 1.06  # the injected one: 1 + twice the margin of 3 %
+SLOW_DOWN = 1.06  # injected slowdown: 1 + twice the margin of 3 %
 
 STUDY = """
 [study]
@@ -55,8 +57,10 @@ def pairs(level: np.ndarray, reference: np.ndarray) -> PairedRuns:
 
 
 def test_a_mean_moves_by_less_than_the_margin_from_the_blocks_on_that_the_plan_names() -> None:
-    """Runs that are all alike: the bet of everything makes (1 + margin / cap) of every block, half of the capital is bet so,
-    and the end is where that is 2 / alpha. Five blocks only say what is typical."""
+    """All runs are alike. Half of the capital is bet whole, which gains a factor 1 + margin / cap in every block.
+
+    The bound is where that reaches 2 / alpha. The first five blocks only set the typical time.
+    """
     margin = 0.05
     blocks = blocks_needed(MEAN, ALPHA, margin)
     assert blocks == pytest.approx(5 + math.log(4 / ALPHA) / math.log1p(margin / 10), abs=1)
@@ -92,7 +96,7 @@ def test_exchanging_the_names_of_the_arms_inverts_the_interval() -> None:
 
 
 def test_stalls_that_typical_runs_do_not_show_are_a_slower_mean() -> None:
-    """One run in ten takes ten times as long: the mean is 1.9 times as long, by arithmetic."""
+    """One run in ten takes ten times as long: by arithmetic the mean is 1.9 times as long."""
     level = np.ones(800)
     level[9::10] = 10.0
     found = statistic_interval(pairs(level, np.ones(800)), MEAN, ALPHA)
@@ -128,7 +132,7 @@ def test_a_p99_has_no_upper_bound_before_the_blocks_that_the_plan_names() -> Non
     y, x = np.exp(rng.normal(0, 0.1, size=(2, blocks)))
     assert statistic_interval(pairs(y, x), p99, ALPHA).high is not None
     assert statistic_interval(pairs(y[:-1], x[:-1]), p99, ALPHA).high is None
-    # of one look: (1 - .01)^n = .05 / 4 for each end of each arm
+    # for one look: (1 - .01)^n = .05 / 4 for each end of each arm
     assert math.log(0.0125) / math.log(0.99) <= blocks < 1.3 * math.log(0.0125) / math.log(0.99)
 
 
@@ -174,7 +178,7 @@ def test_a_statistic_that_cannot_be_had_is_refused_with_its_place(table: str, sa
 
 
 def trial(stalled: float) -> tuple[Spec, list[ObservedBlock]]:
-    """800 blocks in which a share of the runs at 0777 takes ten times as long."""
+    """Return 800 blocks in which a share ``stalled`` of the runs at 0777 takes ten times as long."""
     plan = Plan(study('statistic = "mean"'), "0" * 32)
     rng = np.random.default_rng()
     blocks = []

@@ -1,4 +1,4 @@
-"""What settings do to the safety of data: every knob says it, and whatever shows a level that is faster says it too."""
+"""Effects of settings on data safety: every knob has a class, and every view of a faster level shows it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_no_consequence_is_declared_for_an_option_that_there_is_not() -> None:
     assert set(Sysctl.consequences) <= set(Sysctl.ALLOWED)
 
 
-# -- as the documentation of kernel, file systems, NFS and databases has it
+# -- according to the documentation of kernel, file systems, NFS and databases
 
 ABOUT = "option"
 #: knob, value, option; class
@@ -76,7 +76,7 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("mount.option", "data=writeback", (), AT_RISK),
     ("mount.option", "data=ordered", (), HARMLESS),
     ("mount.option", "data=journal", (), TRADE_OFF),
-    # the same: as much as the latest so many seconds are lost, the file system will not be damaged
+    # the same: at most the last N seconds (commit=N) are lost, the file system is not damaged
     ("mount.option", "commit=1", (), TRADE_OFF),
     ("mount.option", "commit=600", (), TRADE_OFF),
     # the same: the zero-length problem
@@ -161,7 +161,7 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("file.attribute", "none", (), HARMLESS),
     ("file.mode", "0777", (), TRADE_OFF),
     ("file.mode", "0644", (), HARMLESS),
-    # what nobody can know
+    # what cannot be known
     ("command.argument", "--unsafe", (("placeholder", "{how}"),), NOT_JUDGED),
     ("environment.variable", "1", (("variable", "TURBO"),), NOT_JUDGED),
     ("program.path", "/opt/fast", (), NOT_JUDGED),

@@ -1,4 +1,4 @@
-"""An effect over time: its level changes where it was made to, and too few trials are said to be too few."""
+"""Effects over time: a change of level is found where one was simulated, and too few trials are reported as such."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def test_an_axis_of_ratios_is_the_same_way_up_and_down() -> None:
     )
     assert axis.place(1.0) == pytest.approx(0.5)
     assert axis.place(4.0) - axis.place(2.0) == pytest.approx(axis.place(2.0) - axis.place(1.0))
-    assert axis.place(4.0) == pytest.approx(
-        1 - 0.05 / 1.1
-    )  # a twentieth of what it holds is left free on both sides
+    assert axis.place(4.0) == pytest.approx(1 - 0.05 / 1.1)  # 5 % of its span is left free on both sides
     assert 0.0 < axis.place(0.25) < axis.place(4.0) < 1.0
 
 

@@ -1,4 +1,4 @@
-"""Jobs of serve: one at a time in a worker, shared by requests, not beside a trial; the worker ends when one begins."""
+"""Jobs of serve: one at a time in a worker, shared by requests, not during a trial; the worker ends when a trial starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broken() -> None:
 
 @pytest.fixture
 def running() -> list[bool]:
-    """Whether a trial is running."""
+    """Return a mutable flag: [True] while a trial is running."""
     return [False]
 
 
@@ -97,7 +97,7 @@ def test_the_worker_is_killed_when_a_trial_begins(
     assert caught.value.measuring
     until(lambda: not worker.is_alive())
     running[0] = False
-    assert jobs.result("a", os.getpid, wait_s=WAIT_S) != worker.pid  # begun again, and no error of before
+    assert jobs.result("a", os.getpid, wait_s=WAIT_S) != worker.pid  # begun again, without the old error
 
 
 def test_errors_come_with_their_words_and_are_tried_again(jobs: Jobs) -> None:
@@ -129,7 +129,7 @@ def test_there_are_only_so_many_jobs(jobs: Jobs, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "MOST_JOBS", 2)
     file = tmp_path / "count"
     assert [jobs.result(key, count, file, wait_s=WAIT_S) for key in "abcb"] == [1, 2, 3, 2]
-    assert jobs.result("a", count, file, wait_s=WAIT_S) == 4  # it had made room
+    assert jobs.result("a", count, file, wait_s=WAIT_S) == 4  # it had been evicted
     for key in "xy":
         with pytest.raises(NotReady):
             jobs.result(key, time.sleep, 10 * WAIT_S, wait_s=0.0)

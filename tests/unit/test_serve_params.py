@@ -1,4 +1,4 @@
-"""What an address may ask: every text that is no number, no date, or too much is refused in words."""
+"""Query parameters: text that is no number, no date or too large is refused with a message."""
 
 from __future__ import annotations
 

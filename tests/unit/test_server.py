@@ -1,4 +1,4 @@
-"""A server as the conductor asks for it: what the probe is told, and what becomes of its refusals."""
+"""Servers started for the conductor: the probe's job, and errors for its refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WEB = Server("web", ("/bin/web", "-f"), {"socket": "/run/x/s"}, {"A": "b"}, stop
 
 
 class Channel:
-    """Remembers what it was asked, and answers as it was told."""
+    """Fake channel that records its calls and returns a canned answer."""
 
     name = "a machine"
 

@@ -1,4 +1,4 @@
-"""A study's design as a drawing: what `show` shows before anything is measured."""
+"""The drawing of a study's design that `show` prints before anything is measured."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from iotrial.report.drawing import EXAMPLE_SEED, WIDTH, drawn
 from iotrial.study.catalogue import find, names
 from iotrial.study.select import select
 
-SLOW = {"system/screen", "block/queue", "filesystem/writeback"}  # seconds of making a fractional design
+SLOW = {"system/screen", "block/queue", "filesystem/writeback"}  # making a fractional design takes seconds
 
 
 def part(name: str, lines: tuple[str, ...]) -> str:
-    """What stands beside a name, in one line."""
+    """Return the text next to a name, joined to one line."""
     text = "\n".join(lines) + "\nend"
     found = re.search(rf"^{name} +(.*?)\n(?=\S|$|  block)", text, re.M | re.S)
     assert found is not None, text

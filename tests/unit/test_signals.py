@@ -1,4 +1,4 @@
-"""When a signal stops what is under way, and when it is only noted."""
+"""Which signals interrupt the current operation, and which are only noted."""
 
 from __future__ import annotations
 

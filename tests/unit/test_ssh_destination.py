@@ -1,4 +1,4 @@
-"""Names of hosts: what may be one, and what ssh must never see."""
+"""Host names: which are valid, and arguments that must never reach ssh."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_ssh_never_asks_and_never_weakens_the_check_of_host_keys() -> None:
     argv = Ssh(Destination("a", "root", 2222), Path("/c")).argv("true")
     assert "BatchMode=yes" in argv
     assert not [word for word in argv if "hostkey" in word.lower() or "knownhosts" in word.lower()]
-    # nothing behind the two hyphens is an option any more
+    # nothing after the two hyphens is an option
     assert argv[argv.index("--") :] == ("--", "a", "true")
     assert argv[argv.index("-l") + 1] == "root"
     assert argv[argv.index("-p") + 1] == "2222"

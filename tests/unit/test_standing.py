@@ -1,4 +1,4 @@
-"""How a running trial stands, in a file beside the store."""
+"""The progress file of a running trial, next to the store."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_write_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     write_standing(path, PROGRESS)
     pid = os.fork()
-    if pid == 0:  # a limit on the size of files, as a full disk would be
+    if pid == 0:  # a file size limit acts like a full disk
         status = 1
         try:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

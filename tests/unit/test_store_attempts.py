@@ -1,4 +1,4 @@
-"""State and duration of a trial from its changes of state; processes that live, are gone, or were replaced."""
+"""State and duration of a trial, derived from its state changes; processes that live, are gone, or were replaced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _runs(first_at_s: float, last_at_s: float, between_s: float) -> Measured:
         ([_change(10, RUNNING)], {}, 18, 8),
         ([_change(10, RUNNING)], {1: _runs(11, 13, 2)}, None, 3),
         ([_change(10, RUNNING)], {}, None, 0),
-        # Killed after its last run at 13, resumed at 100, done at 107: the night between does not count.
+        # Killed after its last run at 13, resumed at 100, done at 107: the time between does not count.
         (
             [_change(10, RUNNING), _change(100, RUNNING), _change(107, DONE)],
             {1: _runs(11, 13, 2)},
@@ -60,9 +60,9 @@ def _runs(first_at_s: float, last_at_s: float, between_s: float) -> Measured:
             None,
             3,
         ),
-        # The clock was set back meanwhile: nothing is known but that no time is negative.
+        # The clock was set back meanwhile: all that is known is that no time is negative.
         ([_change(10, RUNNING), _change(5, DONE)], {}, None, 0),
-        # 100 s of runs, a second before them and two after; the clock went back an hour between two of them,
+        # 100 s of runs, 1 s before them and 2 s after; the clock went back an hour between two of them,
         ([_change(4000, RUNNING), _change(503, DONE)], {1: _runs(4001, 501, 100)}, None, 103),
         # or forward a day,
         ([_change(4000, RUNNING), _change(90503, DONE)], {1: _runs(4001, 90501, 100)}, None, 103),

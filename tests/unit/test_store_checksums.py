@@ -1,4 +1,4 @@
-"""Flipped bits in the rows of a real trial: each is found, or what is read is as it was. Old stores are read as before."""
+"""Flipped bits in the rows of a real trial: detected, or harmless to what is read. Old stores can still be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLIPS = 200
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one trial that was measured, closed and without a log."""
+    """Return a store with one trial that was measured, closed and without a write-ahead log."""
     path = tmp_path_factory.mktemp("real") / "trials.db"
     with Store.open(path) as store, open_packed(PACKED) as file:
         store.unpack(read_packed(file, "x.iotrial"), source="x.iotrial")
@@ -48,12 +48,12 @@ def astuple_of(run: RunRecord) -> list[object]:
 
 
 def places_of_runs(path: Path) -> list[int]:
-    """Offsets of the bytes of the pages that hold runs (SQLite file format: leaves of the table of runs)."""
+    """Return the offsets of all bytes in pages that hold runs (SQLite file format: leaf pages of the run table)."""
     connection = sqlite3.connect(path)
     try:
         pages = connection.execute("SELECT pageno FROM dbstat WHERE name = 'run' AND pagetype = 'leaf'")
         numbers = [number for (number,) in pages]
-    except sqlite3.OperationalError:  # an SQLite without dbstat: by what the rows begin with
+    except sqlite3.OperationalError:  # an SQLite without dbstat: find them by the rows' first bytes
         data = path.read_bytes()
         numbers = [
             1 + at // 4096
@@ -148,7 +148,7 @@ def test_a_damaged_trial_hides_no_other(
 
 
 def test_a_store_without_checksums_is_read_as_before_and_gets_them_for_what_is_added(tmp_path: Path) -> None:
-    """Made as the first version of the tables was, from this one's rows."""
+    """The old store has the first version of the tables, filled from the current one's rows."""
     new, old = tmp_path / "new.db", tmp_path / "old.db"
     with Store.open(new) as store:
         filled(store)

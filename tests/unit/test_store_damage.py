@@ -1,4 +1,4 @@
-"""Stores with damage of every kind: what can be read is shown, a reader changes nothing, a writer refuses."""
+"""Damaged stores: what can be read is shown, a reader changes nothing, a writer refuses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CASES = 300
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three trials over a few dozen pages, closed and without a log."""
+    """Return a store of three trials over a few dozen pages, closed and without a write-ahead log."""
     path = tmp_path_factory.mktemp("whole") / "trials.db"
     with Store.open(path) as store:
         for number in range(3):
@@ -46,7 +46,7 @@ def _contents(path: Path) -> tuple[bytes, bytes]:
 
 
 def _read_all(path: Path, *, analysed: bool) -> tuple[int, int]:
-    """What a reader gets: trials that can be reported, and trials that are named as damaged."""
+    """Return the number of trials that a reader can report, and of those named as damaged."""
     reported = 0
     with Store.open(path, read_only=True) as store:
         sound, damaged = store.listing()
@@ -100,7 +100,7 @@ def test_a_trial_on_a_damaged_page_does_not_hide_the_others(path: Path) -> None:
     data = bytearray(path.read_bytes())
     found = data.rindex(
         b"1111111111111111{"
-    )  # in the row of the second trial, in its table: an id and its study
+    )  # in the second trial's row of the trial table: its id and study
     data[found + 16 : found + 40] = b"\xff" * 24
     path.write_bytes(data)
     with Store.open(path, read_only=True) as store:
@@ -129,7 +129,7 @@ def test_a_damaged_index_hides_nothing(path: Path, index: str) -> None:
 
 
 def test_a_value_changed_inside_its_cell_is_found_by_its_checksum(path: Path) -> None:
-    """SQLite cannot see it; the run is named."""
+    """SQLite cannot detect it; the run is named."""
     data = path.read_bytes()
     old = b'treatment{"f":"a"}'
     assert old in data
@@ -179,7 +179,7 @@ def test_a_header_that_was_overwritten_is_said_and_left_alone(path: Path, header
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_log_costs_what_was_in_it_at_most(whole: Path, tmp_path: Path, seed: int) -> None:
-    """Frames that do not add up are not read (SQLite file format, 4.1): the reader sees a moment before them."""
+    """Frames with a wrong checksum are not read (SQLite file format, 4.1): the reader sees an earlier state."""
     live = tmp_path / "live"
     live.mkdir()
     path = Path(shutil.copy(whole, live / "trials.db"))
@@ -189,7 +189,7 @@ def test_a_damaged_log_costs_what_was_in_it_at_most(whole: Path, tmp_path: Path,
         store.append_run("f" * 16, run(block))
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in ("trials.db", "trials.db-wal"):  # a log without its index, as after a crash and a copy
+    for name in ("trials.db", "trials.db-wal"):  # a log without its index, as in a copy made after a crash
         shutil.copy(live / name, copy)
     store.close()
     draw = random.Random(seed)
@@ -221,7 +221,7 @@ def test_a_log_whose_file_is_missing_its_index_is_read_whole(whole: Path, tmp_pa
     assert _read_all(copy / "trials.db", analysed=True) == (4, 0)
 
 
-# -- files that somebody made to harm
+# -- malicious files
 
 
 def _changed(path: Path, *statements: str) -> None:

@@ -72,12 +72,12 @@ def test_every_acknowledged_run_survives_the_killing_of_its_conductor(tmp_path: 
         data = store.data("last")
         assert data.trial.state is TrialState.INTERRUPTED
         stored = [(record.block, record.slot) for record in data.runs]
-        # At most the one that was under way when the signal came may be there beyond what was acknowledged.
+        # Beyond the acknowledged runs there may be one more: the one in progress when the signal arrived.
         assert stored[: len(runs)] == runs
         assert len(stored) <= len(runs) + 1
         assert [end.block for end in data.ends][: len(ends)] == ends
         assert all(record == run(record.block, record.slot) for record in data.runs)
-        # The next one goes on where this one ended.
+        # The next attempt continues where this one ended.
         store.set_state(ID, TrialState.RUNNING, "resumed")
         block, slot = stored[-1]
         if slot == 0:
@@ -208,7 +208,7 @@ def test_a_folder_and_a_path_through_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def _as_another(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs code as a user whom permissions hold back, which root is not."""
+    """Run code as an unprivileged user, because permissions do not restrict root."""
     prologue = (
         "import os, sys; sys.path[:0] = sys.argv[1:3]\n"
         "import iotrial.store.loading, iotrial.study.codec, iotrial.errors, iotrial.workloads.files\n"
@@ -221,7 +221,7 @@ def _as_another(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
-    """A folder that other users can reach."""
+    """Return a folder that other users can reach."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
             if folder == Path("/tmp"):

@@ -1,4 +1,4 @@
-"""The list of trials says of each what reading it says, whatever happened to it, and to the clock, meanwhile."""
+"""The list of trials matches the trials as read in full, whatever happened to a trial or the clock meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def as_read(path: Path) -> list[tuple[object, ...]]:
 
 
 def listed(path: Path) -> list[tuple[object, ...]]:
-    """Without falling back to reading one by one."""
+    """Return the list, without falling back to reading trials one by one."""
     with patch.object(module, "_one_by_one", side_effect=AssertionError("read one by one")):
         found, _ = outlines(path)
     return [
@@ -58,14 +58,14 @@ def test_whole_resumed_and_empty_trials_are_listed_as_they_are_read(path: Path) 
         interrupted_and_resumed(store)
         store.create_trial(header("00000000ffffffff"))
         filled(store, header("1111111111111111"))
-    with patch.object(time, "time", return_value=time.time()):  # one of them still runs
+    with patch.object(time, "time", return_value=time.time()):  # one of them is still running
         found = listed(path)
         assert found == as_read(path)
     assert [one[3] for one in found] == ["done", "done", "running", "done"]
 
 
 def test_where_the_clock_was_set_back_the_runs_are_asked_for_their_own(path: Path) -> None:
-    clock = iter(range(10_000_000_000, 0, -1000))  # each moment is before the one that came before
+    clock = iter(range(10_000_000_000, 0, -1000))  # each call returns an earlier time
     with Store.open(path) as store, patch.object(time, "time", lambda: float(next(clock))):
         filled(store)
     with patch.object(module, "_one_by_one", wraps=module._one_by_one) as slow:
@@ -100,7 +100,7 @@ def test_a_line_knows_the_kernel_and_the_title(path: Path) -> None:
         filled(store)
     (one,), _ = outlines(path)
     assert isinstance(one, Outline)
-    assert (one.kernel, one.title) == ("6.1", "example")  # a study without a title goes by its name
+    assert (one.kernel, one.title) == ("6.1", "example")  # a study without a title is listed by its name
 
 
 def test_a_line_knows_the_machine_and_the_lab(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Packed trials: what is packed comes back as it was, says nothing of its user, and is marked where it arrives."""
+"""Packed trials: they unpack unchanged, contain nothing about their user, and are marked where they are imported."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_digest_is_that_of_all_bytes_before_the_end_record(store: Store) -> 
     filled(store, blocks=2)
     whole = gzip.decompress(packed(store))
     body, _, last = whole.rstrip(b"\n").rpartition(b"\n")
-    # 2 blocks: 2 arms each, and 2 controls in the first
+    # 2 blocks with 2 arms each, and 2 controls in the first
     assert json.loads(last)["end"] == {
         "states": 2,
         "runs": 6,
@@ -217,7 +217,7 @@ def test_an_import_that_fails_at_its_end_leaves_nothing(tmp_path: Path, store: S
         tables = ("trial", "state", "run", "block_end", "event")
         rows = [target._connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables]
         assert rows == [0] * 5
-        assert filled(target).id == ID  # and the store goes on
+        assert filled(target).id == ID  # and the store still works
 
 
 def test_an_import_waits_for_no_running_trial(store: Store) -> None:
@@ -320,7 +320,7 @@ def test_any_trial_survives_packing_twice(
     state: str,
     seed: int,
 ) -> None:
-    """All that a conductor can store, text with any character in it, can be exported, and an import is its equal."""
+    """Every trial that a conductor can store, with any text, can be exported, and its import is equal."""
     store = Store.in_memory()
     of: TrialHeader = replace(header(), host=host, seed=f"{seed:032x}")
     store.create_trial(of)
@@ -346,5 +346,5 @@ def test_any_trial_survives_packing_twice(
 
 
 def _storable(text: str | None) -> str | None:
-    """SQLite takes no half characters; a conductor never has any: the probe speaks UTF-8."""
+    """Replace lone surrogates, which SQLite rejects. A conductor never has any: the probe speaks UTF-8."""
     return None if text is None else text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Packed trials that somebody made to harm: every one ends in an error with a reason, and nothing is kept."""
+"""Malicious packed trials: each ends in an error with a reason, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_both_looks_at_a_line_stop_at_the_same_depth(levels: int, sound: bool) -
 
 
 def _deep_between_texts(levels: int) -> object:
-    """As deep, with brackets in texts between, so that all brackets taken together look flat."""
+    """Return equally deep nesting with brackets in strings between, so that a plain count of brackets looks flat."""
     value: object = 1
     for _ in range(levels):
         value = ["]", value, "["]
@@ -189,7 +189,7 @@ def test_a_forged_file_is_refused_with_the_reason(change: Callable[[Lines], None
 
 def test_files_of_a_run_end_with_the_pool() -> None:
     lines = sound_lines()
-    # twice as many as the four arms of a block with controls take
+    # twice as many as the four arms of a block with controls use
     pool = 2 * 4 * study(lines)["workloads"][0]["work"]["files"]
     first(lines, "run")["files"] = [0, pool - 1]
     read(signed(lines))
@@ -198,7 +198,7 @@ def test_files_of_a_run_end_with_the_pool() -> None:
 
 
 def _resumed(*attempts: int) -> Lines:
-    """A trial that was interrupted once, whose first runs belong to these attempts and all others to the last of them."""
+    """Return a trial interrupted once: its first runs have these attempts, all others the last of them."""
     lines = sound_lines()
     states = [i for i, line in enumerate(lines) if "state" in line]
     running = lines[states[0]]["state"]
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_the_gzip_stream_is_refused() -> None:
     assert "follows" in refused(data + b"\0")
     assert "follows" in refused(data + data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "_PIECE", len(data) - 4)  # what follows comes in a piece of its own
+        patch.setattr(stream, "_PIECE", len(data) - 4)  # the rest comes in a piece of its own
         assert "follows" in refused(data + b"\0")
     assert "damaged" in refused(data[:-8] + bytes(4) + data[-4:])  # the CRC
     assert "damaged" in refused(data[:-4] + bytes(4))  # the length

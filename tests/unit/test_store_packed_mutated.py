@@ -1,4 +1,4 @@
-"""Packed trials changed at random: the answer is an error of ours or a trial that can be reported."""
+"""Randomly changed packed trials: each ends in one of our errors, or in a trial that can be reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str |
 def test_any_change_of_a_value_that_is_signed_again_is_refused_or_harmless(draw: st.DataObject) -> None:
     lines = sound_lines()
     for _ in range(draw.draw(st.integers(1, 2))):
-        # half of the changes go to the trial's own record, which the study is in
+        # half of the changes go to the trial's own record, which contains the study
         line = lines[1] if draw.draw(st.booleans()) else lines[draw.draw(st.integers(0, len(lines) - 2))]
         places = _places(line)[1:]
         if not places:

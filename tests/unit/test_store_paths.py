@@ -1,4 +1,4 @@
-"""Where the state folder and the store are, by environment and user."""
+"""Location of the state folder and the store, by environment and user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials as stored and found again: what was acknowledged is there, and nothing is ever changed."""
+"""Storing trials and reading them back: acknowledged data is there, and nothing is ever changed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_blocks_that_have_ended_are_blocks(store: Store) -> None:
     ]
     assert len(data.runs) == 5
     assert data.ends == (_end(1, void="cache"), _end(0))
-    # In the order in which they were made, which is not the order of slots here.
+    # In the order in which they were made, which here differs from the order of slots.
     assert [observation.slot for observation in data.blocks[1].observations] == [1, 0]
     observation = data.blocks[1].observations[1]
     assert (observation.arm, observation.kind, observation.treatment) == ("a", ArmKind.TREATMENT, {"f": "a"})
@@ -171,7 +171,7 @@ def test_a_trial_is_found_by_number_id_prefix_or_as_the_last(store: Store) -> No
         3,
         3,
     ]
-    assert store.find("2").number == 2  # a number goes before the beginning of an id
+    assert store.find("2").number == 2  # a number takes precedence over the prefix of an id
     assert store.find("22").number == 4
     with pytest.raises(RequestError, match="several trials begin with"):
         store.find("ab")
@@ -191,7 +191,7 @@ def test_an_empty_store_says_how_to_fill_it(store: Store) -> None:
 
 def test_states_follow_each_other_and_the_newest_counts(store: Store) -> None:
     store.create_trial(header())
-    assert store.find(ID).state is TrialState.RUNNING  # this process conducts, and lives
+    assert store.find(ID).state is TrialState.RUNNING  # this process conducts it and is alive
     store.set_state(ID, TrialState.INTERRUPTED, "SIGINT")
     store.set_state(ID, TrialState.RUNNING)
     store.set_state(ID, TrialState.INVALID, "the negative control failed")

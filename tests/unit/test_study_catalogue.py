@@ -1,4 +1,4 @@
-"""Studies by name or path, what a foreign one needs trust for, and how little a list of names costs."""
+"""Studies by name or path, which foreign ones need trust, and that listing names is cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Studies through JSON and back: nothing is lost, and what is damaged says so."""
+"""Studies to JSON and back: nothing is lost, and damage is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _lines = st.lists(_line, max_size=3).map(tuple)
 
 @st.composite
 def _studies(draw: st.DrawFn) -> model.Study:
-    """The study with something of everything, its values drawn from all that their limits allow."""
+    """Draw the study that uses every feature, with values from the whole range of their limits."""
     study = whole()
     probe, *others = study.workloads
     assert isinstance(probe.work, FilesWork)

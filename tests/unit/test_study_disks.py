@@ -1,4 +1,4 @@
-"""Modelled disks in a study: names, figures of one's own with their units, and what is refused with its reason."""
+"""Simulated disks in a study: names, custom parameters with units, and refusals with a reason."""
 
 from __future__ import annotations
 

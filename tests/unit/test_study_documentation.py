@@ -1,4 +1,4 @@
-"""The reference of study files: its examples read, and its tables name every key that there is and no other."""
+"""The reference of study files: its examples are valid, and its tables list exactly the existing keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fio job files in studies: what is read, what needs trust, and which numbers of fio's JSON are picked."""
+"""fio job files in studies: parsing, what needs trust, and which numbers of fio's JSON are used."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_every_option_on_the_list_is_one_that_fio_knows() -> None:
     ]
     known = {line.split()[0] for line in "".join(said).splitlines() if line.strip()}
     assert len(known) > 100
-    # those with another name: fio's own list has the first name of each only
+    # those with another name: fio's own list has only the first name of each
     assert {name for name in HARMLESS - known if not _has(name)} == set()
     assert not _has("no_option_of_fio")
 
@@ -164,7 +164,7 @@ def test_a_job_file_is_stored_with_the_study(tmp_path: Path) -> None:
     assert isinstance(work, FioWork)
     assert work.job == job
     shutil.rmtree(tmp_path / "jobs")
-    # The text alone says the same, and so does the stored form.
+    # The text alone gives the same study, and so does the stored form.
     again = read_study(found.text, str(tmp_path / "s.toml"), trusted=False)
     assert again.workloads == found.workloads
     assert "# a comment" in found.text

@@ -1,4 +1,4 @@
-"""Workload kinds: sequences of operations that cannot work, held against the kernel itself, and their reference."""
+"""Workload kinds: impossible sequences of operations, checked against the kernel itself, and their reference."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_works_once_may_fail_when_replicates_repeat_it() -> None:
 
 
 def _kernel_accepts(operations: tuple[str, ...], folder: Path, *, there: bool) -> bool:
-    """Does the sequence itself, on a file that is there at first or not. The truth that the check is held against."""
+    """Run the sequence on a real file that exists at first or not. This is the truth that the check must match."""
     path = folder / "f"
     path.unlink(missing_ok=True)
     if there:
@@ -79,7 +79,7 @@ def _kernel_accepts(operations: tuple[str, ...], folder: Path, *, there: bool) -
                 os.write(opened[-1], b"x")
             elif operation == "write-all":
                 if os.lseek(opened[-1], 0, os.SEEK_CUR):
-                    return False  # the kernel would write it behind what is there
+                    return False  # the kernel would append it to the existing data
                 os.write(opened[-1], b"0123456789")
             elif operation == "fstat":
                 os.fstat(opened[-1])

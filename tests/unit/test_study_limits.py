@@ -1,4 +1,4 @@
-"""What a study file may say, a study as an object may say too; what no file could say, it may not."""
+"""A study object may hold anything that a study file may say, and nothing that no file could say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from values import check_limits, replace
 
 
 def _narrowed(study: Study) -> list[Study]:
-    """The study as it may come to be stored: whole, narrowed, and fitted to a lab."""
+    """Return the study in the forms in which it may be stored: whole, narrowed, and fitted to a lab."""
     found = [
         study,
         select(study),
@@ -29,7 +29,7 @@ def _narrowed(study: Study) -> list[Study]:
         for lab, root in (("directory", False), ("image", True)):
             try:
                 found.append(resolve(one, root=root, lab=lab, trust=True).study)
-            except RequestError:  # a lab that cannot serve it, a tool that is not here
+            except RequestError:  # the lab cannot serve it, or a tool is missing
                 continue
     return found
 

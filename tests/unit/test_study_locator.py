@@ -1,4 +1,4 @@
-"""Lines of paths in TOML that is easy to misread."""
+"""Line numbers of paths in TOML that is easy to misparse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study file says once it is read, and what stands for all that it does not say."""
+"""Parsing of study files, and the defaults for what they leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reader says of a study that cannot be used: file, line, what was expected; and it never says anything else."""
+"""Reader errors for unusable studies: file, line, and what was expected; never any other exception."""
 
 from __future__ import annotations
 

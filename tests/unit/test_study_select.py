@@ -1,4 +1,4 @@
-"""What runs: by default, in full, and as asked."""
+"""Selection of what runs: by default, in full, and on request."""
 
 from __future__ import annotations
 

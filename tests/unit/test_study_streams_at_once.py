@@ -1,4 +1,4 @@
-"""Several streams, rewriting and copying in a study file: how many files they need, what is refused, what numbers mean."""
+"""Concurrent streams, rewriting and copying in a study file: files needed, refusals, meaning of the numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 1 << 20
 def test_a_run_works_on_as_many_files_as_its_streams_need(keys: str, files: int) -> None:
     found = work(keys)
     assert found.files == files
-    assert found.pool == (9 if "pool" in keys else files)  # all arms work on the same, unless there are more
+    assert found.pool == (9 if "pool" in keys else files)  # shared by all arms, unless there are more
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_number_of_streams_may_be_a_factor_where_there_are_files_for_all() -
 
 
 def test_the_rate_of_several_is_bytes_over_elapsed_time_and_the_sum_stands_beside_it() -> None:
-    """The published two readers: 16.8 GB each, whose own rates were added up to 270 MB/s."""
+    """The published two readers: 16.8 GB each; the source added up their own rates to 270 MB/s."""
     found = work('operation = "read"\nstreams = 2')
     volume, slow_s, fast_s = 16.8e9, 155.5, 103.7
     rates = [volume / slow_s, volume / fast_s]

@@ -1,4 +1,4 @@
-"""What a study needs trust for: root, shells and their kin, text run as a program, by whatever way it is written."""
+"""Parts of a study that need trust: root, shells and the like, text run as a program, however it is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from values import replace
 def with_command(
     *argv: str, levels: tuple[str, ...] = (), fixed: tuple[Setting, ...] = (), **changes: object
 ) -> Study:
-    """A study whose one workload runs this; ``levels`` are those of the placeholder ``{x}``."""
+    """Return a study whose one workload runs this command; ``levels`` are those of the placeholder ``{x}``."""
     options = (("placeholder", "{x}"),)
     settings = tuple(
         Level(value or "none", (Setting("command.argument", value, options),)) for value in levels

@@ -1,4 +1,4 @@
-"""Units against figures worked out by hand, and against themselves: what is printed parses back."""
+"""Units: against figures worked out by hand, and as a round trip from printing to parsing."""
 
 from __future__ import annotations
 

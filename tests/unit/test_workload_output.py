@@ -1,4 +1,4 @@
-"""What programs print, read as responses and facts: where it stands, what counts of several, and what is refused."""
+"""Program output as responses and facts: how a value is found, which of several counts, and refusals."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Trials on noise of known truth: what the design and the analysis promise, and what they and others need."""
+"""Simulated trials on noise with known truth: guarantees of design and analysis, compared with other tests."""

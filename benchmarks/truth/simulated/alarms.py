@@ -20,7 +20,7 @@ CONTROL_LEVEL = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """What each arm met: the treatments in every block, the controls in every second (trials by blocks)."""
+    """The noise that each arm got: the treatments in every block, the controls in every second one (trials by blocks)."""
 
     plain: Floats
     treated: Floats
@@ -30,11 +30,11 @@ class Arms:
 
     @property
     def contrasts(self) -> Floats:
-        """D of two identical arms."""
+        """Return D of two identical arms."""
         return self.treated - self.plain
 
     def control_contrasts(self) -> tuple[Floats, Floats]:
-        """Of the copy, and of the positive control less what was put in."""
+        """Return the contrasts of the copy, and of the positive control minus the injected slowdown."""
         return self.negative - self.plain_beside_controls, self.positive - self.plain_beside_controls
 
 
@@ -48,7 +48,7 @@ class Design:
         self._without = order.drawn_orders(new_seed(), trials, self.pairs, ARMS)
 
     def arms(self, noise: Floats) -> Arms:
-        """Who met what, of noise in the order of time (trials by ``slots``)."""
+        """Assign noise in time order (trials by ``slots``) to the arms."""
         cut = noise.reshape(self.trials, self.pairs, 2 * ARMS + CONTROLS)
         four = np.take_along_axis(cut[:, :, : ARMS + CONTROLS], self._with, axis=2)
         two = np.take_along_axis(cut[:, :, ARMS + CONTROLS :], self._without, axis=2)
@@ -57,7 +57,7 @@ class Design:
 
 
 def false_alarms(rng: Rng, scale: float) -> str:
-    """The method, and what else is done with the very same runs."""
+    """Tabulate false alarms of the method, and of other tests on the very same runs."""
     trials, blocks, looks = max(50, int(2000 * scale)), 400, 10
     design = Design(trials, blocks)
     out = [
@@ -83,7 +83,7 @@ def false_alarms(rng: Rng, scale: float) -> str:
 
 
 def orders(rng: Rng, scale: float) -> str:
-    """The same test, and Welch's, where nobody drew the order."""
+    """Tabulate false alarms of the same test, and of Welch's, with orders that were not randomised."""
     trials, blocks = max(50, int(1000 * scale)), 400
     out = [
         f"**Orders that were not drawn: false alarms at .05, {trials} trials of {blocks} blocks** [95 % bounds]",
@@ -103,7 +103,7 @@ def orders(rng: Rng, scale: float) -> str:
 
 
 def coverage(rng: Rng, scale: float) -> str:
-    """A true effect, the interval that is reported, and both controls."""
+    """Tabulate misses of a true effect by the reported interval, and failures of both controls."""
     trials, blocks = max(50, int(1000 * scale)), 200
     design = Design(trials, blocks)
     out = [
@@ -126,7 +126,7 @@ def coverage(rng: Rng, scale: float) -> str:
 
 
 def assumptions(rng: Rng, scale: float) -> str:
-    """Candidates other than 0, where what is left of D is symmetric, and where it is not."""
+    """Test candidates other than 0, where the residual of D is symmetric, and where it is not."""
     trials, blocks = max(50, int(5000 * scale)), 400
     size = (trials, blocks)
     shapes = {
@@ -149,7 +149,7 @@ def assumptions(rng: Rng, scale: float) -> str:
 
 
 def equivalence(rng: Rng, scale: float) -> str:
-    """Trials called equivalent at exactly the margin, and the blocks that it takes where there is no effect."""
+    """Tabulate trials called equivalent at exactly the margin, and the blocks needed where there is no effect."""
     trials, blocks = max(50, int(1000 * scale)), 400
     design = Design(trials, blocks)
     out = [

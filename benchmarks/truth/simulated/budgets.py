@@ -1,4 +1,4 @@
-"""The bet that knows the budget: what its share of the stake gains and costs, and that false alarms and coverage stay."""
+"""The bet that knows the budget: gain and cost of its share of the stake; false alarms and coverage are kept."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BUDGETS = (60, 200)
 EFFECTS = (0.0, 1.5, 2.0, 3.0)  # in margins
 ALPHA = 0.05 / 8
 _GRID = np.linspace(-4.0, 4.0, 321)  # in block SDs
-_BEYOND = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8])  # the same, from the margin outwards
+_BEYOND = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8])  # also in block SDs, from the margin outwards
 
 
 def budget(rng: Rng, scale: float) -> str:
-    """Share of trials that are decided within the budget, and the median of their blocks, by share of the stake."""
+    """Tabulate trials decided within the budget, and their median blocks, by share of the stake."""
     trials = max(20, int(300 * scale))
     found: dict[tuple[float, int, float, float], list[int | None]] = {}
     for _ in range(trials):
@@ -69,12 +69,14 @@ def budget(rng: Rng, scale: float) -> str:
 
 
 def _stops(noise: Floats, mixed: Floats, margin: float, share: float) -> dict[float, int | None]:
-    """By effect the block after which the verdict is final (None: none is), of contrasts of SD 1. ``mixed``: alpha times M of
-    all bets by candidate (less the effect) and block."""
+    """Return, by effect, the block after which the verdict is final (None: never), for contrasts of SD 1.
+
+    ``mixed``: alpha times M of all bets by candidate (less the effect) and block.
+    """
     given = Budget(share, np.arange(noise.size, 0, -1.0))
 
     def excluded(candidates: Floats, side: Side) -> Flags:
-        """After each block, whether one side's bets exclude all candidates (less the effect)."""
+        """Return, for each block, whether one side's bets exclude all candidates (less the effect)."""
         paths = mixed_paths(noise[None, :] - candidates[:, None], given, ALPHA, aim=margin, side=side)
         return (np.maximum.accumulate(paths, axis=1) >= 1.0).all(axis=0)
 
@@ -97,7 +99,7 @@ def _stops(noise: Floats, mixed: Floats, margin: float, share: float) -> dict[fl
 
 
 def budget_errors(rng: Rng, scale: float) -> str:
-    """False alarms and coverage with the product's share, in trials of a time that depends on the runs' signs."""
+    """Tabulate false alarms and coverage with the product's share, in trials whose length depends on the runs' signs."""
     trials, blocks, margin = max(50, int(1000 * scale)), 200, 0.5
     covered = trials * 2 // 5
     design = Design(trials, blocks)

@@ -1,4 +1,4 @@
-"""Carry-over: how often the control fires in sound trials, and how soon where a run changes the next one."""
+"""Carry-over: how often the control fires in valid trials, and how soon when a run affects the next one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARMS = ("A", "B", "copy", "slowed")
 
 
 def carry_over(rng: Rng, scale: float) -> str:
-    """Two arms and their controls as the plan draws them: in the first 24 blocks, then in every second."""
+    """Simulate two arms and their controls as the plan draws them: in the first 24 blocks, then in every second."""
     trials, blocks = max(20, int(1000 * scale)), 100
     out = [
         f"**Carry-over control at .001: {trials} trials of {blocks} blocks of two arms and their controls, block SD 5 %** "
@@ -36,7 +36,7 @@ def carry_over(rng: Rng, scale: float) -> str:
     ]
     for name, make in NOISES.items():
         noise = make(rng, trials, blocks * len(ARMS))
-        # the scale of a difference inside a block, whatever its tails
+        # robust scale of a difference inside a block, for any tails
         noise *= BLOCK_SD / (1.4826 * float(np.median(np.abs(np.diff(noise, axis=1)))))
         seed = new_seed()
         orders = [_orders(seed, trial, blocks) for trial in range(trials)]
@@ -53,7 +53,7 @@ def carry_over(rng: Rng, scale: float) -> str:
 
 
 def _orders(seed: str, trial: int, blocks: int) -> list[tuple[str, ...]]:
-    """The order of each block, by the plan's own generator."""
+    """Return the order of each block, by the plan's own generator."""
     found = []
     for block in range(blocks):
         arms = ARMS if block < CONTROLS_FIRST or block % 2 == 0 else ARMS[:2]
@@ -63,7 +63,7 @@ def _orders(seed: str, trial: int, blocks: int) -> list[tuple[str, ...]]:
 
 
 def _trial(noise: Floats, orders: Sequence[tuple[str, ...]], effect: float, carry: float) -> list[Unit]:
-    """The blocks of one trial: noise in the order of time, and what arms and predecessors add."""
+    """Return the blocks of one trial: noise in time order, plus the effects of arms and predecessors."""
     own = {"A": 0.0, "B": effect, "copy": 0.0, "slowed": SLOWED}
     found, at, before = [], 0, ""
     for key, order in enumerate(orders):
@@ -78,7 +78,7 @@ def _trial(noise: Floats, orders: Sequence[tuple[str, ...]], effect: float, carr
 
 
 def _fires(units: Sequence[Unit]) -> float:
-    """The number of blocks after which one of both processes reaches its level; infinite if none does."""
+    """Return the number of blocks after which one of the two processes reaches its level; infinite if none does."""
     found = math.inf
     for path in paths(units, [("arm", "B")]):
         above = np.flatnonzero(path.log_e >= math.log(1 / LEVEL))

@@ -15,26 +15,26 @@ from simulated.process import alarms, largest
 
 
 def full_factorial(factors: int) -> Floats:
-    """Rows by factors, -1 and +1, in standard order (the first factor changes fastest)."""
+    """Return rows by factors, -1 and +1, in standard order (the first factor changes fastest)."""
     rows: Floats = np.array(list(itertools.product((-1.0, 1.0), repeat=factors)))
     return rows[:, ::-1]
 
 
 def screening(rows: int) -> Floats:
-    """Rows by rows - 1 factors: a Hadamard matrix without its column of ones (Plackett and Burman's, for powers of 2)."""
+    """Return rows by rows - 1 factors: a Hadamard matrix without its column of ones (Plackett-Burman, for powers of 2)."""
     table: Floats = hadamard(rows).astype(float)
     return table[:, 1:]
 
 
 def contrasts_of(column: np.ndarray, responses: Floats) -> Floats:
-    """Mean over the plus rows less mean over the minus rows (trials by blocks), of trials by blocks by rows."""
+    """Return the mean over plus rows less that over minus rows (trials by blocks), from trials by blocks by rows."""
     upper: Floats = responses[:, :, column > 0].mean(axis=2)
     lower: Floats = responses[:, :, column < 0].mean(axis=2)
     return upper - lower
 
 
 def in_blocks(rng: Rng, make: Noise, trials: int, blocks: int, effects: Floats, *, drawn: bool) -> Floats:
-    """ln y, trials by blocks by rows: every row once in each block, in drawn order or in the order of the table."""
+    """Return ln y, trials by blocks by rows: every row once per block, in random order or in the order of the table."""
     rows = effects.size
     noise = make(rng, trials, blocks * rows)
     if not drawn:
@@ -43,10 +43,10 @@ def in_blocks(rng: Rng, make: Noise, trials: int, blocks: int, effects: Floats, 
 
 
 def factorial(rng: Rng, scale: float) -> str:
-    """A factor without effect beside active ones, and the interval of an active one."""
+    """Tabulate false alarms of a factor without effect among active ones, and coverage of an active one."""
     trials, blocks = max(50, int(500 * scale)), 100
     three = full_factorial(3)
-    # the null factor is the first; the others act, and on each other too
+    # the null factor is the first; the others have effects, and interact
     cube = 0.5 * three[:, 1] + 1.0 * three[:, 2] + 0.4 * three[:, 1] * three[:, 2]
     many = screening(16)
     weights = np.where(np.arange(15) % 3 == 0, 0.0, rng.normal(0, 0.7, 15))
@@ -83,10 +83,10 @@ def factorial(rng: Rng, scale: float) -> str:
 
 
 def in_plots(rng: Rng, make: Noise, trials: int, blocks: int, inner: int, *, luck: float) -> Floats:
-    """ln y without any effect: trials by blocks by whole-plot level by sub-block by sub-treatment (2 of each level).
+    """Return ln y without any effect: trials by blocks by whole-plot level by sub-block by sub-treatment (2 of each level).
 
-    Each whole-plot level is one stretch of a block, in drawn order; a stretch has luck of its own (SD ``luck``, in SDs of
-    the run noise), which all of its runs share.
+    Each whole-plot level is one stretch of a block, in random order. All runs of a stretch share a random error (SD
+    ``luck``, in SDs of the run noise).
     """
     noise = make(rng, trials, blocks * 2 * inner * 2)
     cut = noise.reshape(trials, blocks, 2, inner, 2) + luck * noise.std() * rng.normal(
@@ -98,7 +98,7 @@ def in_plots(rng: Rng, make: Noise, trials: int, blocks: int, inner: int, *, luc
 
 
 def whole_plots(rng: Rng, scale: float) -> str:
-    """A costly factor, its repeats taken for what they are and for blocks; and a cheap factor inside."""
+    """Tabulate false alarms of a costly factor, with its repeats treated correctly and as blocks, and of a factor inside."""
     trials, blocks, inner = max(50, int(1000 * scale)), 40, 6
     out = [
         f"**Whole plots: false alarms at .05, {trials} trials of {blocks} blocks, {inner} sub-blocks in a stretch** "

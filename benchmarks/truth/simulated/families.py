@@ -1,4 +1,4 @@
-"""Many effects in one trial, and blocks that are thrown out."""
+"""Many effects in one trial, and rules for void blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulated.process import alarms, largest
 
 
 def controls(rng: Rng, scale: float) -> str:
-    """How often a sound trial of many conditions is called invalid."""
+    """Tabulate how often a valid trial with many conditions is called invalid."""
     trials, conditions, blocks = max(20, int(500 * scale)), 48, 200
     effects = 2 * conditions
     out = [
@@ -37,7 +37,7 @@ def controls(rng: Rng, scale: float) -> str:
 
 
 def voids(rng: Rng, scale: float) -> str:
-    """Rules for throwing blocks out, on identical arms that stall in one run of ten."""
+    """Compare rules for discarding blocks, on identical arms that stall in one run of ten."""
     trials, blocks = max(50, int(2000 * scale)), 400
     stall = rng.random((trials, blocks, 2)) < 0.1
     y = 0.1 * rng.normal(size=(trials, blocks, 2)) + stall * rng.uniform(0.5, 2, size=(trials, blocks, 2))
@@ -64,7 +64,7 @@ def voids(rng: Rng, scale: float) -> str:
 
 
 def many_responses(rng: Rng, scale: float) -> str:
-    """e-BH over correlated responses, some of which move."""
+    """Apply e-BH to correlated responses, of which some move."""
     trials, responses, moved, blocks = max(50, int(500 * scale)), 20, 5, 100
     out = [
         f"**Exploratory responses: {responses}, of which {moved} move by 1 block SD; {trials} trials of {blocks} blocks, "

@@ -1,4 +1,4 @@
-"""One verdict over hosts: evidence with a look at any moment, mean and spread of unequal hosts, and hosts that stop early.
+"""The verdict over hosts: evidence with a look at any moment, mean and spread of unequal hosts, hosts that stop early.
 
 Hosts are unequal on purpose: their noise differs by a factor of up to five, their blocks from 20 to 400.
 """
@@ -28,7 +28,7 @@ Draw = Callable[[Rng, int], Floats]
 
 
 def evidence_table(rng: Rng, scale: float) -> str:
-    """How often "no effect on any host" is excluded, wrongly, at a look after some block of some host."""
+    """Tabulate how often "no effect on any host" is wrongly excluded, with a look after any block of any host."""
     trials = max(100, int(1200 * scale))
     hosts, blocks = 10, 60
     out = [
@@ -60,7 +60,7 @@ def evidence_table(rng: Rng, scale: float) -> str:
 
 
 def mean_table(rng: Rng, scale: float) -> str:
-    """Coverage of the mean, the spread and of a further host; false alarms of outliers and properties."""
+    """Tabulate coverage of the mean, the spread and a new host, and false alarms of outliers and properties."""
     trials = max(60, int(600 * scale))
     out = [
         f"**Mean and spread over unequal hosts: {trials:,} fleets a row, nominal {1 - ALPHA:.2f} covered, at most {ALPHA} "
@@ -87,7 +87,7 @@ def mean_table(rng: Rng, scale: float) -> str:
 
 
 def stopped_table(rng: Rng, scale: float) -> str:
-    """What hosts that stop at their verdict do to the mean."""
+    """Tabulate the bias of the mean from hosts that stop at their verdict."""
     series, fleets = max(40, int(120 * scale)), max(60, int(360 * scale))
     pool = [_series(rng) for _ in range(series)]
     out = [
@@ -119,13 +119,13 @@ def stopped_table(rng: Rng, scale: float) -> str:
 
 
 def _contrasts(rng: Rng, hosts: int, blocks: int, noise: Callable[[Rng, int, int], Floats]) -> Floats:
-    """Differences of two runs whose order was drawn."""
+    """Return differences of two runs in random order."""
     runs = noise(rng, hosts, 2 * blocks)
     return (runs[:, ::2] - runs[:, 1::2]) * rng.choice([-1.0, 1.0], size=(hosts, blocks))
 
 
 def _shared(rng: Rng, hosts: int, blocks: int) -> Floats:
-    """Nine tenths of the noise of a run is what all hosts have at that moment."""
+    """Return contrasts in which all hosts share nine tenths of a run's noise."""
     common = spiky(rng, 1, 2 * blocks)
     runs = common + 0.3 * rng.normal(size=(hosts, 2 * blocks))
     return (runs[:, ::2] - runs[:, 1::2]) * rng.choice([-1.0, 1.0], size=(hosts, blocks))
@@ -141,7 +141,7 @@ def _alarms(rng: Rng, contrasts: Floats) -> list[bool]:
 
 
 def _until_stopped(rng: Rng, contrasts: Floats) -> Floats:
-    """ln of each host's e-value after every round; from where it stopped on it stays."""
+    """Return ln of each host's e-value after every round; it stays constant once the host has stopped."""
     log_e = log_paths(contrasts)
     last = contrasts.shape[1] - 1
     for host, path in enumerate(log_e):
@@ -171,7 +171,7 @@ def _fleet(rng: Rng, hosts: int, spread: float, draw: Draw) -> _Row:
     theta = 0.05 + spread * draw(rng, hosts)
     blocks = np.exp(rng.uniform(math.log(20), math.log(400), size=hosts)).astype(int)
     noise = 0.08 * np.exp(rng.uniform(-0.8, 0.8, size=hosts))
-    # the mean and the standard deviation of so many normal contrasts
+    # mean and standard deviation of that many normal contrasts
     estimates = theta + noise / np.sqrt(blocks) * rng.normal(size=hosts)
     errors = noise / np.sqrt(blocks) * np.sqrt(rng.chisquare(blocks - 1) / (blocks - 1))
     mean = mean_of(estimates, errors, ALPHA)
@@ -213,7 +213,7 @@ class _Series:
 
 
 def _series(rng: Rng) -> _Series:
-    """Drawn again from the state that ``ends`` found, so that contrasts and ends belong together."""
+    """Draw a series, and its ends from the same generator state, so that contrasts and ends belong together."""
     state = rng.bit_generator.state
     d = rng.normal(size=LONGEST)
     rng.bit_generator.state = state
@@ -226,7 +226,7 @@ def _series(rng: Rng) -> _Series:
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A fleet whose hosts stop by one rule: shift of a host's estimate and of the mean, and what it took."""
+    """A fleet whose hosts stop by one rule: shift of a host's estimate and of the mean, and the blocks needed."""
 
     host: float
     mean: float
@@ -237,7 +237,7 @@ class _Stop:
 def _stopped(
     rng: Rng, pool: list[_Series], hosts: int, effect: float, spread: float
 ) -> tuple[_Stop, _Stop, _Stop]:
-    """The same hosts stopped by the product's rule, with ``--precise``, and with ``--no-stop``."""
+    """Stop the same hosts by the product's rule, with ``--precise``, and with ``--no-stop``."""
     theta = effect + spread * rng.normal(size=hosts)
     chosen = [(pool[int(rng.integers(len(pool)))], 1.0 if rng.random() < 0.5 else -1.0) for _ in range(hosts)]
     blocks = np.empty((3, hosts), dtype=int)
@@ -252,7 +252,7 @@ def _stopped(
         mean = mean_of(estimates, errors, ALPHA)
         return _Stop(
             float((estimates - theta).mean()),
-            # of the hosts' own effects: what is drawn of the fleet is no shift
+            # relative to the hosts' own effects: the sampling of hosts is no shift
             mean.value - float(theta.mean()),
             mean.low <= effect <= mean.high,
             float(np.median(stops)),

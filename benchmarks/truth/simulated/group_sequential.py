@@ -3,9 +3,9 @@
 The statistic Z_k at information fraction t_k = k/K has independent increments: S_k = Z_k sqrt(t_k) is a Brownian motion
 looked at K times. The density of S_k on the paths that have not left is carried from look to look by numerical
 integration (Armitage, McPherson and Rowe, J. R. Stat. Soc. A 132, 1969). O'Brien and Fleming (Biometrics 35, 1979) and
-Pocock (Biometrika 64, 1977) give the shape of the boundary and one constant; Lan and DeMets (Biometrika 70, 1983) an error
-that is spent. With t statistics each boundary is taken at its nominal p-value (Jennison and Turnbull, *Group Sequential
-Methods*, 2000, section 3.8), an approximation that is good from some tens of blocks.
+Pocock (Biometrika 64, 1977) give the shape of the boundary and one constant; Lan and DeMets (Biometrika 70, 1983) an
+error-spending function. With t statistics each boundary is used at its nominal p-value (Jennison and Turnbull, *Group
+Sequential Methods*, 2000, section 3.8), a good approximation from some tens of blocks.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _POINTS = 401
 
 @dataclass(frozen=True, slots=True)
 class _Staying:
-    """The density of S on the paths that have not left, on a grid, at a time; none before the first look."""
+    """The density of S on the paths that have not left, on a grid, at a time; None before the first look."""
 
     time: float = 0.0
     grid: Floats | None = None
     density: Floats | None = None
 
     def leaving(self, limit: float, t: float) -> float:
-        """P(|Z| >= limit at the next look, at time t, and not before)."""
+        """Return P(|Z| >= limit at the next look, at time t, and not before)."""
         if self.grid is None or self.density is None:
             return float(2 * stats.norm.sf(limit))
         end, step_sd = limit * math.sqrt(t), math.sqrt(t - self.time)
@@ -40,7 +40,7 @@ class _Staying:
         return float((_simpson(self.grid) * self.density * out).sum())
 
     def after(self, limit: float, t: float) -> _Staying:
-        """Of those that stay at this look."""
+        """Return the density of the paths that stay at this look."""
         end, step_sd = limit * math.sqrt(t), math.sqrt(t - self.time)
         new = np.linspace(-end, end, _POINTS)
         if self.grid is None or self.density is None:
@@ -50,7 +50,7 @@ class _Staying:
 
 
 def exit_probabilities(boundary: Sequence[float], fractions: Sequence[float]) -> list[float]:
-    """P(first |Z_k| >= boundary_k at look k) under no effect, for each k."""
+    """Return P(first |Z_k| >= boundary_k at look k) under no effect, for each k."""
     found: list[float] = []
     staying = _Staying()
     for limit, t in zip(boundary, fractions, strict=True):
@@ -85,21 +85,21 @@ def _with_constant(
 
 @lru_cache
 def pocock(looks: int, alpha: float = 0.05) -> tuple[float, tuple[float, ...]]:
-    """Pocock's constant and the boundary of |Z|, the same at every look."""
+    """Return Pocock's constant and the boundary of |Z|, the same at every look."""
     return _with_constant(lambda t: 1.0, looks, alpha)  # noqa: ARG005
 
 
 @lru_cache
 def obrien_fleming(looks: int, alpha: float = 0.05) -> tuple[float, tuple[float, ...]]:
-    """O'Brien and Fleming's constant (that of the last look) and the boundary of |Z|."""
+    """Return O'Brien and Fleming's constant (that of the last look) and the boundary of |Z|."""
     return _with_constant(lambda t: 1.0 / math.sqrt(t), looks, alpha)
 
 
 @lru_cache
 def spending(looks: int, alpha: float = 0.05) -> tuple[float, ...]:
-    """The boundary of |Z| that spends alpha as Lan and DeMets' function of O'Brien-Fleming type says.
+    """Return the boundary of |Z| that spends alpha by Lan and DeMets' function of O'Brien-Fleming type.
 
-    Each side spends 2 - 2 Phi(z / sqrt(t)) with z the point that alpha/2 has alpha/4 of on each side.
+    Each side spends 2 - 2 Phi(z / sqrt(t)), where z is the upper alpha/4 point.
     """
     fractions = [k / looks for k in range(1, looks + 1)]
     z = stats.norm.isf(alpha / 4)
@@ -119,7 +119,7 @@ def _excess(staying: _Staying, t: float, wanted: float, limit: float) -> float:
 
 
 def first_rejection(contrasts: Floats, boundary: Sequence[float]) -> Floats:
-    """The block at which a paired t test with these looks rejects, infinite where it never does (trials by blocks)."""
+    """Return the block at which a paired t test with these looks rejects, infinite if never (from trials by blocks)."""
     blocks = contrasts.shape[1]
     out = np.full(contrasts.shape[0], np.inf)
     for k, limit in enumerate(boundary, start=1):

@@ -1,4 +1,4 @@
-"""Changes in time: of a level, and of an effect. How often one is told where none is, and where one is."""
+"""Changes in time, of a level and of an effect: false alarms, and detection of real changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP, STEP_LENGTH, STEP_CORRELATION, NEAR = 3.0, 120, 0.4, 2
 
 
 def changes_of_level(rng: Rng, scale: float) -> str:
-    """Series of normal values whose neighbours correlate, without a change and with one."""
+    """Mark changes in series of correlated normal values, without a change and with one."""
     series = max(50, int(2000 * scale))
     out = [
         f"**Series marked though their level never changes: {series} series for each cell** [95 % bounds]",
@@ -51,7 +51,7 @@ def changes_of_level(rng: Rng, scale: float) -> str:
 
 
 def ends(rng: Rng, scale: float) -> str:
-    """Intervals whose blocks contradict each other, for effects that stay and for one that changes half-way."""
+    """Tabulate intervals whose blocks contradict each other, for constant effects and one that changes half-way."""
     series = max(30, int(400 * scale))
     kinds: dict[str, Callable[[int], Floats]] = {
         "normal": lambda blocks: rng.normal(size=(series, blocks)),
@@ -86,7 +86,7 @@ def ends(rng: Rng, scale: float) -> str:
 
 
 def _leaning(contrasts: Floats, effect: float) -> tuple[bool, bool, bool]:
-    """Whether it leans, and whether the hull of all looks and the reported interval miss the effect."""
+    """Return whether it leans, and whether the hull over all looks and the reported interval miss the effect."""
     found = interval(contrasts, END_ALPHA)
     (ever,) = run([hull(contrasts, math.log(1 / END_ALPHA))])
     by_looks = ever is None or not ever[0] <= effect <= ever[1]

@@ -1,6 +1,6 @@
-"""Noise of single runs, in the order of time: trials by slots, in units of about one standard deviation.
+"""Noise of single runs in time order: trials by slots, in units of about one standard deviation.
 
-The truth suite's six kinds, and two more that docs/method-details.md speaks of. Each is drawn anew for every trial.
+The truth suite's six kinds, and two more from docs/method-details.md. Each trial gets fresh noise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def autocorrelated(rng: Rng, trials: int, slots: int) -> Floats:
 
 
 def correlated(rng: Rng, trials: int, slots: int, correlation: float) -> Floats:
-    """Normal, stationary, of standard deviation 1; neighbours correlate."""
+    """Normal, stationary AR(1) with standard deviation 1."""
     out: Floats = rng.normal(size=(trials, slots))
     for i in range(1, slots):
         out[:, i] = correlation * out[:, i - 1] + math.sqrt(1 - correlation**2) * out[:, i]
@@ -46,7 +46,7 @@ def correlated(rng: Rng, trials: int, slots: int, correlation: float) -> Floats:
 
 
 def drifting(rng: Rng, trials: int, slots: int) -> Floats:
-    """A random walk, a warm-up that wears off, a step at a random time, and noise that grows."""
+    """A random walk, a decaying warm-up, a step at a random time, and growing noise."""
     walk = np.cumsum(0.2 * rng.normal(size=(trials, slots)), axis=1)
     at = np.arange(slots)
     warm = 10.0 * np.exp(-at / 30.0)
@@ -57,7 +57,7 @@ def drifting(rng: Rng, trials: int, slots: int) -> Floats:
 
 
 def periodic(rng: Rng, trials: int, slots: int) -> Floats:
-    """Every second run disturbed, by an amount that changes slowly, and a wave of some dozen runs."""
+    """Every second run disturbed, by an amount that changes slowly, and a wave with a period of 6 to 40 runs."""
     at = np.arange(slots)
     every_second = np.where(at % 2 == 0, 1.0, -1.0) * np.abs(autocorrelated(rng, trials, slots)) * 2
     period = rng.uniform(6, 40, size=(trials, 1))

@@ -1,4 +1,4 @@
-"""Tests that others use, on the same runs: Welch's at a fixed number, Welch's at every look, the anytime-valid t."""
+"""Other common tests on the same runs: Welch's at a fixed number, Welch's at every look, the anytime-valid t."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FIRST_LOOK = 8
 
 
 def welch_at(a: Floats, b: Floats, runs: int, alpha: float = 0.05) -> np.ndarray:
-    """Whether Welch's test of the first ``runs`` of each arm rejects (arms: trials by blocks)."""
+    """Return whether Welch's test of the first ``runs`` of each arm rejects (arms: trials by blocks)."""
     p = stats.ttest_ind(a[:, :runs], b[:, :runs], axis=1, equal_var=False).pvalue
     return np.asarray(p <= alpha)
 
 
 def welch_every_look(a: Floats, b: Floats, alpha: float = 0.05) -> Floats:
-    """The block at which Welch's test first rejects, looking after each from the 8th; infinite where it never does."""
+    """Return the block at which Welch's test first rejects, with a look after each from the 8th; infinite if never."""
     n = np.arange(1, a.shape[1] + 1)
     (mean_a, var_a), (mean_b, var_b) = _running(a, n), _running(b, n)
     error = (var_a + var_b) / n
@@ -38,14 +38,14 @@ def _running(x: Floats, n: np.ndarray) -> tuple[Floats, Floats]:
 
 
 def _student(alpha: float, df: Floats) -> Floats:
-    """Two-sided point of Student's t, interpolated in 1/df between exact ones."""
+    """Return the two-sided point of Student's t, interpolated in 1/df between exact ones."""
     inverse = np.linspace(1e-4, 1.0, 4000)
     found: Floats = np.interp(1.0 / df, inverse, stats.t.isf(alpha / 2, 1.0 / inverse))
     return found
 
 
 def anytime_t(contrasts: Floats, alpha: float = 0.05, c: float = 3.0) -> np.ndarray:
-    """Whether the anytime-valid t test (Wang and Ramdas, arXiv 2310.03722) ever rejects 0, looking after every block."""
+    """Return whether the anytime-valid t test (Wang and Ramdas, arXiv 2310.03722) rejects 0 at a look after any block."""
     n = np.arange(1, contrasts.shape[1] + 1)
     total, squares = np.cumsum(contrasts, axis=1), np.cumsum(contrasts**2, axis=1)
     inner = np.maximum(1.0 - total**2 / ((n + c) * np.maximum(squares, 1e-300)), 1e-300)

@@ -1,4 +1,4 @@
-"""How often an effect is found, and after how many blocks, beside tests that others use."""
+"""Power and blocks to detection, compared with other common tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Test = Callable[[Floats, Floats], Floats]
 
 
 def tests() -> dict[str, Test]:
-    """By name: the block at which a test of the two arms (trials by blocks) rejects, infinite where it never does."""
+    """Return, by name, the block at which a test of the two arms (trials by blocks) rejects, infinite if never."""
     return {
         "iotrial": lambda a, b: first_exclusion(b - a),
         "t, 10 looks, O'Brien-Fleming": lambda a, b: group_sequential.first_rejection(
@@ -34,7 +34,7 @@ def tests() -> dict[str, Test]:
 
 
 def power(rng: Rng, scale: float) -> str:
-    """Share found within 400 blocks, and the median number of blocks of those that found it."""
+    """Tabulate the share detected within 400 blocks, and the median number of blocks of those."""
     trials = max(50, int(500 * scale))
     design = Design(trials, BLOCKS)
     chosen = tests()

@@ -1,4 +1,4 @@
-"""The product's own test over many simulated trials at once, with a margin of so many block SDs (``MARGIN``)."""
+"""The product's own test over many simulated trials at once, with a margin of ``MARGIN`` block SDs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ROWS = 250
 
 
 def largest(contrasts: Floats) -> Floats:
-    """ln f(0) of each trial after its last block: the largest that the process has been (trials by blocks)."""
+    """Return ln f(0) of each trial after its last block: the maximum of the process so far (contrasts: trials by blocks)."""
     return np.concatenate([paths.max(axis=1) for paths in _paths(contrasts)])
 
 
 def equivalent(contrasts: Floats, margin: float, alpha: float = ALPHA) -> Floats:
-    """The block after which the bets of each side have excluded every effect beyond the margin, infinite where never.
+    """Return the block after which each side's bets have excluded every effect beyond the margin, infinite if never.
 
-    Asked at the margin itself, where exclusion comes last.
+    Tested at the margin itself, which is excluded last.
     """
     threshold = math.log(1 / alpha)
     above = _paths(contrasts - margin, aim=margin, side=Side.SMALLER)
@@ -39,7 +39,7 @@ def equivalent(contrasts: Floats, margin: float, alpha: float = ALPHA) -> Floats
 
 
 def first_beyond(contrasts: Floats, candidate: float, aim: float, alpha: float = ALPHA) -> Floats:
-    """The block after which a candidate is first excluded by the bets of both sides, infinite where it never is."""
+    """Return the block after which a candidate is first excluded by the bets of both sides, infinite if never."""
     found = []
     for paths in _paths(contrasts - candidate, aim=aim):
         out = paths >= math.log(1 / alpha)
@@ -54,17 +54,17 @@ def _paths(contrasts: Floats, *, aim: float | None = None, side: Side = Side.BOT
 
 
 def alarms(contrasts: Floats, alpha: float = ALPHA) -> int:
-    """Trials in which 0 is excluded at a look after some block."""
+    """Count the trials in which 0 is excluded at a look after any block."""
     return int((largest(contrasts) >= math.log(1 / alpha)).sum())
 
 
 def first_exclusion(contrasts: Floats, alpha: float = ALPHA) -> Floats:
-    """The block after which 0 is first excluded, infinite where it never is."""
+    """Return the block after which 0 is first excluded, infinite if never."""
     return first_beyond(contrasts, 0.0, MARGIN * float(contrasts.std()), alpha)
 
 
 def misses(contrasts: Floats, effect: float, alpha: float = ALPHA) -> int:
-    """Trials whose reported interval misses ``effect`` after the last block, and so has missed it for good."""
+    """Count the trials whose interval misses ``effect`` after the last block, and has therefore missed it for good."""
     missed, margin = 0, MARGIN * float(contrasts.std())
     for row in contrasts:
         found = interval(row, alpha, margin=margin)

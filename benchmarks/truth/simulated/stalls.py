@@ -1,5 +1,4 @@
-"""Rare slow runs, and effects that are no constant factor: what is said where the ratio of typical runs does not show
-them."""
+"""Rare slow runs, and effects that are no constant factor: the wording where the ratio of typical runs hides them."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Stalls:
     burst: float = 1.0
 
     def arms(self, rng: Rng, blocks: int, sd: float) -> Arms:
-        """ln of the run times of level and reference, in an order drawn in each block."""
+        """Return ln of the run times of level and reference, in random order in each block."""
         slots = rng.random((blocks, 2)).argsort(axis=1)
         chance = np.array([self.level, self.reference])
         stalled = rng.random((blocks, 2)) < chance
@@ -47,11 +46,11 @@ class Stalls:
 
     @property
     def difference(self) -> float:
-        """The true difference in the share of slow runs."""
+        """Return the true difference in the share of slow runs."""
         return self.level - self.reference
 
 
-#: trials by what stalls in them
+#: trials by the kind of stalls in them
 STALLS = {
     "no stalls": Stalls(0.0, 0.0, 10.0),
     "2 % of all runs tenfold": Stalls(0.02, 0.02, 10.0),
@@ -64,7 +63,7 @@ STALLS = {
 
 
 def slow_runs_table(rng: Rng, scale: float) -> str:
-    """What trials of equally fast arms say of stalls where they stop, and which bounds ever miss."""
+    """Tabulate what trials with equally fast arms conclude about stalls when they stop, and which bounds ever miss."""
     trials = max(40, int(300 * scale))
     out = [
         f"**Equally fast typical runs, margin {MARGIN:.0%}, alpha {ALPHA}: {trials} trials of at "
@@ -91,7 +90,7 @@ def slow_runs_table(rng: Rng, scale: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Of one trial: where it stopped, and over all its looks."""
+    """Result of one trial: where it stopped, and over all its looks."""
 
     inside: bool
     found: bool
@@ -125,7 +124,7 @@ def _trial(level: Floats, reference: Floats, truth: float) -> _Said:
 
 
 def _bursts(rng: Rng, slots: int, share: float, length: float) -> np.ndarray:
-    """Runs in the order of time of which a share stalls, ``length`` in a row on average: a two-state Markov chain."""
+    """Return a two-state Markov chain in time order: ``share`` of the runs stall, on average ``length`` in a row."""
     begins, ends = share / (1.0 - share) / length, 1.0 / length
     out = np.empty(slots, dtype=bool)
     state = rng.random() < share
@@ -135,7 +134,7 @@ def _bursts(rng: Rng, slots: int, share: float, length: float) -> np.ndarray:
     return out
 
 
-# times of a run before anything is added, with their mean
+# run times before anything is added, with their mean
 _SKEWED: dict[str, tuple[Callable[[Rng, int], Floats], float]] = {
     "exponential + .05": (lambda rng, n: 0.05 + rng.exponential(size=n), 1.05),
     "exponential + .2": (lambda rng, n: 0.2 + rng.exponential(size=n), 1.2),
@@ -149,7 +148,7 @@ def _alone(draw: Callable[[Rng, int], Floats], mean: float, added: float) -> Cal
 
 
 def _shared(sd: float, added: float) -> Callable[[Rng, int], Arms]:
-    """Log-normal times that the runs of a block share, with noise of 10 % of their own."""
+    """Return log-normal times that the runs of a block share, with 10 % noise per run."""
 
     def arms(rng: Rng, n: int) -> Arms:
         block = np.exp(rng.normal(0, sd, n))
@@ -164,7 +163,7 @@ def _factor(draw: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
 
 
 def symmetric() -> dict[str, Callable[[Rng, int], Arms]]:
-    """Arms that differ by a factor of 1.3 and nothing else: the ratio of means is that of typical runs."""
+    """Return arms that differ only by a factor of 1.3: the ratio of means is that of typical runs."""
     return {
         "+30 % as a factor, normal, 10 %": _factor(lambda rng, n: np.exp(rng.normal(0, 0.1, n))),
         "+30 % as a factor, heavy-tailed (t, 3 df)": _factor(
@@ -181,7 +180,7 @@ def symmetric() -> dict[str, Callable[[Rng, int], Arms]]:
 
 
 def mean_ratio_table(rng: Rng, scale: float) -> str:
-    """How often the interval of the ratio misses the ratio of mean times, and how often the report says that they differ."""
+    """Tabulate how often the interval misses the ratio of mean times, and how often the report says that they differ."""
     trials = max(40, int(400 * scale))
     kinds = {f"+30 % added, {name}": _alone(draw, mean, 0.3) for name, (draw, mean) in _SKEWED.items()}
     kinds["+30 % added, log-normal, .6, shared by a block"] = _shared(0.6, 0.3)
@@ -217,7 +216,7 @@ def mean_ratio_table(rng: Rng, scale: float) -> str:
     return "\n".join(out)
 
 
-# ratios of means and of quantiles, with what they truly are
+# ratios of means and of quantiles, with their true values
 
 STATISTICS = ("mean", "p90", "p99")
 STATISTIC_LOOKS = (20, 40, 70, 120, 200, 350, 600, 1000)
@@ -226,13 +225,13 @@ _MANY = 400_000
 
 
 def _stalling(rng: Rng, n: int) -> Arms:
-    """Noise of 7 % a run; 1 % of the level's runs take ten times as long."""
+    """Return noise of 7 % per run, where 1 % of the level's runs take ten times as long."""
     runs = rng.normal(0.0, 0.07, (2, n))
     return runs[0] + math.log(10.0) * (rng.random(n) < 0.01), runs[1]
 
 
 def _in_bursts(rng: Rng, n: int) -> Arms:
-    """The same noise; the machine stalls fivefold for 10 runs in a row, 5 % of the time, whatever runs."""
+    """Return a factor of 1.1 on the same noise; the machine stalls fivefold for 10 runs in a row, 5 % of the time."""
     slots = rng.random((n, 2)).argsort(axis=1)
     stalled = np.take_along_axis(_bursts(rng, 2 * n, 0.05, 10.0).reshape(n, 2), slots, axis=1)
     runs = rng.normal(0.0, 0.07, (n, 2)) + math.log(5.0) * stalled
@@ -240,7 +239,7 @@ def _in_bursts(rng: Rng, n: int) -> Arms:
 
 
 def _in_time(noise: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
-    """A factor of 1.1 on noise in the order of time, in units of .2 of the logarithm."""
+    """Return a factor of 1.1 on noise in time order, in units of .2 of the logarithm."""
 
     def arms(rng: Rng, n: int) -> Arms:
         slots = rng.random((n, 2)).argsort(axis=1)
@@ -250,7 +249,7 @@ def _in_time(noise: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Arms]:
     return arms
 
 
-#: arms, and their ratio where it is one factor of everything; None: of a large sample
+#: arms, and their ratio if it is one constant factor; None: computed from a large sample
 _STATISTIC_CASES: dict[str, tuple[Callable[[Rng, int], Arms], float | None]] = {
     "log-normal, .8, times 1.3": (_factor(_SKEWED["log-normal, .8"][0]), 1.3),
     "log-normal, .8, + 30 %": (_alone(*_SKEWED["log-normal, .8"], 0.3), None),
@@ -263,7 +262,7 @@ _STATISTIC_CASES: dict[str, tuple[Callable[[Rng, int], Arms], float | None]] = {
 
 
 def statistics_table(rng: Rng, scale: float) -> str:
-    """Whether the intervals of means and quantiles ever miss, and how wide they are."""
+    """Tabulate how often the intervals of means and quantiles miss, and how wide they are."""
     trials = max(40, int(300 * scale))
     out = [
         f"**Ratios of means (capped at ten times the typical time) and of quantiles, alpha {ALPHA}: {trials} trials of "
@@ -299,7 +298,7 @@ def statistics_table(rng: Rng, scale: float) -> str:
 
 
 def _true_ratio(statistic: str, level: Floats, reference: Floats) -> float:
-    """ln of the ratio in a large sample."""
+    """Return ln of the ratio in a large sample."""
     if statistic != "mean":
         share = float(statistic[1:]) / 100.0
         return float(np.quantile(level, share) - np.quantile(reference, share))

@@ -1,4 +1,4 @@
-"""When to stop, and what is said then: four rules on the same simulated trials."""
+"""Stopping rules and their wording: four rules on the same simulated trials."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CELLS = 40_000  # candidates by blocks at once
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What is left after every block: the ends of the interval, and the bounds by the bets of one side each.
+    """The candidates left after every block: the ends of the interval, and the bounds by each side's bets alone.
 
-    ``floor`` is the smallest effect that the bets on a larger one leave, ``ceiling`` the largest that the bets on a smaller
-    one leave, both at the interval's alpha.
+    ``floor`` is the smallest effect left by the bets on a larger one, ``ceiling`` the largest left by the bets on a
+    smaller one, both at the interval's alpha.
     """
 
     low: Floats
@@ -34,15 +34,15 @@ class Ends:
     ceiling: Floats
 
     def of(self, sd: float, effect: float) -> Ends:
-        """The same series with this SD about this effect."""
+        """Return the ends for the same series with this SD about this effect."""
         return Ends(*(one * sd + effect for one in (self.low, self.high, self.floor, self.ceiling)))
 
     def mirrored(self) -> Ends:
-        """The same of the series with its signs turned."""
+        """Return the ends for the series with its signs flipped."""
         return Ends(-self.high, -self.low, -self.ceiling, -self.floor)
 
     def inside(self, limit: float) -> npt.NDArray[np.bool_]:
-        """Whether every effect beyond the margin (``limit`` in the logarithm) is excluded, as ``eprocess.interval`` asks."""
+        """Return whether ``eprocess.interval`` would exclude every effect beyond the margin (``limit``, log scale)."""
         bounded = np.isfinite(self.low) & np.isfinite(self.high)
         return ((-limit <= self.low) & (self.high <= limit)) | (
             bounded & (-limit <= self.floor) & (self.ceiling <= limit)
@@ -50,7 +50,7 @@ class Ends:
 
 
 def ends(rng: Rng, blocks: int, *, aim: float, alpha: float, reach: float = 3.0, points: int = 601) -> Ends:
-    """The ends for one normal series of SD 1 and effect 0, to a grid of candidates within +-``reach``.
+    """Return the ends for one normal series of SD 1 and effect 0, to a grid of candidates within +-``reach``.
 
     ``aim`` is the margin of the aimed bet in SDs.
     """
@@ -70,7 +70,7 @@ def ends(rng: Rng, blocks: int, *, aim: float, alpha: float, reach: float = 3.0,
 
 
 def hulls(grid: Floats, log_m: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """Lowest and highest candidate left after every block (infinite where the grid ends), to the grid's step."""
+    """Return the lowest and highest candidate left after every block (infinite at the grid's ends), to the grid's step."""
     left = np.maximum.accumulate(log_m, axis=1) < math.log(1 / alpha)
     low = grid[np.argmax(left, axis=0)]
     high = grid[grid.size - 1 - np.argmax(left[::-1], axis=0)]
@@ -78,7 +78,7 @@ def hulls(grid: Floats, log_m: Floats, alpha: float) -> tuple[Floats, Floats]:
 
 
 def stopping(rng: Rng, scale: float) -> str:
-    """Wording and blocks by true effect, at block SDs of 8 % and 3 %."""
+    """Tabulate wording and blocks by true effect, at block SDs of 8 % and 3 %."""
     trials = max(30, int(400 * scale))
     out = [
         f"**What is said at a margin of 3 %: {trials} trials of at most {BLOCKS} blocks, alpha .05, normal noise**",
@@ -99,7 +99,7 @@ def stopping(rng: Rng, scale: float) -> str:
 
 
 def outcomes(found: Ends) -> list[tuple[str, int]]:
-    """Word and block at which each rule stops a trial with these ends after every block."""
+    """Return the word and block at which each rule stops a trial with these ends after every block."""
     limit = math.log1p(MARGIN)
     low, high = found.low, found.high
     inside = found.inside(limit)
@@ -111,7 +111,7 @@ def outcomes(found: Ends) -> list[tuple[str, int]]:
     third = beyond | (width & ((estimate > limit) | (half <= limit / 3)))
     words = []
     for enough in (np.True_, beyond | width, width, third):
-        # inside the margin is final under every rule: more blocks cannot take it back
+        # inside the margin is final under every rule, because more blocks cannot revert it
         stop = inside | (out & enough)
         n = int(np.argmax(stop)) if stop.any() else low.size - 1
         words.append((_word(bool(inside[n]), float(low[n]), float(high[n])), n + 1))

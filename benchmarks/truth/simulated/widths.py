@@ -1,4 +1,4 @@
-"""How narrow the interval gets, and how many blocks equivalence takes; the tables that planning uses."""
+"""Width of the interval, and blocks to equivalence; the tables that planning uses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from simulated.noise import Floats, Rng
 _BLOCKS = (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)
 _ALPHAS = (0.05, 0.01, 0.001)
 _SHOWN = (0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
-#: candidates at and beyond the margin, in margins: an effect farther out is excluded sooner, but for the very first blocks
+#: candidates at and beyond the margin, in margins: effects farther out are excluded sooner, except in the
+#: very first blocks
 _OUTWARD = np.array([1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 8.0])
-#: blocks that 10,000 series are sure to end within: so many times ln(1/alpha) + 5 by the square of SD over margin, and some
+#: blocks within which all series certainly end: 10 times (ln(1/alpha) + 5) times (SD over margin) squared,
+#: plus 120
 _LONGEST, _MORE = 10.0, 120
 
-#: the block after which each series (first axis) reaches each threshold (second), infinite where it never does
+#: the block after which each series (first axis) reaches each threshold (second), infinite if never
 Passage = Callable[[Rng, float, int, int, list[float]], Floats]
 
 
 def power_table(rng: Rng) -> str:
-    """The tables of python/iotrial/analysis/power.py, as Python: blocks by alpha, ratio and share."""
+    """Return the tables of python/iotrial/analysis/power.py, as Python: blocks by alpha, ratio and share."""
     out = []
     for name, passage in (("_EQUIVALENT", to_equivalence), ("_SEEN", to_see)):
         out.append(f"{name}: Table = (")
@@ -38,7 +40,7 @@ def power_table(rng: Rng) -> str:
 
 
 def _quantiles(rng: Rng, passage: Passage, ratio: float) -> Floats:
-    """Blocks by alpha and share."""
+    """Return blocks by alpha and share."""
     thresholds = [math.log(1.0 / alpha) for alpha in TABLE_ALPHAS]
     series = 4000 if ratio >= 0.4 else 2000
     blocks = int(_LONGEST * (max(thresholds) + 5.0) / ratio**2) + _MORE
@@ -49,9 +51,9 @@ def _quantiles(rng: Rng, passage: Passage, ratio: float) -> Floats:
 
 
 def to_equivalence(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
-    """No effect: blocks until each side's bets exclude every effect beyond the margin, of ``ratio`` block SDs."""
+    """Without an effect: blocks until each side's bets exclude every effect beyond the margin, of ``ratio`` block SDs."""
     found = np.zeros((series, len(thresholds)))
-    # no interval is finite before, and without one nothing is concluded
+    # no interval is finite before, and without one there is no conclusion
     found += [blocks_to_bound(threshold, aimed=True) for threshold in thresholds]
     for row in range(series):
         d = rng.normal(size=blocks)
@@ -62,7 +64,7 @@ def to_equivalence(rng: Rng, ratio: float, series: int, blocks: int, thresholds:
 
 
 def to_see(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
-    """An effect of two margins of ``ratio`` block SDs, as the positive control has: blocks until it is told from zero."""
+    """Blocks until an effect of two margins of ``ratio`` block SDs, as in the positive control, is told from zero."""
     parts = [
         _passages(rng.normal(2.0 * ratio, 1.0, (part.size, blocks)), ratio, Side.BOTH, thresholds)
         for part in np.array_split(np.arange(series), max(1, series * blocks // 1_000_000))
@@ -71,14 +73,14 @@ def to_see(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[fl
 
 
 def _passages(x: Floats, aim: float, side: Side, thresholds: list[float]) -> Floats:
-    """The block after which ln M of each row first reaches each threshold."""
+    """Return the block after which ln M of each row first reaches each threshold."""
     log_f = np.maximum.accumulate(log_paths(x, aim=aim, side=side), axis=1)
     found = np.stack([(log_f < threshold).sum(axis=1) + 1.0 for threshold in thresholds], axis=1)
     return np.where(found <= x.shape[1], found, np.inf)
 
 
 def widths(rng: Rng, scale: float) -> str:
-    """Median half-width of the two-sided interval without a margin, and blocks to equivalence by the tables."""
+    """Tabulate the median half-width of the two-sided interval without a margin, and blocks to equivalence by the tables."""
     trials = max(30, int(300 * scale))
     half = half_widths(rng, trials)
     out = [
@@ -110,7 +112,7 @@ def widths(rng: Rng, scale: float) -> str:
 
 
 def half_widths(rng: Rng, trials: int) -> Floats:
-    """Half-width in block SDs (trials by alphas by blocks): no effect, no margin, normal contrasts."""
+    """Return the half-width in block SDs (trials by alphas by blocks): no effect, no margin, normal contrasts."""
     last = max(_BLOCKS)
     at = np.array(_BLOCKS) - 1
     outward = np.concatenate([np.linspace(0.0, 0.4, 49), np.geomspace(0.4, 60.0, 72)[1:]])
@@ -134,7 +136,7 @@ def half_widths(rng: Rng, trials: int) -> Floats:
 
 
 def crossing(grid: np.ndarray, log_f: np.ndarray, threshold: float) -> tuple[float, float]:
-    """The outermost points below the threshold, interpolated."""
+    """Return the outermost points below the threshold, interpolated."""
     left = np.flatnonzero(log_f < threshold)
     if left.size == 0:
         return math.nan, math.nan

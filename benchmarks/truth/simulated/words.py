@@ -1,4 +1,4 @@
-"""What a trial concludes at a margin: how often the plain word is wrong, and what it costs to earn it."""
+"""Conclusions of a trial at a margin: how often the unqualified word is wrong, and the blocks it takes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simulated.noise import Rng
 from simulated.stopping import Ends, ends
 
 MARGIN, SD, BLOCKS = 0.03, 0.03, 1000
-EFFECTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)  # in margins, in natural logarithms
+EFFECTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0)  # in margins, on the log scale
 PLAIN, PROBABLE, INSIDE, OPEN = "plain", "probably, size open", "equivalent", "undecided"
 WORDS = (PLAIN, PROBABLE, INSIDE, OPEN)
 
 
 def conclusions(rng: Rng, scale: float) -> str:
-    """Conclusions where the product stops, whether the plain word ever comes, and how many more blocks it takes."""
+    """Tabulate conclusions where the product stops, whether the plain word ever comes, and the extra blocks it takes."""
     trials = max(100, int(1000 * scale))
     limit = math.log1p(MARGIN)
     series = [ends(rng, BLOCKS, aim=limit / SD, alpha=0.05) for _ in range(trials)]
@@ -44,7 +44,7 @@ def conclusions(rng: Rng, scale: float) -> str:
 
 
 def _trial(found: Ends, limit: float) -> tuple[str, int, int | None]:
-    """The conclusion at the block where the product stops, that block, and the first at which the plain word stands."""
+    """Return the conclusion at the block where the product stops, that block, and the first block with the plain word."""
     low, high = found.low, found.high
     inside = found.inside(limit)
     out = (low > 0) | (high < 0)

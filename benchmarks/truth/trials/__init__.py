@@ -1,1 +1,1 @@
-"""Trials of known truth on this machine: identical arms, and arms with a known slow-down put in."""
+"""Real trials with known truth on this machine: identical arms, and arms with an injected slowdown."""

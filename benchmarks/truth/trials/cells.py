@@ -1,4 +1,4 @@
-"""The kinds of trial that the suite conducts, how many of each, and which comes next."""
+"""The kinds of trial that the suite runs, the number of each, and the choice of the next one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INJECTED_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One kind of trial. ``injected``: relative slow-down of one arm, 0.0 where the arms are identical."""
+    """One kind of trial. ``injected``: relative slowdown of one arm, 0.0 if the arms are identical."""
 
     workload: str
     neighbour: str
@@ -26,33 +26,33 @@ class Cell:
 
     @property
     def identical(self) -> bool:
-        """Whether the two arms are the same."""
+        """Return whether the two arms are the same."""
         return self.injected == 0.0
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """Return a readable name."""
         what = "identical" if self.identical else f"+{self.injected:.0%}"
         return f"{self.workload}, {self.neighbour}, {what}"
 
 
 def cells(*, injected_under: Iterable[str] = ("quiet",)) -> tuple[Cell, ...]:
-    """Identical arms under both neighbours; injected slow-downs under those named."""
+    """Return identical arms under both neighbours, and injected slowdowns under those named."""
     identical = [Cell(w, n, 0.0) for w in WORKLOADS for n in NEIGHBOURS]
     injected = [Cell(w, n, i) for w in WORKLOADS for n in injected_under for i in INJECTED]
     return (*identical, *injected)
 
 
 def targets(wanted: Iterable[Cell], *, identical: int, injected: int) -> dict[Cell, int]:
-    """How many trials of each cell."""
+    """Return the number of trials per cell."""
     return {cell: identical if cell.identical else injected for cell in wanted}
 
 
 def draw(target: dict[Cell, int], done: Counter[Cell]) -> Cell | None:
-    """The next cell, or None where all are complete.
+    """Draw the next cell, or None if all are complete.
 
-    The suite goes in rounds, each of which holds the same share of every cell, in an order drawn from the
-    system: wherever the record ends, it holds about the same share of all, spread over the same hours.
+    The suite goes in rounds. Each has the same share of every cell, in an order drawn from the system. So wherever the
+    record ends, it has about the same share of all cells, spread over the same hours.
     """
     rounds = min((n for n in target.values() if n > 0), default=0)
     for number in range(1, rounds + 1):

@@ -1,9 +1,10 @@
-"""One trial of a cell through the real conductor, with a known slow-down put into one arm, and beside it hyperfine's
-order of the same number of runs.
+"""Run one trial of a cell through the real conductor, with a known slowdown in one arm.
 
-Two things are done that a user cannot do, both from outside: the runner asks the probe for a stretch of the treated arm
-too, as it does for the positive control, and the conductor, when it has finished, makes the runs in hyperfine's order
-while lab, probe and files are still those of the trial.
+Afterwards the same number of runs is made in hyperfine's order.
+
+It does two things that a user cannot, both from outside: the runner requests a stretch of the treated arm too, as it
+does for the positive control; and the conductor, when it has finished, makes the runs in hyperfine's order while lab,
+probe and files are still those of the trial.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FACTOR, PLAIN, TREATED = "label", "plain", "treated"
 
 @dataclass(slots=True)
 class Beside:
-    """What was measured in hyperfine's order: seconds of the runs, all of one arm and then all of the other."""
+    """Measurements in hyperfine's order: seconds of the runs, all of one arm and then all of the other."""
 
     first: list[float] = field(default_factory=list)
     second: list[float] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Beside:
     seconds: float = 0.0
 
     def facts(self, alpha: float) -> dict[str, Any]:
-        """For the record. ``different``: whether Welch's test at alpha says so; None where it has too few runs."""
+        """Return the facts for the record. ``different``: whether Welch's test rejects at alpha; None with too few runs."""
         p = None
         if min(len(self.first), len(self.second)) >= 2:
             p = float(stats.ttest_ind(self.first, self.second, equal_var=False).pvalue)
@@ -64,7 +65,7 @@ class Beside:
 
 
 class StretchedRunner(Runner):
-    """Slows the treated arm down by the factor 1 + ``slowdown``; all else is the conductor's own runner."""
+    """Slows the treated arm down by the factor 1 + ``slowdown``; otherwise the conductor's own runner."""
 
     def __init__(self, *arguments: Any, slowdown: float, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -80,7 +81,7 @@ class StretchedRunner(Runner):
 
 
 def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:
-    """Makes the conductor of a cell; it fills ``beside`` once it has finished."""
+    """Return a factory of a cell's conductor, which fills ``beside`` once it has finished."""
 
     class TruthConductor(Conductor):
         def __init__(self, session: Any, plan: Plan, spec: Spec, *arguments: Any) -> None:
@@ -94,7 +95,7 @@ def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:
             return state
 
         def _all_of_one_then_all_of_the_other(self, found: Beside) -> None:
-            """As many runs of each arm as there were blocks, on one and the same files."""
+            """Run each arm as many times as there were blocks, on the same files."""
             began = time.monotonic()
             (line,) = self._lines.values()
             treatments = [
@@ -118,14 +119,14 @@ def conductor_of(cell: Cell, beside: Beside | None) -> Callable[..., Conductor]:
 
 
 def limits_of(cell: Cell) -> Limits:
-    """Identical arms go on to the end of their blocks or seconds, whatever a look says; others stop at a verdict."""
+    """Identical arms run to the end of their blocks or seconds, whatever a look says; others stop at a verdict."""
     if cell.identical:
         return Limits(IDENTICAL_SECONDS, IDENTICAL_BLOCKS, stop_when_decided=False)
     return Limits(INJECTED_SECONDS, 1_000_000)
 
 
 def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
-    """Conduct one trial into this file; the facts for the record, and the signal that cut it off, if one did.
+    """Run one trial into this store; return the facts for the record, and the signal that interrupted it, if any.
 
     Raises what the conductor raises.
     """
@@ -164,7 +165,7 @@ def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
 
 
 def _what_it_says(spec: Spec, blocks: tuple[ObservedBlock, ...], state: TrialState) -> dict[str, Any]:
-    """The primary effect and the controls as the trial reports them; the other responses are not looked at."""
+    """Return the primary effect and the controls as the trial reports them; other responses are ignored."""
     (condition,) = spec.conditions
     stands = analyse_condition(spec, condition.key, blocks)
     (effect,) = stands.effects
@@ -191,7 +192,7 @@ def _what_it_says(spec: Spec, blocks: tuple[ObservedBlock, ...], state: TrialSta
 
 
 def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str, Any]:
-    """After which block, and after how many seconds, 0 was first excluded: None where it never was."""
+    """Return after which block, and after how many seconds, 0 was first excluded; None if never."""
     response = next(r for r in spec.responses if r.primary)
     complete = [b for b in blocks if b.void is None]
     (term,) = spec.terms
@@ -211,7 +212,7 @@ def _when_it_was_seen(spec: Spec, blocks: tuple[ObservedBlock, ...]) -> dict[str
 
 
 def _end_of_last_block(blocks: Any) -> float:
-    """Seconds from the first run to the start of the last run, and its own time."""
+    """Return the seconds from the first run to the end of the last run."""
     return max(
         (run.started_s + run.responses.get("wall", 0.0) for b in blocks for run in b.observations),
         default=0.0,

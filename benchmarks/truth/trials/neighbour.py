@@ -1,8 +1,8 @@
 """A noisy neighbour: a process on one CPU that works and rests for random times.
 
-As a context manager it holds the child, which is killed by its id on the way out. Were the suite itself to be killed,
-the kernel kills the child (PR_SET_PDEATHSIG, prctl(2)). Run as a script it *is* the child: bursts of hashing and of
-writing and reading a file through the page cache; lengths of bursts and rests are exponential, half a second on average.
+As a context manager it holds the child, which is killed by its id on exit. If the suite itself is killed, the kernel
+kills the child (PR_SET_PDEATHSIG, prctl(2)). Run as a script it *is* the child: bursts of hashing and of writing and
+reading a file through the page cache; lengths of bursts and rests are exponential, half a second on average.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class BurstyNeighbour:
-    """Runs while the context is entered. ``folder``: where its file is, on the disk that the trial uses too."""
+    """Runs while the context is entered. ``folder``: place of its file, on the disk that the trial uses too."""
 
     def __init__(self, folder: Path, cpu: int) -> None:
         self._folder = folder
@@ -71,7 +71,7 @@ class BurstyNeighbour:
 
 def _be_noisy(folder: str, parent: int, cpu: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the request took effect
+    if os.getppid() != parent:  # the parent died before the request took effect
         return
     os.sched_setaffinity(0, {cpu})
     descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)

@@ -1,4 +1,4 @@
-"""The record: one JSON object a line, a line a trial, only ever appended to."""
+"""The record of trials: append-only, one JSON object per line, one line per trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from trials.cells import Cell
 
 DEFAULT = Path(__file__).resolve().parent.parent / "record" / "trials.jsonl"
-#: a trial that a signal cut off has no outcome: it is kept in the record and made again
+#: a trial interrupted by a signal has no outcome: it stays in the record and is repeated
 INTERRUPTED = "interrupted"
 
 
@@ -22,7 +22,7 @@ class Busy(RuntimeError):
 
 
 class Record:
-    """The record, opened for adding; locked against a second suite while entered."""
+    """The record, opened for appending; locked against a second suite while entered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class Record:
             raise Busy(f"another suite is writing to {self._path}") from None
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")  # a line that a power cut has torn stays alone
+            os.write(self._descriptor, b"\n")  # a line torn by a power cut stays separate
         return self
 
     def __exit__(
@@ -47,13 +47,13 @@ class Record:
         os.close(self._descriptor)
 
     def add(self, line: dict[str, Any]) -> None:
-        """Append a trial: one write, then to the disk."""
+        """Append a trial with one write, then fsync."""
         os.write(self._descriptor, (json.dumps(line, allow_nan=False) + "\n").encode())
         os.fsync(self._descriptor)
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """All trials in the order in which they were made, and how many lines are torn."""
+    """Return all trials in the order in which they were made, and the number of torn lines."""
     lines, torn = [], 0
     for text in path.read_text().split("\n") if path.exists() else ():
         if not text:
@@ -66,10 +66,10 @@ def read(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def cell_of(line: dict[str, Any]) -> Cell:
-    """The cell that a line belongs to."""
+    """Return the cell of a line."""
     return Cell(line["workload"], line["neighbour"], line["injected"])
 
 
 def counted(lines: list[dict[str, Any]]) -> Counter[Cell]:
-    """Trials with an outcome, whatever it was, by cell."""
+    """Count trials with an outcome, whatever it was, by cell."""
     return Counter(cell_of(line) for line in lines if line["state"] != INTERRUPTED)

@@ -1,4 +1,4 @@
-"""The suite: one trial after the other, drawn among the cells, each recorded before the next begins."""
+"""The suite: one trial after the other, drawn among the cells, each recorded before the next starts."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ WAITS_FOR_THE_MACHINE_S = 600.0
 
 
 class Stop(BaseException):
-    """A signal came between two trials."""
+    """A signal arrived between two trials."""
 
 
 def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) -> int:
-    """Conduct until all cells are complete or the time is spent; the exit status."""
+    """Run trials until all cells are complete or the time is used up; return the exit status."""
     os.environ["XDG_STATE_HOME"] = str(state)
     _take(state)
     began = time.monotonic()
     about = _about()
     failures = 0
     with _alone(state), Record(path) as record, _signals_stop(), _beside_the_last_cpu() as last_cpu:
-        _drop(state / DATABASE)  # of a suite that was killed: its trial is made again
+        _drop(state / DATABASE)  # left by a suite that was killed: its trial is repeated
         while True:
             done = counted(read(path)[0])
             cell = draw(target, done)
@@ -73,7 +73,7 @@ def run(target: dict[Cell, int], path: Path, state: Path, *, budget_s: float) ->
 
 
 def _one(cell: Cell, state: Path, about: dict[str, Any], last_cpu: int) -> tuple[dict[str, Any], int | None]:
-    """One trial as a line of the record, and the signal that cut it off, if one did."""
+    """Run one trial; return a line of the record, and the signal that interrupted it, if any."""
     line: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "workload": cell.workload,
@@ -102,7 +102,7 @@ def _one(cell: Cell, state: Path, about: dict[str, Any], last_cpu: int) -> tuple
 
 
 def _with_patience(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
-    """A trial; where another iotrial has the machine, once that has ended."""
+    """Run a trial; while another iotrial uses the machine, wait and retry."""
     until = time.monotonic() + WAITS_FOR_THE_MACHINE_S
     while True:
         try:
@@ -114,7 +114,7 @@ def _with_patience(cell: Cell, database: Path) -> tuple[dict[str, Any], int | No
 
 
 def _put_back_what_is_left() -> None:
-    """What a killed suite has left: nothing but a folder and processes of its own."""
+    """Clean up after a killed suite, which leaves only a folder and processes of its own."""
     journal = Journal(state_folder() / "journal")
     if journal.pending():
         with MachineLock(), Probe(isolate=False) as probe:
@@ -122,7 +122,7 @@ def _put_back_what_is_left() -> None:
 
 
 def _keep_or_drop(database: Path, line: dict[str, Any]) -> None:
-    """The runs of a trial that erred are kept beside the record's state, to be looked at."""
+    """Keep the runs of a trial that erred in the state folder for inspection; drop all others."""
     erred = line["state"] in ("failed", "invalid") or (
         line["state"] == "done" and (not covered(line) or (line["injected"] == 0.0 and alarm(line)))
     )
@@ -144,7 +144,7 @@ def _drop(database: Path) -> None:
 
 
 def _take(state: Path) -> None:
-    """Makes the state folder, where anybody may make folders: Busy for one that others can write in."""
+    """Create the state folder, possibly in a world-writable place. Raise Busy if others can write to it."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = state.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -153,7 +153,7 @@ def _take(state: Path) -> None:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Holds the state folder; Busy where another suite does, whatever its record."""
+    """Lock the state folder (flock). Raise Busy if another suite holds it, whatever its record."""
     with (state / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,7 +163,7 @@ def _alone(state: Path) -> Iterator[None]:
 
 
 def _about() -> dict[str, Any]:
-    """What is the same for all trials of one start of the suite."""
+    """Return the facts shared by all trials of one start of the suite."""
     return {
         "machine": _machine(),
         "commit": _commit(),
@@ -186,7 +186,7 @@ def _machine() -> str:
 
 
 def _commit() -> str:
-    """The commit of the code, with a mark where the tree differs from it in more than the record."""
+    """Return the commit of the code, with a mark if the tree differs from it in more than the record."""
     folder = Path(__file__).resolve().parent
     git = ["git", "-C", str(folder)]
     try:
@@ -216,9 +216,9 @@ def _commit() -> str:
 
 @contextmanager
 def _beside_the_last_cpu() -> Iterator[int]:
-    """Leaves the last CPU, whose number it gives, to the neighbour: also while that is quiet, so that nothing else differs.
+    """Reserve the last CPU for the neighbour and yield its number, even while it is quiet, so that nothing else differs.
 
-    Where there is one CPU only, both share it.
+    With a single CPU both share it.
     """
     every = os.sched_getaffinity(0)
     last = max(every)
@@ -231,7 +231,7 @@ def _beside_the_last_cpu() -> Iterator[int]:
 
 @contextmanager
 def _signals_stop() -> Iterator[None]:
-    """Between trials a signal ends the suite; within one the conductor has its own way with them."""
+    """Between trials a signal ends the suite; within one the conductor handles it."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise Stop(number)

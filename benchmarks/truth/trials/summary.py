@@ -1,4 +1,4 @@
-"""What a record says: rates with exact bounds, over all trials that came to an outcome.
+"""Summary of a record: rates with exact bounds, over all trials with an outcome.
 
 A trial that failed or was called invalid stays in every denominator. Bounds are those of Clopper and Pearson
 (Biometrika 26, 1934), two-sided at 95 %.
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 def summary(lines: Sequence[Line], torn: int) -> str:
-    """Markdown: what was recorded and where, false alarms of identical arms, what was found of injected slow-downs."""
+    """Return Markdown: what was recorded and where, false alarms of identical arms, detection of injected slowdowns."""
     done = [line for line in lines if line["state"] != INTERRUPTED]
     by_cell: dict[Cell, list[Line]] = {}
     for line in done:
@@ -46,7 +46,7 @@ def _provenance(lines: Sequence[Line], torn: int) -> str:
 
 
 def _identical(cells: dict[Cell, list[Line]]) -> list[str]:
-    """A false alarm: 0 excluded at any look (``p_anytime`` <= alpha), the trial having gone on to its end."""
+    """Tabulate false alarms: 0 excluded at any look (``p_anytime`` <= alpha), in trials that ran to their end."""
     out = [
         "**Identical arms: called different**, share of trials [95 % bounds]",
         "",
@@ -68,7 +68,7 @@ def _identical(cells: dict[Cell, list[Line]]) -> list[str]:
 
 
 def _injected(cells: dict[Cell, list[Line]]) -> list[str]:
-    """Found: 0 excluded, on the right side, within the time."""
+    """Tabulate detections: 0 excluded, on the right side, within the time."""
     out = [
         "**Injected slow-downs**: found = told from no effect, on the right side; covered = the interval holds the truth",
         "",
@@ -79,7 +79,7 @@ def _injected(cells: dict[Cell, list[Line]]) -> list[str]:
     for cell, rows in cells.items():
         n = len(rows)
         words = Counter(_wording(r) for r in rows)
-        # who has not found, or not decided, took longer than any that did
+        # trials that have not found, or not decided, took longer than any that did
         seen = [r.get("seen_after_seconds") if found(r) else None for r in rows]
         final = [r.get("seconds") if r.get("decided") else None for r in rows]
         out.append(
@@ -92,18 +92,18 @@ def _injected(cells: dict[Cell, list[Line]]) -> list[str]:
 
 
 def alarm(line: Line) -> bool:
-    """Whether a look after some block told the arms apart."""
+    """Return whether a look after any block told the arms apart."""
     p, alpha = line.get("p_anytime"), line.get("alpha")
     return p is not None and alpha is not None and p <= alpha
 
 
 def found(line: Line) -> bool:
-    """Whether 0 was excluded by an interval above it."""
+    """Return whether 0 was excluded by an interval above it."""
     return alarm(line) and (line.get("low") or 0.0) > 1.0
 
 
 def covered(line: Line) -> bool:
-    """Whether the interval holds the truth. A trial that failed has none, and holds nothing."""
+    """Return whether the interval covers the truth. A failed trial has no interval, and covers nothing."""
     if line["state"] == "failed" or line.get("reason") == "effect_not_constant":
         return False
     truth = 1.0 + line["injected"]
@@ -123,7 +123,7 @@ def _seconds(values: Sequence[float | None]) -> str:
 
 
 def _quantile(values: Sequence[float | None], share: float) -> str:
-    """The smallest value that this share of the trials does not exceed; "-" where fewer have one."""
+    """Return the smallest value that this share of the trials does not exceed; "-" if fewer have one."""
     known = sorted(v for v in values if v is not None)
     rank = max(1, -(-round(share * 1000) * len(values) // 1000))
     return "-" if len(known) < rank else f"{known[rank - 1]:.3g}"
