@@ -218,7 +218,13 @@ def test_no_verb_prints_text_by_another_way() -> None:
                 "click.secho",
             ):
                 text = ast.unparse(node.args[0])
-                safe = ("json.dumps(", "shown_lines(", "context.get_usage(", "f'Error: {shown_lines(")
+                safe = (
+                    "json.dumps(",
+                    "json_text(",
+                    "shown_lines(",
+                    "context.get_usage(",
+                    "f'Error: {shown_lines(",
+                )
                 safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # what it sets in is made safe before
                 safe += ("report.json()",)  # which is json.dumps, or what that gave the last time
                 safe += ("script(shell)",)  # made of the program's own words, for a shell to read as it is

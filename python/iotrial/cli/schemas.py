@@ -4,20 +4,41 @@ from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from iotrial.cli import output
+from iotrial.cli import output, rehearsing
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
-from iotrial.cli.verbs import completion, export, import_, list_, meter, restore, serve, trials
+from iotrial.cli.verbs import (
+    completion,
+    export,
+    import_,
+    knobs,
+    list_,
+    meter,
+    refine,
+    restore,
+    serve,
+    show,
+    trials,
+)
 from iotrial.documents import JsonObject
+from iotrial.report.progress import Progress
 
 _WIDTH = 120
+
+
+def _one_of(*keys: list[str]) -> Meta:
+    return Meta(extra_json_schema={"oneOf": [{"required": one} for one in keys]})
+
+
 #: by the name of its file in ``schemas/``
-DOCUMENTS: dict[str, type[JsonObject]] = {
+DOCUMENTS: dict[str, Any] = {
     "completion": completion.Completion,
     "error": output.Failure,
     "export": export.Exported,
@@ -25,28 +46,33 @@ DOCUMENTS: dict[str, type[JsonObject]] = {
     "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
     "import": import_.Imported,
+    "knobs": knobs.Knobs,
     "list": list_.Studies,
     "meter": meter.Metered,
+    "refine": refine.Refined,
+    "rehearsal": rehearsing.Rehearsing,
     "restore": restore.Restoring,
     "serve": serve.Serving,
+    "show": Annotated[show.Shown, _one_of(["study", "shape"], ["workload"])],
+    "standing": Progress,
     "trials": trials.Trials,
 }
 
 
 def schema_text(name: str) -> str:
     """The file ``NAME.schema.json``."""
-    document = DOCUMENTS[name]
-    parts = msgspec.json.schema(document)["$defs"]
+    found = msgspec.json.schema(DOCUMENTS[name])
+    parts = found.pop("$defs")
     open_ones = {
         one.__name__ for one in _objects(JsonObject) if not one.__struct_config__.forbid_unknown_fields
     }
     made = {part: _closed(_short(found), part not in open_ones) for part, found in parts.items()}
-    whole = made.pop(document.__name__)
-    title, _, description = inspect.cleandoc(document.__doc__ or "").partition("\n\n")
+    main = found.pop("$ref").rpartition("/")[2]
+    title, _, description = inspect.cleandoc(parts[main]["description"]).partition("\n\n")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:iotrial:schema:{name}:1"}
     head |= {"title": _line(title)} | ({"description": _line(description)} if description else {})
-    body = {key: value for key, value in whole.items() if key not in ("title", "description")}
-    return _laid_out(head | body | ({"$defs": made} if made else {})) + "\n"
+    body = {key: value for key, value in made.pop(main).items() if key != "description"}
+    return _laid_out(head | body | found | ({"$defs": made} if made else {})) + "\n"
 
 
 def _objects(one: type[JsonObject]) -> Iterator[type[JsonObject]]:
@@ -99,6 +125,8 @@ def _laid_out(value: Any, indent: str = "") -> str:
     if len(indent + line) <= _WIDTH or not isinstance(value, dict | list):
         return line
     inner = indent + "  "
+    if isinstance(value, list) and not any(isinstance(one, dict | list) for one in value):
+        return f"[\n{textwrap.fill(line[1:-1], _WIDTH, initial_indent=inner, subsequent_indent=inner)}\n{indent}]"
     if isinstance(value, dict):
         parts = [f"{json.dumps(key)}: {_laid_out(one, inner)}" for key, one in value.items()]
         return f"{{\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}}}"

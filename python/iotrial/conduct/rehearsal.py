@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.progress import Watcher
@@ -21,6 +22,7 @@ from iotrial.conduct.trial import Limits
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import Block, Condition
 from iotrial.design.plan import Plan
+from iotrial.documents import Count, Labels
 from iotrial.errors import RequestError
 from iotrial.store import Store
 from iotrial.store.model import TrialData
@@ -49,16 +51,19 @@ MOST_ARMS = 12
 A_LONG_TIME_S = 1e6
 
 
+Once = Annotated[int, Meta(ge=1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
     """What one workload did: under which levels of the conditions, how many runs, and what was not as it should be, with how
     often. ``failures`` are what a trial would count as such, ``void`` what it would leave out."""
 
     workload: str
-    levels: Mapping[str, str]
-    runs: int
-    failures: Mapping[str, int]
-    void: Mapping[str, int]
+    levels: Labels
+    runs: Count
+    failures: Mapping[str, Once]
+    void: Mapping[str, Once]
 
 
 @dataclass(frozen=True, slots=True)

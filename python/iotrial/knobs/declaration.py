@@ -10,13 +10,13 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import ClassVar, TypeVar
 
 import iotrial.knobs
+from iotrial.documents import JsonObject
 from iotrial.study.model import Setting
 
 T = TypeVar("T")
@@ -60,8 +60,7 @@ class Safety(StrEnum):
     NOT_JUDGED = "not judged"
 
 
-@dataclass(frozen=True, slots=True)
-class Consequence:
+class Consequence(JsonObject, frozen=True, rename={"safety": "class", "sentence": "consequence"}):
     """What a setting does to the safety of data, in one sentence without its full stop."""
 
     safety: Safety

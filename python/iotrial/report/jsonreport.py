@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iotrial.analysis.model import CarryOver, Control, Diagnostic, Effect
 from iotrial.analysis.reasons import Reason
+from iotrial.documents import plain
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import utc
-from iotrial.report.safety import effect_json, safety_json
+from iotrial.report.safety import consequence_of_level, every_level
 from iotrial.report.within import ChangeWithin, changes_within
 from iotrial.study.model import Scale, Study
 
@@ -26,32 +27,35 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, object]:
+def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, Any]:
     """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``. ``figures`` that were written
     with it are listed in ``trial``."""
     written = {} if figures is None else {"figures": _figures(figures)}
-    return {
-        "schema": SCHEMA,
-        "trial": {**_trial(document), **written},
-        "effects": [_effect(row.effect, document.trial.header.study) for row in document.effects],
-        "controls": [_control(row.control) for row in document.controls],
-        "evidence": [_evidence(row) for row in document.evidence],
-        "void": [
-            {"rule": count.rule, "level": count.level, "count": count.count}
-            for count in document.analysis.void
-        ],
-        "diagnostics": {
-            "valid": document.valid,
-            "invalid_reasons": list(document.analysis.invalid_reasons),
-            "likely_reasons": [_reason(reason) for reason in document.reasons],
-            "notes": list(document.analysis.notes),
-            "not_accounted": list(document.data.not_accounted),
-            "carry_over": [_carry_over(row.carry_over) for row in document.carry_over],
-            "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
-            "within_runs": [_within(one) for one in changes_within(document.data, document.conditions)],
-        },
-        "claims": [_claim(held) for held in document.claims],
-    }
+    made: dict[str, Any] = plain(
+        {
+            "schema": SCHEMA,
+            "trial": {**_trial(document), **written},
+            "effects": [_effect(row.effect, document.trial.header.study) for row in document.effects],
+            "controls": [_control(row.control) for row in document.controls],
+            "evidence": [_evidence(row) for row in document.evidence],
+            "void": [
+                {"rule": count.rule, "level": count.level, "count": count.count}
+                for count in document.analysis.void
+            ],
+            "diagnostics": {
+                "valid": document.valid,
+                "invalid_reasons": list(document.analysis.invalid_reasons),
+                "likely_reasons": [_reason(reason) for reason in document.reasons],
+                "notes": list(document.analysis.notes),
+                "not_accounted": list(document.data.not_accounted),
+                "carry_over": [_carry_over(row.carry_over) for row in document.carry_over],
+                "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
+                "within_runs": [_within(one) for one in changes_within(document.data, document.conditions)],
+            },
+            "claims": [_claim(held) for held in document.claims],
+        }
+    )
+    return made
 
 
 def _figures(figures: Sequence[FigureFiles]) -> list[dict[str, str]]:
@@ -109,7 +113,7 @@ def _trial(document: Document) -> dict[str, object]:
             }
             for table in document.facts
         ],
-        "safety": safety_json(header.study),
+        "safety": every_level(header.study),
     }
 
 
@@ -145,7 +149,8 @@ def _effect(effect: Effect, study: Study) -> dict[str, object]:
         "statistic": effect.statistic,
         "slow_runs": _slow_runs(effect),
         "mean_ratio": _mean_ratio(effect),
-        **effect_json(effect, study),
+        "level_safety": consequence_of_level(study, effect.factor, effect.level),
+        "reference_safety": consequence_of_level(study, effect.factor, effect.reference),
     }
 
 

@@ -221,12 +221,15 @@ class LinkSpec(Struct, frozen=True):
     card: Literal["virtio", "e1000e"] = "virtio"
 
 
+LabKind = Literal["directory", "image", "device", "guest"]
+
+
 class LabSpec(Struct, frozen=True):
     """Where runs happen; ``kind`` None means the first lab that can serve. ``disk``: what the disk of an image lab or a guest
     is like; ``disks``, of how many the array consists on which a guest's file system lies, 1: no array; ``link``: the works
     are done on another guest, which reaches the file system over this network."""
 
-    kind: Literal["directory", "image", "device", "guest"] | None = None
+    kind: LabKind | None = None
     filesystem: Name = "ext4"
     size_bytes: Annotated[Size, Meta(ge=1 << 20, le=16 << 40)] = 512 << 20
     mkfs_options: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()

@@ -18,8 +18,9 @@ from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
 from iotrial.conduct.sharing import sharing
 from iotrial.conduct.start import default_folder, look_at_disks, make_plan
+from iotrial.documents import plain
 from iotrial.report.designs import design_json, design_of, plan_lines
-from iotrial.report.safety import safety_json
+from iotrial.report.safety import every_level
 from iotrial.study.model import TYPICAL
 from iotrial.units import format_duration, format_percent
 
@@ -95,7 +96,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             "statistics": _statistics(plan),
             "changes": list(resolved.changes),
             "notes": list(resolved.notes),
-            "safety": safety_json(resolved.study),
+            "safety": plain(every_level(resolved.study)),
             "blocks": listed,
             "prediction": None if found is None else forecast_json(found[1], found[0]),
         }

@@ -155,7 +155,7 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
         raise RequestError(
             f"--accept {unknown[0]}: the undo journal has no such entry; nothing was dismissed", hint=there
         )
-    rows = [_in_full(known[number]) for number in numbers]
+    rows = [_in_full(number, known[number]) for number in numbers]
     for number, row in zip(numbers, rows, strict=True):
         for line in _shown(known[number], row):
             tell(line, err=as_json)
@@ -170,14 +170,14 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
         tell(f"Dismissed {what}. Nothing was put back.")
 
 
-def _in_full(one: Entry | Damage) -> Dismissed:
+def _in_full(number: int, one: Entry | Damage) -> Dismissed:
     if isinstance(one, Entry):
         return Dismissed.of(one, problem=None, text=None)
     text = None
     if one.path.is_file() and not one.path.is_symlink():
         with one.path.open("rb") as file:
             text = file.read(_SHOWN_BYTES).decode(errors="replace")
-    return Dismissed(number=one.number, target=str(one.path), problem=one.reason, text=text)
+    return Dismissed(number=number, target=str(one.path), problem=one.reason, text=text)
 
 
 def _shown(one: Entry | Damage, row: Dismissed) -> list[str]:
