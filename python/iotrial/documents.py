@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0)]
 Number = float | None
 #: labels by the name of their factor, words by what they tell
 Labels = Mapping[str, str]

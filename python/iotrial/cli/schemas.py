@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import output, rehearsing
+from iotrial.cli import doctor_view, output, rehearsing
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.verbs import (
@@ -21,6 +21,7 @@ from iotrial.cli.verbs import (
     knobs,
     list_,
     meter,
+    plan,
     refine,
     restore,
     serve,
@@ -40,6 +41,7 @@ def _one_of(*keys: list[str]) -> Meta:
 #: by the name of its file in ``schemas/``
 DOCUMENTS: dict[str, Any] = {
     "completion": completion.Completion,
+    "doctor": doctor_view.Examined,
     "error": output.Failure,
     "export": export.Exported,
     "fleet-clean": clean.Cleaned,
@@ -49,6 +51,7 @@ DOCUMENTS: dict[str, Any] = {
     "knobs": knobs.Knobs,
     "list": list_.Studies,
     "meter": meter.Metered,
+    "plan": plan.Planned,
     "refine": refine.Refined,
     "rehearsal": rehearsing.Rehearsing,
     "restore": restore.Restoring,
