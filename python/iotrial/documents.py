@@ -21,6 +21,11 @@ Number = float | None
 #: labels by the name of their factor, words by what they tell
 Labels = Mapping[str, str]
 
+#: of an object that has ``ratio`` where its scale is log, else ``difference``
+RATIO_OR_DIFFERENCE = Meta(
+    extra_json_schema={"oneOf": [{"required": ["ratio"]}, {"required": ["difference"]}]}
+)
+
 
 class JsonObject(Struct, frozen=True, forbid_unknown_fields=True):
     """An object in a document. Where keys may be added, ``forbid_unknown_fields`` is False."""

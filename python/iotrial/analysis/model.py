@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from iotrial.design.model import ArmKind
 from iotrial.study.model import TYPICAL, Better, Scale
+
+EffectKind = Literal["main", "interaction", "pooled"]
 
 
 class Verdict(StrEnum):

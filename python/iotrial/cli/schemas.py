@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import doctor_view, output, rehearsing
+from iotrial.cli import doctor_view, fleeting, output, rehearsing
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.verbs import (
@@ -29,6 +29,7 @@ from iotrial.cli.verbs import (
     trials,
 )
 from iotrial.documents import JsonObject
+from iotrial.report.comparison_json import Compared
 from iotrial.report.progress import Progress
 
 _WIDTH = 120
@@ -40,10 +41,12 @@ def _one_of(*keys: list[str]) -> Meta:
 
 #: by the name of its file in ``schemas/``
 DOCUMENTS: dict[str, Any] = {
+    "compare": Compared,
     "completion": completion.Completion,
     "doctor": doctor_view.Examined,
     "error": output.Failure,
     "export": export.Exported,
+    "fleet": fleeting.FleetRun,
     "fleet-clean": clean.Cleaned,
     "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
