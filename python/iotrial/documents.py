@@ -17,7 +17,9 @@ from msgspec import Meta, Struct
 
 Count = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0)]
-Number = float | None
+Probability = Annotated[float, Meta(ge=0, le=1)]
+#: a number that is printed as null where it is not finite
+Unbounded = Annotated[float, Meta(extra_json_schema={"nullable": True})]
 #: labels by the name of their factor, words by what they tell
 Labels = Mapping[str, str]
 

@@ -6,9 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from iotrial.design.model import ArmKind
+from iotrial.documents import Count, Probability, Unbounded
 from iotrial.study.model import TYPICAL, Better, Scale
 
 EffectKind = Literal["main", "interaction", "pooled"]
@@ -215,10 +218,10 @@ class Effect:
 class Share:
     """Slow runs of one arm: how many of how many, and between which bounds their share lies."""
 
-    slow: int
-    runs: int
-    low: float
-    high: float
+    slow: Count
+    runs: Count
+    low: Probability
+    high: Probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +250,16 @@ class SlowRuns:
 class MeanRatio:
     """The ratio of the arms' mean values beside that of ``typical`` runs; ``p`` of the test that they are the same."""
 
-    ratio: float
-    typical: float
-    p: float
-    differs: bool
+    ratio: Unbounded
+    typical: Unbounded
+    p: Probability
+    differs: Annotated[
+        bool,
+        Meta(
+            description="p is below 0.02, and the ratio is outside the interval or differs by more than the margin: the mean "
+            "changes by another ratio than typical runs do."
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +339,7 @@ class VoidCount:
 
     rule: str
     level: str
-    count: int
+    count: Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -29,7 +28,9 @@ from iotrial.cli.verbs import (
     trials,
 )
 from iotrial.documents import JsonObject
+from iotrial.fleet.report.json_report import FleetReported
 from iotrial.report.comparison_json import Compared
+from iotrial.report.jsonreport import Report
 from iotrial.report.progress import Progress
 
 _WIDTH = 120
@@ -50,6 +51,7 @@ DOCUMENTS: dict[str, Any] = {
     "fleet-clean": clean.Cleaned,
     "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
+    "fleet-report": FleetReported,
     "import": import_.Imported,
     "knobs": knobs.Knobs,
     "list": list_.Studies,
@@ -57,6 +59,7 @@ DOCUMENTS: dict[str, Any] = {
     "plan": plan.Planned,
     "refine": refine.Refined,
     "rehearsal": rehearsing.Rehearsing,
+    "report": Report,
     "restore": restore.Restoring,
     "serve": serve.Serving,
     "show": Annotated[show.Shown, _one_of(["study", "shape"], ["workload"])],
@@ -109,6 +112,8 @@ def _short(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     found = {key: _short(one) for key, one in value.items()}
+    if found.pop("nullable", False):  # ``documents.Unbounded``
+        found["type"] = [found["type"], "null"]
     either = found.get("anyOf", ())
     if (
         either
@@ -132,8 +137,18 @@ def _laid_out(value: Any, indent: str = "") -> str:
         return line
     inner = indent + "  "
     if isinstance(value, list) and not any(isinstance(one, dict | list) for one in value):
-        return f"[\n{textwrap.fill(line[1:-1], _WIDTH, initial_indent=inner, subsequent_indent=inner)}\n{indent}]"
+        return f"[\n{_filled([json.dumps(one, ensure_ascii=False) for one in value], inner)}\n{indent}]"
     if isinstance(value, dict):
         parts = [f"{json.dumps(key)}: {_laid_out(one, inner)}" for key, one in value.items()]
         return f"{{\n{inner}" + f",\n{inner}".join(parts) + f"\n{indent}}}"
     return f"[\n{inner}" + f",\n{inner}".join(_laid_out(one, inner) for one in value) + f"\n{indent}]"
+
+
+def _filled(words: list[str], indent: str) -> str:
+    lines = [indent + words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) + 3 > _WIDTH:
+            lines.append(indent + word)
+        else:
+            lines[-1] += f", {word}"
+    return ",\n".join(lines)

@@ -27,6 +27,7 @@ from msgspec import Meta
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
+from iotrial.documents import Unbounded
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
@@ -45,7 +46,7 @@ NO_INTERVAL = " [no interval yet]"
 class Gain:
     """``percent`` with its interval: null where unbounded."""
 
-    percent: Annotated[float, Meta(description="In the direction of the word.")]
+    percent: Annotated[Unbounded, Meta(description="In the direction of the word.")]
     low: Annotated[float | None, Meta(description="Below 0: the other direction is not excluded.")]
     high: float | None
     word: Annotated[str, Meta(extra_json_schema={"enum": ["less time", "more time", "less", "more"]})]

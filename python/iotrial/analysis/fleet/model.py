@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,8 @@ class Outlier:
     """A host that lies further from what the others say than their spread explains; ``p`` is adjusted by Holm's method."""
 
     host: str
-    distance: float
-    p: float
+    distance: Annotated[float, Meta(description="Standard deviations from what the others say.")]
+    p: Annotated[float, Meta(description="Adjusted by Holm's method.")]
 
 
 @dataclass(frozen=True, slots=True)
