@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual notebooks build clean
+.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual schemas notebooks build clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -51,6 +51,10 @@ findings: $(VENV)/.installed
 # The manual page, from the commands.
 manual: $(VENV)/.installed
 	@$(BIN)/python scripts/manual
+
+# The schemas of the JSON documents, from the Structs that are printed.
+schemas: $(VENV)/.installed
+	@$(BIN)/python scripts/schemas
 
 # The notebooks of docs/notebooks, executed again from top to bottom.
 notebooks: $(VENV)/.developer

@@ -1,4 +1,4 @@
-"""What the README and the page of the command line show of the program is what it prints: commands are run, outputs compared."""
+"""README and docs/command-line.md show what the program prints: their commands are run and the output compared."""
 
 from __future__ import annotations
 

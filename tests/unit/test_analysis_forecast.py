@@ -33,7 +33,7 @@ def heavy(rng: np.random.Generator, blocks: int, arms: int) -> np.ndarray:
 
 
 def fixed(sd: float, *, low: float | None = None, high: float | None = None) -> Scatter:
-    return Scatter(sd, low or sd, high or sd, sd, blocks=20, freedom=20)
+    return Scatter(sd, low or sd, high or sd, sd, blocks=20)
 
 
 def rules(*, margin: float = 0.03, budget_s: float = 1e9) -> Rules:

@@ -218,7 +218,13 @@ def test_no_verb_prints_text_by_another_way() -> None:
                 "click.secho",
             ):
                 text = ast.unparse(node.args[0])
-                safe = ("json.dumps(", "shown_lines(", "context.get_usage(", "f'Error: {shown_lines(")
+                safe = (
+                    "json.dumps(",
+                    "json_text(",
+                    "shown_lines(",
+                    "context.get_usage(",
+                    "f'Error: {shown_lines(",
+                )
                 safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # the inserted text is sanitised before
                 safe += ("report.json()",)  # this is json.dumps, or its cached result
                 safe += ("script(shell)",)  # built from the program's own text, for a shell to read verbatim

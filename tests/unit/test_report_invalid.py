@@ -54,10 +54,8 @@ def test_every_format_holds_them_and_none_is_made_of_them() -> None:
 
 
 def test_the_schema_knows_every_reason_there_is() -> None:
-    listed = SCHEMA["properties"]["diagnostics"]["properties"]["likely_reasons"]["items"]["properties"][
-        "code"
-    ]["enum"]
+    listed = SCHEMA["$defs"]["Reason"]["properties"]["code"]["enum"]
     folder = Path(__file__).parents[2] / "python" / "iotrial" / "analysis" / "reasons"
-    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    text = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "case.py")
     assert len(listed) == len(set(listed)) == 18
     assert [code for code in listed if f'"{code}"' not in text] == []

@@ -21,6 +21,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.analysis.power import blocks_to_resolve, blocks_to_see, resolvable_margin, visible_margin
 from iotrial.analysis.scatter import RANGE_LEVEL, Scatter
@@ -146,15 +149,24 @@ class Predicted:
 
     condition: str
     response: str
-    scatter: Scatter | None
     block_s: float | None
+    scatter: Scatter | None
     blocks: Range = Range()
     seconds: Range = Range()
     budget_blocks: int | None = None
-    resolvable: float | None = None
-    held_up_by: str | None = None
+    resolvable: Annotated[
+        float | None,
+        Meta(description="The smallest margin that the budget resolves with probability .8."),
+    ] = None
+    held_up_by: Annotated[str | None, Meta(extra_json_schema={"enum": ["control", None]})] = None
     reason: str | None = None
-    stratum: str | None = None
+    stratum: Annotated[
+        str | None,
+        Meta(
+            description="In a study with whole plots: which contrasts.",
+            extra_json_schema={"enum": ["whole plots", "within", None]},
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +325,8 @@ def _predicted(
         return Predicted(
             line.condition,
             comparison.response,
-            scatter,
             line.block_s,
+            scatter,
             reason=reason,
             stratum=comparison.stratum,
         )

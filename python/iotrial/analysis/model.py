@@ -6,9 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from iotrial.design.model import ArmKind
+from iotrial.documents import Count, Probability, Unbounded
 from iotrial.study.model import TYPICAL, Better, Scale
+
+EffectKind = Literal["main", "interaction", "pooled"]
 
 
 class Verdict(StrEnum):
@@ -211,10 +217,10 @@ class Effect:
 class Share:
     """Slow runs of one arm: their number, the number of all runs, and bounds on the share."""
 
-    slow: int
-    runs: int
-    low: float
-    high: float
+    slow: Count
+    runs: Count
+    low: Probability
+    high: Probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +249,16 @@ class SlowRuns:
 class MeanRatio:
     """The ratio of the arms' mean values, and that of ``typical`` runs; ``p`` is the p-value of their equality."""
 
-    ratio: float
-    typical: float
-    p: float
-    differs: bool
+    ratio: Unbounded
+    typical: Unbounded
+    p: Probability
+    differs: Annotated[
+        bool,
+        Meta(
+            description="p is below 0.02, and the ratio is outside the interval or differs by more than the margin: the mean "
+            "changes by another ratio than typical runs do."
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +338,7 @@ class VoidCount:
 
     rule: str
     level: str
-    count: int
+    count: Count
 
 
 @dataclass(frozen=True, slots=True)

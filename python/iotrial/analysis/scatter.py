@@ -22,6 +22,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from iotrial.documents import Amount, Count
+
 _TO_SD = 1.4826  # SD over median magnitude of a centred normal variable: 1 / Phi^-1(3/4)
 _RESAMPLES = 200
 #: confidence level of the range of a scatter
@@ -34,15 +36,14 @@ class Scatter:
     """Block SD of the contrast of two single arms, on the contrast's scale (natural log for ratios).
 
     ``sd`` is used for planning, ``low`` to ``high`` is its 90 % range, ``plain_sd`` the root mean square,
-    ``blocks`` the number of blocks it is based on, ``freedom`` the degrees of freedom of the plain SD.
+    ``blocks`` the number of blocks it is based on.
     """
 
-    sd: float
-    low: float
-    high: float
-    plain_sd: float
-    blocks: int
-    freedom: int
+    sd: Amount
+    low: Amount
+    high: Amount
+    plain_sd: Amount
+    blocks: Count
 
 
 def scatter_of(blocks: Sequence[Sequence[float]]) -> Scatter | None:
@@ -68,7 +69,7 @@ def _scatter(pairs: Sequence[np.ndarray], freedom: int) -> Scatter | None:
     sd = _combined(plain, robust)
     narrow, wide = _chi_squared_range(freedom)
     low, high = _bootstrap_range(pairs)
-    return Scatter(sd, min(low, sd * narrow), max(high, sd * wide), plain, blocks=len(pairs), freedom=freedom)
+    return Scatter(sd, min(low, sd * narrow), max(high, sd * wide), plain, blocks=len(pairs))
 
 
 def _pairs(block: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray:

@@ -3,18 +3,83 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from iotrial.analysis.scatter import Scatter
 from iotrial.conduct.doctor import Examination
 from iotrial.conduct.doctor.finding import Finding
 from iotrial.conduct.doctor.noise import HORIZONS_S, Floor, Noise
+from iotrial.documents import Amount, Count, JsonDocument, JsonObject
+from iotrial.lab.machine.programs import Program
 from iotrial.legible import shown
 from iotrial.report.notation import counted, percent
+from iotrial.study.model import LabKind
 from iotrial.units import format_duration
 
 WIDTH = 80
 _INDENT = 9
+
+
+class Lab(JsonObject, frozen=True):
+    """One kind of lab: what it lacks where it cannot be used."""
+
+    kind: LabKind
+    possible: bool
+    lacks: tuple[str, ...]
+
+
+class Resolvable(JsonObject, frozen=True):
+    """The smallest relative effect that is resolved in so many seconds; null: none."""
+
+    seconds: float
+    margin: float | None
+
+
+class WorkloadNoise(JsonObject, frozen=True):
+    """The A/A of one workload. ``told_apart``: the two identical arms were."""
+
+    workload: str
+    blocks: Count
+    block_s: float | None
+    scatter: Annotated[
+        Scatter | None,
+        Meta(
+            description="Of one comparison, in log units; sd is what planning uses, low to high its 90 % range."
+        ),
+    ]
+    told_apart: bool
+    resolvable: list[Resolvable]
+
+
+class NoiseFloor(JsonObject, frozen=True):
+    """The blind A/A."""
+
+    seconds: Amount
+    blocks: Count
+    void: Count
+    failures: Count
+    alpha: Annotated[float, Meta(gt=0, le=0.5)]
+    failed_controls: tuple[str, ...]
+    workloads: list[WorkloadNoise]
+
+
+class Examined(JsonDocument, frozen=True):
+    """iotrial doctor --json
+
+    What a machine can measure, and how finely. Numbers are unrounded; times in seconds, shares and effects as fractions.
+    """
+
+    machine: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    labs: list[Lab]
+    programs: tuple[Program, ...]
+    noise: Annotated[
+        NoiseFloor | None,
+        Meta(description="The blind A/A; null where it was left out or could not be done."),
+    ]
 
 
 def doctor_lines(found: Examination) -> Iterator[str]:
@@ -79,69 +144,18 @@ def _horizon(seconds: float) -> str:
     return {60.0: "1 min", 300.0: "5 min", 3600.0: "1 hour"}.get(seconds, format_duration(seconds))
 
 
-def doctor_json(found: Examination) -> dict[str, Any]:
-    """The examination as a JSON object; numbers unrounded, times in seconds, shares and effects as fractions."""
-    return {
-        "schema": 1,
-        "machine": dict(found.machine),
-        "findings": [
-            {
-                "area": finding.area,
-                "grade": finding.grade.value,
-                "found": finding.found,
-                "do": finding.do,
-                "facts": dict(finding.facts),
-                "fatal": finding.fatal,
-            }
-            for finding in found.findings
-        ],
-        "labs": [
-            {"kind": lab.kind, "possible": not lab.lacks, "lacks": list(lab.lacks)} for lab in found.labs
-        ],
-        "programs": [
-            {
-                "name": program.name,
-                "package": program.package,
-                "path": program.path,
-                "wanted_by": list(program.wanted_by),
-                "beside": program.beside,
-            }
-            for program in found.programs
-        ],
-        "noise": None if found.noise is None else _noise_json(found.noise),
-    }
+def examined(found: Examination) -> Examined:
+    """The examination as its document."""
+    return Examined.of(
+        found,
+        labs=[Lab.of(lab, possible=not lab.lacks) for lab in found.labs],
+        noise=None if found.noise is None else _noise_floor(found.noise),
+    )
 
 
-def _noise_json(noise: Noise) -> dict[str, Any]:
-    return {
-        "seconds": noise.seconds,
-        "blocks": noise.blocks,
-        "void": noise.void,
-        "failures": noise.failures,
-        "alpha": noise.alpha,
-        "failed_controls": list(noise.failed_controls),
-        "workloads": [
-            {
-                "workload": floor.workload,
-                "blocks": floor.blocks,
-                "block_s": floor.block_s,
-                "scatter": None if floor.scatter is None else scatter_json(floor.scatter),
-                "told_apart": floor.told_apart,
-                "resolvable": [
-                    {"seconds": seconds, "margin": margin} for seconds, margin in floor.resolvable.items()
-                ],
-            }
-            for floor in noise.floors
-        ],
-    }
-
-
-def scatter_json(scatter: Any) -> dict[str, Any]:
-    """The block SD of a contrast in log units, with its 90 % range."""
-    return {
-        "sd": scatter.sd,
-        "low": scatter.low,
-        "high": scatter.high,
-        "plain_sd": scatter.plain_sd,
-        "blocks": scatter.blocks,
-    }
+def _noise_floor(noise: Noise) -> NoiseFloor:
+    workloads = [
+        WorkloadNoise.of(floor, resolvable=[Resolvable(*one) for one in floor.resolvable.items()])
+        for floor in noise.floors
+    ]
+    return NoiseFloor.of(noise, workloads=workloads)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.asking import asked_of, find_study, quantity_of, resolve_study, sampling_period
 from iotrial.cli.consent import ask_consent, show_intent
@@ -20,6 +20,7 @@ from iotrial.conduct.refusals import check_trust
 from iotrial.conduct.signals import Held
 from iotrial.conduct.start import default_folder
 from iotrial.design.plan import new_seed
+from iotrial.documents import Amount, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, RequestError
 from iotrial.fleet.batch import Lost
 from iotrial.fleet.collect import Collector
@@ -226,32 +227,57 @@ def status_of(standing: Standing) -> int:
     return EXIT_INVALID if Phase.INVALID in phases else 0
 
 
-def as_object(standing: Standing) -> dict[str, object]:
+class HostTrial(JsonObject, frozen=True):
+    """The trial of a host in this store."""
+
+    number: int
+    id: str
+
+
+class Host(JsonObject, frozen=True):
+    """One host."""
+
+    name: str
+    state: Phase
+    blocks: Annotated[int, Meta(ge=0, description="finished blocks that this store has")]
+    trial: HostTrial | None
+    said: Annotated[str | None, Meta(description="what went wrong there")]
+    not_put_back: Annotated[int, Meta(ge=0, description="entries in the host's journal")]
+
+
+class Fleet(JsonObject, frozen=True):
+    """How the fleet ended."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    study: str
+    elapsed_s: Amount
+    hosts: list[Host]
+
+
+class FleetRun(JsonDocument, frozen=True):
+    """iotrial run --fleet --json, iotrial fleet resume --json"""
+
+    fleet: Fleet
+
+
+def fleet_run(standing: Standing) -> FleetRun:
     """The document of ``--json``."""
-    return {
-        "schema": 1,
-        "fleet": {
-            "id": standing.fleet,
-            "study": standing.study,
-            "elapsed_s": round(standing.elapsed_s, 3),
-            "hosts": [
-                {
-                    "name": host.name,
-                    "state": host.phase.value,
-                    "blocks": host.blocks,
-                    "trial": None if host.trial is None else {"number": host.trial, "id": host.trial_id},
-                    "said": host.said or None,
-                    "not_put_back": host.left,
-                }
-                for host in standing.hosts
-            ],
-        },
-    }
+    hosts = [
+        Host.of(
+            host,
+            state=host.phase,
+            trial=None if host.trial is None else HostTrial(host.trial, host.trial_id or ""),
+            said=host.said or None,
+            not_put_back=host.left,
+        )
+        for host in standing.hosts
+    ]
+    return FleetRun(Fleet(standing.fleet, standing.study, round(standing.elapsed_s, 3), hosts))
 
 
 def _say(standing: Standing, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(as_object(standing), indent=1))
+        click.echo(json_text(fleet_run(standing)))
         return
     for line in table(standing, width=80):
         tell(line)

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from iotrial.analysis.forecast import Forecast, Predicted, Range
-from iotrial.cli.doctor_view import scatter_json
 from iotrial.conduct.pilot import Pilot
+from iotrial.documents import Amount, Count, JsonObject
 from iotrial.legible import shown
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import Study
 from iotrial.units import format_duration, format_percent
+
+
+class PilotFacts(JsonObject, frozen=True):
+    """What the pilot measured, and what making the lab took."""
+
+    seconds: Amount
+    setup_s: Amount
+    blocks: Count
+    void: Count
+    failures: Count
+
+
+class Prediction(JsonObject, frozen=True, kw_only=True):
+    """Seconds of measuring, the making of the lab apart; null: never, or not known."""
+
+    pilot: PilotFacts
+    assumes: str = "no effect; likely is the median, low to high hold four trials of five"
+    seconds: Range
+    conditions: tuple[Predicted, ...]
 
 
 def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]:
@@ -65,36 +83,6 @@ def _whole(value: float | None) -> str:
     return "never" if value is None else f"{value:,.0f}"
 
 
-def forecast_json(found: Forecast, pilot: Pilot) -> dict[str, Any]:
-    """The same as a JSON object. Seconds of measuring, the making of the lab apart; null: never, or not known."""
-    return {
-        "pilot": {
-            "seconds": pilot.seconds,
-            "setup_s": pilot.setup_s,
-            "blocks": pilot.blocks,
-            "void": pilot.void,
-            "failures": pilot.failures,
-        },
-        "assumes": "no effect; likely is the median, low to high hold four trials of five",
-        "seconds": _range_json(found.seconds),
-        "conditions": [
-            {
-                "condition": one.condition,
-                "response": one.response,
-                "block_s": one.block_s,
-                "scatter": None if one.scatter is None else scatter_json(one.scatter),
-                "blocks": _range_json(one.blocks),
-                "seconds": _range_json(one.seconds),
-                "budget_blocks": one.budget_blocks,
-                "resolvable": one.resolvable,
-                "held_up_by": one.held_up_by,
-                "reason": one.reason,
-                "stratum": one.stratum,
-            }
-            for one in found.predicted
-        ],
-    }
-
-
-def _range_json(found: Range) -> dict[str, float | None]:
-    return {"likely": found.likely, "low": found.low, "high": found.high}
+def prediction(found: Forecast, pilot: Pilot) -> Prediction:
+    """The same as a part of the document."""
+    return Prediction(pilot=PilotFacts.of(pilot), seconds=found.seconds, conditions=found.predicted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from iotrial.conduct.accounting import REPETITIONS, accounts, is_accounted
 from iotrial.conduct.counted import Counted
@@ -16,11 +16,12 @@ from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sharing import sharing
 from iotrial.conduct.sites import Where
 from iotrial.conduct.user import command_user, invoking_user
+from iotrial.documents import JsonObject, plain
 from iotrial.legible import shown, shown_lines
 from iotrial.report.safety import study_safety_lines
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
-from iotrial.study.model import Setting, Study
+from iotrial.study.model import Holds, Setting, Study
 from iotrial.study.work import HasPrograms
 
 _WIDTH = 11
@@ -33,24 +34,32 @@ def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, A
     return tuple(_lines(resolved, folder, disks))
 
 
-def places_json(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The places that the study declares, each with the folder or the disk that it is made on."""
+class Place(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """A place that the study declares, with the folder or the disk that it is made on. ``located``: the user says where."""
+
+    name: str
+    text: str
+    holds: Holds
+    kind: Literal["directory", "image", "device", "log"]
+    filesystems: tuple[str, ...]
+    size_bytes: int
+    located: bool
+    modelled: str | None
+    folder: str | None
+    disk: Mapping[str, Any] | None
+
+
+def places_of(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """The places that the study declares."""
     by_place = {disk["place"]: disk for disk in disks if "place" in disk}
     return [
-        {
-            "name": site.name,
-            "text": site.text,
-            "holds": site.holds.value,
-            "kind": site.kind,
-            "filesystems": list(site.filesystems),
-            "size_bytes": site.size_bytes,
-            "located": site.where != Where(),
-            "modelled": None if site.disk is None else site.disk.model,
-            "folder": site.where.folder or folder
-            if site.name not in by_place and site.disk is None
-            else None,
-            "disk": by_place.get(site.name),
-        }
+        Place.of(
+            site,
+            located=site.where != Where(),
+            modelled=None if site.disk is None else site.disk.model,
+            folder=site.where.folder or folder if site.name not in by_place and site.disk is None else None,
+            disk=by_place.get(site.name),
+        )
         for site in resolved.sites
         if site.name
     ]
@@ -91,7 +100,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
         yield _line("", _share(unnamed))
         yield _line("", UNSEEN)
     yield from _places(resolved, folder, disks)
-    for note in shared_disks_in_words([group.facts() for group in sharing(resolved, folder)]):
+    for note in shared_disks_in_words(plain(sharing(resolved, folder))):
         yield _line("", shown(f"NOTE: {note}"))
     for note in resolved.notes:
         yield _line("", shown(note))
@@ -126,17 +135,14 @@ def _ships(study: Study) -> bool:
 
 def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Every place with what the study means by it and where it lies, and how to say otherwise."""
-    for place in places_json(resolved, folder, disks):
-        meant = f" ({place['text']})" if place["text"] else ""
-        kind = f"{place['kind']}, modelled {place['modelled']}" if place["modelled"] else place["kind"]
-        disk = place["disk"]
-        where = _disk(disk) if disk is not None else shown(place["folder"] or "memory")
-        other = "one of your own" if place["modelled"] else "elsewhere"
-        unsaid = "" if place["located"] else f"; {other}: --place {place['name']}=FOLDER"
-        yield _line(
-            "place",
-            f"{shown(place['name'] + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}",
-        )
+    for place in places_of(resolved, folder, disks):
+        meant = f" ({place.text})" if place.text else ""
+        kind = f"{place.kind}, modelled {place.modelled}" if place.modelled else place.kind
+        disk = place.disk
+        where = _disk(disk) if disk is not None else shown(place.folder or "memory")
+        other = "one of your own" if place.modelled else "elsewhere"
+        unsaid = "" if place.located else f"; {other}: --place {place.name}=FOLDER"
+        yield _line("place", f"{shown(place.name + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}")
         if disk is not None:
             yield _line("", _share(disk))
             yield _line("", UNSEEN)

@@ -6,11 +6,14 @@ pass for a line of its own.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import textwrap
+from typing import Annotated
 
+from msgspec import Meta
+
+from iotrial.documents import JsonObject, json_text
 from iotrial.legible import shown, shown_lines
 
 #: a column narrower than this is worse than none
@@ -45,10 +48,31 @@ def warn(text: str) -> None:
     tell(f"iotrial: warning: {shown(text)}", err=True)
 
 
+class Error(JsonObject, frozen=True):
+    """What went wrong."""
+
+    code: Annotated[
+        str,
+        Meta(
+            pattern="^[a-z_]+$",
+            description="which kind: bad_request, unknown_name, bad_study, needs_root, missing_tool, no_space, lab, knob, "
+            "probe, store, restore_incomplete, stopped, ...",
+        ),
+    ]
+    message: str
+    hint: str | None
+
+
+class Failure(JsonObject, frozen=True):
+    """an error with --json, on standard error"""
+
+    error: Error
+
+
 def report_error(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
     """Print an error. ``code`` is one of the codes in ``iotrial.errors``."""
     if as_json:
-        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=sys.stderr)
+        print(json_text(Failure(Error(code, message, hint)), indent=None), file=sys.stderr)
         return
     print(f"iotrial: {_set_in(message)}", file=sys.stderr)
     if hint:

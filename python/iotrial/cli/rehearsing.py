@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from iotrial.cli.asking import resolve_study
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.output import tell
 from iotrial.conduct.progress import Silent
-from iotrial.conduct.rehearsal import ShortPlan, conduct_rehearsal, cut_down
+from iotrial.conduct.rehearsal import Rehearsed, ShortPlan, conduct_rehearsal, cut_down
 from iotrial.conduct.start import default_folder
 from iotrial.design.plan import new_seed
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.legible import shown
+from iotrial.study.model import LabKind
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from iotrial.cli.asking import Asked
-    from iotrial.conduct.rehearsal import Rehearsal, Rehearsed
+    from iotrial.conduct.rehearsal import Rehearsal
     from iotrial.study.model import Study
+
+
+class Outcome(JsonObject, frozen=True):
+    """What each workload did."""
+
+    failures: Annotated[int, Meta(ge=0, description="Runs that failed.")]
+    notes: Annotated[tuple[str, ...], Meta(description="What the works used besides the lab.")]
+    workloads: tuple[Rehearsed, ...]
+
+
+class Rehearsing(JsonDocument, frozen=True):
+    """iotrial run --rehearse --json
+
+    Whether a study runs here: one block of it, cut down; nothing of it was measured.
+    """
+
+    rehearsal: Outcome
+    study: str
+    lab: LabKind
 
 
 def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
@@ -41,11 +63,7 @@ def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
     seek_consent(resolved, folder, trust=asked.trust)
     done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
     if as_json:
-        tell(
-            json.dumps(
-                {"schema": 1, "rehearsal": _as_objects(done), "study": chosen.name, "lab": resolved.lab}
-            )
-        )
+        tell(json_text(Rehearsing.of(resolved, rehearsal=Outcome.of(done), study=chosen.name), indent=None))
     else:
         _print(chosen, done)
     if done.ended.signal is not None:
@@ -70,20 +88,3 @@ def _said(one: Rehearsed) -> str:
     parts = [f"{count} failed: {text}" for text, count in one.failures.items()]
     parts += [f"{count} void ({rule}), as may happen to so little work" for rule, count in one.void.items()]
     return "; ".join(parts) or "all as they should be"
-
-
-def _as_objects(done: Rehearsal) -> dict[str, object]:
-    return {
-        "failures": done.failures,
-        "notes": list(done.notes),
-        "workloads": [
-            {
-                "workload": one.workload,
-                "levels": dict(one.levels),
-                "runs": one.runs,
-                "failures": dict(one.failures),
-                "void": dict(one.void),
-            }
-            for one in done.workloads
-        ],
-    }

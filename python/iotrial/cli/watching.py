@@ -10,9 +10,10 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from iotrial.cli.output import report_error
 from iotrial.conduct.progress import Snapshot, Watcher

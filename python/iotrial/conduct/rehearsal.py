@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.progress import Watcher
@@ -21,6 +22,7 @@ from iotrial.conduct.trial import Limits
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import Block, Condition
 from iotrial.design.plan import Plan
+from iotrial.documents import Count, Labels
 from iotrial.errors import RequestError
 from iotrial.store import Store
 from iotrial.store.model import TrialData
@@ -49,6 +51,9 @@ MOST_ARMS = 12
 A_LONG_TIME_S = 1e6
 
 
+Once = Annotated[int, Meta(ge=1)]
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
     """Result of one workload: levels of the conditions, number of runs, and counts of problems.
@@ -57,10 +62,10 @@ class Rehearsed:
     """
 
     workload: str
-    levels: Mapping[str, str]
-    runs: int
-    failures: Mapping[str, int]
-    void: Mapping[str, int]
+    levels: Labels
+    runs: Count
+    failures: Mapping[str, Once]
+    void: Mapping[str, Once]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from iotrial.conduct.signals import Stopped
 from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
+from iotrial.documents import plain
 from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
@@ -412,7 +413,7 @@ class Session:
 
     def facts(self) -> Mapping[str, object]:
         """Return the facts of the lab for the stored trial."""
-        together = [group.facts() for group in sharing(self.resolved, self.folder)]
+        together = plain(sharing(self.resolved, self.folder))
         return {
             "kind": self.resolved.lab,
             "places": [dict(place.facts()) for place in self.places.values()],

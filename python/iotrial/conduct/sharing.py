@@ -5,16 +5,16 @@ Looks at the user's folders and disks before anything is made, so that ``plan`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import UNSET, UnsetType
 
 from iotrial.conduct.backing import disks_under, kind_of_disk, shared
 from iotrial.conduct.resolve import Resolved
 from iotrial.conduct.sites import Site
+from iotrial.documents import JsonObject
 from iotrial.study.model import Holds
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
+class Together(JsonObject, frozen=True, forbid_unknown_fields=False):
     """Places that share disks.
 
     ``compared``: runs happen at more than one of them. ``log``: name of the log's place if it is among them.
@@ -23,16 +23,7 @@ class Together:
     places: tuple[str, ...]
     disks: tuple[str, ...]
     compared: bool
-    log: str | None
-
-    def facts(self) -> dict[str, object]:
-        """Return the facts for the stored trial."""
-        return {
-            "places": list(self.places),
-            "disks": list(self.disks),
-            "compared": self.compared,
-            **({} if self.log is None else {"log": self.log}),
-        }
+    log: str | UnsetType = UNSET
 
 
 def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
@@ -41,7 +32,7 @@ def sharing(resolved: Resolved, folder: str) -> tuple[Together, ...]:
     found = []
     for places, disks in shared([(name, _disks(site, folder)) for name, site in names.items()]):
         holds = [names[name].holds for name in places]
-        log = next((name for name in places if names[name].holds is Holds.LOG), None)
+        log = next((name for name in places if names[name].holds is Holds.LOG), UNSET)
         found.append(Together(places, disks, holds.count(Holds.RUNS) > 1, log))
     return tuple(found)
 

@@ -27,6 +27,7 @@ from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
 from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
+from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.folder import settled
@@ -122,7 +123,7 @@ def begin(
     with StopSignals() as signals:
         for note in (
             *resolved.notes,
-            *shared_disks_in_words([group.facts() for group in sharing(resolved, folder)]),
+            *shared_disks_in_words(plain(sharing(resolved, folder))),
         ):
             watcher.say(note)
         watcher.say(_making(resolved))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import field, structs
 
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.plan import Plan
+from iotrial.documents import JsonObject
 from iotrial.errors import StudyError, UnknownName
 from iotrial.study.labels import match
 from iotrial.study.model import Budget, Factor, Setting, Study, Workload
@@ -39,12 +40,11 @@ class Found:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(JsonObject, frozen=True):
     """A factor that no longer varies: the label at which it is held, and the reason."""
 
     factor: str
-    label: str
+    label: str = field(name="level")
     why: str
 
 

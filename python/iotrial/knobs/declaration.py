@@ -10,13 +10,13 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import ClassVar, TypeVar
 
 import iotrial.knobs
+from iotrial.documents import JsonObject
 from iotrial.study.model import Setting
 
 T = TypeVar("T")
@@ -59,8 +59,7 @@ class Safety(StrEnum):
     NOT_JUDGED = "not judged"
 
 
-@dataclass(frozen=True, slots=True)
-class Consequence:
+class Consequence(JsonObject, frozen=True, rename={"safety": "class", "sentence": "consequence"}):
     """The effect of a setting on the safety of data, as one sentence without the full stop."""
 
     safety: Safety

@@ -21,9 +21,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
+from iotrial.documents import Unbounded
 from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
@@ -40,12 +44,12 @@ NO_INTERVAL = " [no interval yet]"
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """``percent`` in the direction of ``word`` ("less time", "more"), with its interval: None where unbounded."""
+    """``percent`` with its interval: null where unbounded."""
 
-    percent: float
-    low: float | None
+    percent: Annotated[Unbounded, Meta(description="In the direction of the word.")]
+    low: Annotated[float | None, Meta(description="Below 0: the other direction is not excluded.")]
     high: float | None
-    word: str
+    word: Annotated[str, Meta(extra_json_schema={"enum": ["less time", "more time", "less", "more"]})]
     said: str
 
 

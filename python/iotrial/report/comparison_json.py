@@ -1,124 +1,228 @@
-"""A comparison of trials as JSON, schema 1 (``schemas/compare.schema.json``). Numbers are unrounded, what is not bounded is
-null, labels are as the trials have them."""
+"""A comparison of trials as JSON: numbers are unrounded, what is not bounded is null, labels are as the trials have them."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from iotrial.report.comparison import Cell, Column, Comparison, LevelRow, Row, details, headline
-from iotrial.study.model import Scale
+from msgspec import UNSET, Meta, UnsetType
 
-SCHEMA = 1
+from iotrial.analysis.model import Conclusion, EffectKind, Verdict
+from iotrial.documents import RATIO_OR_DIFFERENCE, JsonDocument, JsonObject, Labels, plain
+from iotrial.report.comparison import (
+    Agreement,
+    Cell,
+    Column,
+    Comparison,
+    Gain,
+    LevelRow,
+    Row,
+    details,
+    headline,
+)
+from iotrial.store.states import TrialState
+from iotrial.study.model import Better, Scale
+
+Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
 
 
-def comparison_json(comparison: Comparison) -> dict[str, object]:
+class TrialColumn(JsonObject, frozen=True):
+    """One trial, by its mark."""
+
+    mark: Mark
+    name: Annotated[str, Meta(description='"trial 5", or the name of a packed trial\'s file.')]
+    id: str
+    number: Annotated[int | None, Meta(description="Null for a packed trial that is not stored.")]
+    study: str
+    state: TrialState
+    valid: Annotated[
+        bool, Meta(description="False: the trial gives no verdicts, and is held against nothing.")
+    ]
+    started: str
+    duration_s: float
+    alpha: Annotated[float, Meta(description="The trial's own.")]
+    analysed_at: Annotated[
+        float, Meta(description="Its own divided by the number of trials; what the intervals here hold at.")
+    ]
+    margin: float
+    version: str
+    imported: str | None
+    verdict: Annotated[str, Meta(description="Its own first sentence, at its own alpha.")]
+    machine: Labels
+    lab: Labels
+    blocks: int
+    runs: int
+    void: int
+    failures: int
+
+
+class DifferingFact(JsonObject, frozen=True):
+    """One fact; null where a trial has no such fact."""
+
+    group: Literal["trial", "machine", "lab", "work"]
+    name: str
+    values: Mapping[Mark, str | None]
+
+
+class TrialsApart(JsonObject, frozen=True):
+    """Two trials whose intervals do not overlap; ``low`` has the smaller effect."""
+
+    low: Mark
+    high: Mark
+    least: Annotated[
+        float | None,
+        Meta(description="By how much the effects differ at least: a factor, or a difference in the unit."),
+    ]
+
+
+class TrialCell(JsonObject, frozen=True, kw_only=True):
+    """What one trial says of one comparison."""
+
+    ratio: float | UnsetType | None = UNSET
+    difference: float | UnsetType | None = UNSET
+    low: float | None
+    high: float | None
+    gain: Gain | None
+    verdict: Annotated[Verdict | None, Meta(description="At alpha / k; null where the trial is invalid.")]
+    conclusion: Annotated[
+        Conclusion | None, Meta(description="As in report.schema.json; null where the trial is invalid.")
+    ]
+    detectably: str | None
+    reason: str | None
+    counts: Annotated[
+        bool,
+        Meta(
+            description="Whether the interval is held against others: of a valid trial, bounded, of all runs, of an effect "
+            "that stayed what it was."
+        ),
+    ]
+    family_alpha: float
+    blocks: int
+    failures: int
+
+
+class ComparedEffect(JsonObject, frozen=True):
+    """One comparison, the same by its labels in all trials."""
+
+    kind: EffectKind
+    condition: Labels
+    workload: str
+    response: str
+    unit: str
+    scale: Scale
+    better: Better
+    factor: str
+    level: str
+    reference: str
+    agreement: Annotated[
+        str, Meta(extra_json_schema={"enum": [one.value.replace(" ", "_") for one in Agreement]})
+    ]
+    apart: Annotated[list[TrialsApart], Meta(description="Pairs of trials whose intervals do not overlap.")]
+    verdict: Annotated[
+        Verdict | None,
+        Meta(
+            description="That of all valid trials which have the comparison, where these are several and agree."
+        ),
+    ]
+    opposite: Annotated[bool, Meta(description="Whether one trial's verdict is the opposite of another's.")]
+    trials: Mapping[Mark, Annotated[TrialCell, RATIO_OR_DIFFERENCE] | None]
+
+
+class ArmMedians(JsonObject, frozen=True):
+    """The medians of one arm."""
+
+    condition: Labels
+    workload: str
+    arm: str
+    response: str
+    unit: str
+    medians: Mapping[Mark, float | None]
+    runs: Mapping[Mark, int]
+
+
+class Compared(JsonDocument, frozen=True):
+    """iotrial compare --json
+
+    Several trials side by side, each analysed at its alpha divided by their number. Trials are named by their marks (A, B,
+    ...). What is not known or not bounded is null.
+    """
+
+    headline: Annotated[str, Meta(description="What the comparison comes to, in one sentence.")]
+    details: tuple[str, ...]
+    alpha: Annotated[
+        float,
+        Meta(
+            description="The level at which all intervals of a family hold together: the mean of the trials' own."
+        ),
+    ]
+    trials: Annotated[list[TrialColumn], Meta(min_length=2)]
+    differences: Annotated[
+        list[DifferingFact],
+        Meta(description="What is not the same in all trials; null where a trial has no such fact."),
+    ]
+    comparisons: list[ComparedEffect]
+    levels: Annotated[list[ArmMedians], Meta(description="Medians by arm: observational, without verdict.")]
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """All of it as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
     marks = [column.mark for column in comparison.columns]
-    return {
-        "schema": SCHEMA,
-        "headline": headline(comparison),
-        "details": list(details(comparison)),
-        "alpha": comparison.alpha,
-        "trials": [_trial(column) for column in comparison.columns],
-        "differences": [
-            {"group": one.group, "name": one.name, "values": dict(zip(marks, one.values, strict=True))}
-            for one in comparison.differences
-        ],
-        "comparisons": [_row(row, marks) for row in comparison.rows],
-        "levels": [_level(row, marks) for row in comparison.levels],
-    }
+    made: dict[str, Any] = plain(
+        Compared(
+            headline(comparison),
+            tuple(details(comparison)),
+            comparison.alpha,
+            trials=[_trial(column) for column in comparison.columns],
+            differences=[
+                DifferingFact.of(one, values=dict(zip(marks, one.values, strict=True)))
+                for one in comparison.differences
+            ],
+            comparisons=[_row(row, marks) for row in comparison.rows],
+            levels=[_level(row, marks) for row in comparison.levels],
+        )
+    )
+    return made
 
 
-def _trial(column: Column) -> dict[str, object]:
+def _trial(column: Column) -> TrialColumn:
     one = column.trial
-    return {
-        "mark": column.mark,
-        "name": column.name,
-        "id": one.id,
-        "number": one.number or None,
-        "study": one.study,
-        "state": one.state,
-        "valid": one.valid,
-        "started": one.started,
-        "duration_s": one.duration_s,
-        "alpha": one.alpha,
-        "analysed_at": one.alpha / one.share,
-        "margin": one.margin,
-        "version": one.version,
-        "imported": one.imported,
-        "verdict": one.headline,
-        "machine": dict(one.machine),
-        "lab": dict(one.lab),
-        "blocks": one.blocks,
-        "runs": one.runs,
-        "void": one.void,
-        "failures": one.failures,
-    }
+    return TrialColumn.of(
+        one,
+        mark=column.mark,
+        name=column.name,
+        number=one.number or None,
+        analysed_at=one.alpha / one.share,
+        verdict=one.headline,
+    )
 
 
-def _row(row: Row, marks: list[str]) -> dict[str, object]:
-    return {
-        "kind": row.kind,
-        "condition": dict(row.condition),
-        "workload": row.workload,
-        "response": row.response,
-        "unit": row.unit,
-        "scale": row.scale.value,
-        "better": row.better.value,
-        "factor": row.factor,
-        "level": row.level,
-        "reference": row.reference,
-        "agreement": row.agreement.value.replace(" ", "_"),
-        "apart": [
-            {"low": marks[one.low], "high": marks[one.high], "least": _number(one.least)} for one in row.apart
-        ],
-        "verdict": None if row.verdict is None else row.verdict.value,
-        "opposite": row.opposite,
-        "trials": {
-            mark: None if cell is None else _cell(cell, row.scale)
-            for mark, cell in zip(marks, row.cells, strict=True)
-        },
-    }
+def _row(row: Row, marks: Sequence[str]) -> ComparedEffect:
+    cells = (None if cell is None else _cell(cell, row.scale) for cell in row.cells)
+    return ComparedEffect.of(
+        row,
+        agreement=row.agreement.value.replace(" ", "_"),
+        apart=[TrialsApart(marks[one.low], marks[one.high], one.least) for one in row.apart],
+        trials=dict(zip(marks, cells, strict=True)),
+    )
 
 
-def _cell(cell: Cell, scale: Scale) -> dict[str, object]:
+def _cell(cell: Cell, scale: Scale) -> TrialCell:
     effect = cell.effect
-    gain = cell.gain
-    return {
-        "ratio" if scale is Scale.LOG else "difference": _number(effect.value),
-        "low": _number(effect.low),
-        "high": _number(effect.high),
-        "gain": None
-        if gain is None
-        else {
-            "percent": _number(gain.percent),
-            "low": _number(gain.low),
-            "high": _number(gain.high),
-            "word": gain.word,
-            "said": gain.said,
-        },
-        "verdict": None if cell.verdict is None else cell.verdict.value,
-        "conclusion": effect.conclusion.value if cell.valid else None,
-        "detectably": effect.detectably if cell.valid else None,
-        "reason": effect.reason,
-        "counts": cell.counts,
-        "family_alpha": effect.family_alpha,
-        "blocks": effect.blocks,
-        "failures": effect.failures,
-    }
+    size = "ratio" if scale is Scale.LOG else "difference"
+    return TrialCell.of(
+        effect,
+        **{"ratio": UNSET, "difference": UNSET, size: effect.value},
+        gain=cell.gain,
+        verdict=cell.verdict,
+        conclusion=effect.conclusion if cell.valid else None,
+        detectably=effect.detectably if cell.valid else None,
+        counts=cell.counts,
+    )
 
 
-def _level(row: LevelRow, marks: list[str]) -> dict[str, object]:
-    return {
-        "condition": dict(row.condition),
-        "workload": row.workload,
-        "arm": row.arm,
-        "response": row.response,
-        "unit": row.unit,
-        "medians": {mark: _number(median) for mark, median in zip(marks, row.medians, strict=True)},
-        "runs": dict(zip(marks, row.runs, strict=True)),
-    }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _level(row: LevelRow, marks: Sequence[str]) -> ArmMedians:
+    return ArmMedians.of(
+        row,
+        medians=dict(zip(marks, row.medians, strict=True)),
+        runs=dict(zip(marks, row.runs, strict=True)),
+    )

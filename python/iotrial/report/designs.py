@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.design.interactions import alias_table
 from iotrial.design.model import Arm, Term, TermKind
 from iotrial.design.plan import Plan
+from iotrial.documents import Count, JsonObject
 from iotrial.legible import shown
 from iotrial.report.notation import counted, joined
 from iotrial.study.model import DesignKind, Study
@@ -92,30 +96,52 @@ def design_of(plan: Plan) -> DesignText:
     )
 
 
-def design_json(text: DesignText) -> dict[str, object]:
-    """The design as plain objects, for ``plan --json``."""
-    return {
-        "kind": text.kind.value,
-        "resolution": text.resolution,
-        "fold_over": text.fold_over,
-        "treatments": len(text.names),
-        "runs_per_block": text.runs,
-        "repeats": text.repeats,
-        "whole_plots": list(text.whole_plots),
-        "controls": "columns" if text.control_columns else text.controls.partition(":")[0],
-        "factors": list(text.factors),
-        "rows": [
-            {"arm": name, "code": code, "levels": list(labels), "stretched": stretched}
-            for name, code, labels, stretched in zip(
-                text.names, text.rows, text.labels, text.stretched, strict=True
-            )
-        ],
-        "main_effects_clear": text.clear,
-        "aliases": {factor: list(biased) for factor, biased in text.aliases if biased},
-        "mixed_interactions": {name: list(aliases) for name, aliases in text.mixed},
-        "interactions": text.interactions,
-        "primary_interactions": text.primary_interactions,
-    }
+class DesignRow(JsonObject, frozen=True):
+    """One treatment: its levels as codes, one character a factor, and in the study's own words."""
+
+    arm: str
+    code: str
+    levels: tuple[str, ...]
+    stretched: bool
+
+
+class Design(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """How treatments are combined. ``main_effects_clear``: no main effect is biased by an interaction of two factors."""
+
+    kind: DesignKind
+    resolution: int | None
+    fold_over: bool
+    treatments: Count
+    runs_per_block: Count
+    repeats: Count
+    whole_plots: tuple[str, ...]
+    controls: str
+    factors: tuple[str, ...]
+    rows: list[DesignRow]
+    main_effects_clear: bool
+    aliases: Annotated[
+        Mapping[str, tuple[str, ...]], Meta(description="By factor the interactions that bias its effect.")
+    ]
+    mixed_interactions: Annotated[
+        Mapping[str, tuple[str, ...]], Meta(description="Interactions that are one and the same.")
+    ]
+    interactions: Count
+    primary_interactions: Count
+
+
+def design_in_full(text: DesignText) -> Design:
+    """The design as ``plan --json`` has it."""
+    rows = zip(text.names, text.rows, text.labels, text.stretched, strict=True)
+    return Design.of(
+        text,
+        treatments=len(text.names),
+        runs_per_block=text.runs,
+        controls="columns" if text.control_columns else text.controls.partition(":")[0],
+        rows=[DesignRow(*row) for row in rows],
+        main_effects_clear=text.clear,
+        aliases={factor: biased for factor, biased in text.aliases if biased},
+        mixed_interactions=dict(text.mixed),
+    )
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:

@@ -10,9 +10,13 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.design.model import Arm, ArmKind, Block
 from iotrial.design.plan import Plan
+from iotrial.documents import Count
 from iotrial.errors import RequestError
 from iotrial.legible import shown
 from iotrial.report.designs import design_lines, design_of
@@ -33,16 +37,19 @@ _MOST_FACTORS_SPELT = 3
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The size of a study at its defaults. ``runs_a_block``: in a block without control runs, and in one with them.
-    ``problem``: why it cannot be planned at its defaults; the counts are then 0."""
+    """The size of a study at its defaults."""
 
-    factors: int
-    workloads: int
-    conditions: int = 0
-    conditions_in_full: int = 0
-    runs_a_block: tuple[int, int] = (0, 0)
-    primary_effects: int = 0
-    problem: str | None = None
+    factors: Annotated[int, Meta(ge=0, description="treatment factors")]
+    workloads: Count
+    conditions: Annotated[int, Meta(ge=0, description="at the defaults")] = 0
+    conditions_in_full: Annotated[int, Meta(ge=0, description="with --full")] = 0
+    runs_a_block: Annotated[
+        tuple[Count, Count], Meta(description="in blocks without and with control runs")
+    ] = (0, 0)
+    primary_effects: Annotated[int, Meta(ge=0, description="comparisons that share alpha")] = 0
+    problem: Annotated[
+        str | None, Meta(description="why it cannot be planned at its defaults; the counts are then 0")
+    ] = None
 
 
 def drawn(study: Study) -> tuple[Shape, tuple[str, ...]]:

@@ -8,319 +8,563 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from iotrial.analysis.model import CarryOver, Control, Diagnostic, Effect
+from msgspec import UNSET, Meta, UnsetType
+
+from iotrial.analysis.model import (
+    CarryOver,
+    Conclusion,
+    Effect,
+    EffectKind,
+    LevelChange,
+    MeanRatio,
+    Share,
+    Verdict,
+    VoidCount,
+)
 from iotrial.analysis.reasons import Reason
-from iotrial.report.claims import HeldClaim
+from iotrial.documents import (
+    RATIO_OR_DIFFERENCE,
+    Amount,
+    Count,
+    JsonDocument,
+    JsonObject,
+    Labels,
+    Probability,
+    plain,
+)
+from iotrial.knobs.declaration import Consequence
+from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.document import Document
-from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import utc
-from iotrial.report.safety import effect_json, safety_json
-from iotrial.report.within import ChangeWithin, changes_within
-from iotrial.study.model import Scale, Study
+from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
+from iotrial.report.within import changes_within
+from iotrial.store.model import Continuation
+from iotrial.store.states import TrialState
+from iotrial.study.model import Better, Says, Scale, Study
 
 if TYPE_CHECKING:
     from iotrial.report.figure_files import FigureFiles
 
-SCHEMA = 1
+Size = float | UnsetType | None
+Condition = Annotated[Labels, Meta(description="Condition factors, and the workload, by name.")]
 
 
-def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, object]:
-    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``. ``figures`` that were written
-    with it are listed in ``trial``."""
-    written = {} if figures is None else {"figures": _figures(figures)}
-    return {
-        "schema": SCHEMA,
-        "trial": {**_trial(document), **written},
-        "effects": [_effect(row.effect, document.trial.header.study) for row in document.effects],
-        "controls": [_control(row.control) for row in document.controls],
-        "evidence": [_evidence(row) for row in document.evidence],
-        "void": [
-            {"rule": count.rule, "level": count.level, "count": count.count}
-            for count in document.analysis.void
-        ],
-        "diagnostics": {
-            "valid": document.valid,
-            "invalid_reasons": list(document.analysis.invalid_reasons),
-            "likely_reasons": [_reason(reason) for reason in document.reasons],
-            "notes": list(document.analysis.notes),
-            "not_accounted": list(document.data.not_accounted),
-            "carry_over": [_carry_over(row.carry_over) for row in document.carry_over],
-            "conditions": [_diagnostic(row.diagnostic) for row in document.diagnostics],
-            "within_runs": [_within(one) for one in changes_within(document.data, document.conditions)],
-        },
-        "claims": [_claim(held) for held in document.claims],
+class FactTable(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """By name one word for each treatment; one table for all conditions that agree."""
+
+    conditions: list[Labels]
+    treatments: Sequence[str]
+    rows: Mapping[str, Sequence[str]]
+    runs: tuple[int, int]
+    varying: Count
+
+
+class Figure(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """One figure, with the files that show it."""
+
+    title: str
+    sentence: str
+    svg: str
+    png: str
+    csv: str
+
+
+class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """The trial, and what it comes to."""
+
+    id: str
+    number: Count
+    study: str
+    state: TrialState
+    seed: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    seed_chosen: bool
+    alpha: Annotated[float, Meta(gt=0, le=0.5)]
+    margin: Annotated[float, Meta(gt=0, le=1)]
+    started: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
+    duration_s: Amount
+    lab: str
+    host: Mapping[str, Any]
+    title: str
+    question: str
+    verdict: Annotated[str, Meta(description="The whole trial in one sentence.")]
+    reason: str | None
+    controls: Annotated[bool, Meta(description="Whether control arms took part.")]
+    lab_settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    version: str
+    imported: Annotated[
+        str | None, Meta(description="From where, for a trial that was measured on another machine.")
+    ]
+    continued: Annotated[
+        Sequence[Continuation],
+        Meta(
+            description="How often the trial was continued after its end, with the limits of the whole trial from then on."
+        ),
+    ]
+    facts: list[FactTable]
+    safety: Annotated[
+        tuple[LevelSafety, ...], Meta(description="What every level does to the safety of data.")
+    ]
+    figures: (
+        Annotated[list[Figure], Meta(description="The files that report --figures has written.")] | UnsetType
+    ) = UNSET
+
+
+class SlowRunsFound(JsonObject, frozen=True):
+    """Shares of slow runs and their difference, level less reference, each with bounds that hold at any look at family_alpha.
+    differ: 0 is outside the bounds of the difference."""
+
+    factor: Annotated[float, Meta(gt=1)]
+    level: Share
+    reference: Share
+    difference: Annotated[float, Meta(ge=-1, le=1)]
+    low: Annotated[float, Meta(ge=-1, le=1)]
+    high: Annotated[float, Meta(ge=-1, le=1)]
+    differ: bool
+
+
+class EffectFound(JsonObject, frozen=True, kw_only=True):
+    """One comparison with its verdict."""
+
+    kind: Annotated[
+        EffectKind,
+        Meta(
+            description="An interaction is half the difference of one factor's effects at the two levels of the "
+            "other, on the "
+            "scale of the response."
+        ),
+    ]
+    factor: Annotated[
+        str,
+        Meta(description="Of an interaction two names joined by a colon, and so are level and reference."),
+    ]
+    level: str
+    reference: str
+    condition: Condition
+    workload: str
+    response: str
+    unit: str
+    scale: Scale
+    better: Better
+    primary: bool
+    ratio: Annotated[
+        Size, Meta(description="Response at the level over response at the reference (scale log).")
+    ] = UNSET
+    difference: Annotated[
+        Size, Meta(description="Response at the level less response at the reference (scale difference).")
+    ] = UNSET
+    low: float | None
+    high: float | None
+    family_alpha: Annotated[float, Meta(gt=0, le=1)]
+    p_anytime: Probability
+    verdict: Verdict
+    conclusion: Annotated[
+        Conclusion,
+        Meta(
+            description="What may be said, the margin considered: plain where the whole interval is beyond the "
+            "margin, probably_ "
+            "where zero is excluded but not the margin; equivalent_more_slow_runs and equivalent_fewer_slow_runs where the "
+            "whole interval is inside the margin but one side has more slow runs; varies where a pooled effect "
+            "would hide that "
+            "conditions do not agree (agree is false)."
+        ),
+    ]
+    agree: Annotated[
+        bool | None,
+        Meta(
+            description="Of a pooled effect: whether its conditions show the same effect within the margin; null for others."
+        ),
+    ]
+    detectably: Literal["faster", "slower", "higher", "lower", "better", "worse"] | None
+    bounds: Annotated[
+        tuple[float, float] | None,
+        Meta(
+            description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
+            "family_alpha. low and "
+            "high are two-sided and may reach a little beyond the margin."
+        ),
+    ]
+    reason: str | None
+    detectable: float | None
+    blocks: Count
+    failures: Count
+    aliases: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Interactions that the design cannot tell from this one (one:other, a minus before it "
+            "where the sign is "
+            "opposite)."
+        ),
+    ]
+    statistic: Annotated[
+        str,
+        Meta(
+            pattern="^(typical|mean|p[0-9.]+)$",
+            description="What is compared of an arm's runs: the typical one, their mean, or a quantile.",
+        ),
+    ]
+    slow_runs: Annotated[
+        SlowRunsFound | None,
+        Meta(
+            description="Of primary main effects on a time or a rate: runs that took more than factor times as long as is "
+            "typical. null where they are not counted."
+        ),
+    ]
+    mean_ratio: Annotated[
+        MeanRatio | None,
+        Meta(
+            description="The ratio of the arms' mean values beside that of typical runs; null with fewer than 20 blocks and "
+            "where factors are crossed."
+        ),
+    ]
+    level_safety: Annotated[
+        Consequence | None,
+        Meta(description="What the level does to the safety of data; null for an interaction."),
+    ]
+    reference_safety: Consequence | None
+
+
+_BY_SCALE = Meta(
+    extra_json_schema={
+        "if": {"properties": {"scale": {"const": "log"}}},
+        "then": {"required": ["ratio"], "not": {"required": ["difference"]}},
+        "else": {"required": ["difference"], "not": {"required": ["ratio"]}},
     }
+)
 
 
-def _figures(figures: Sequence[FigureFiles]) -> list[dict[str, str]]:
-    """The files of ``report --figures``, one object a figure: what stands under ``trial.figures``."""
-    return [
-        {
-            "title": one.title,
-            "sentence": one.sentence,
-            "svg": str(one.svg),
-            "png": str(one.png),
-            "csv": str(one.csv),
-        }
-        for one in figures
+class ControlFound(JsonObject, frozen=True):
+    """One control effect in one condition. ``told_from_zero`` at the study's alpha."""
+
+    kind: Literal["negative", "positive"]
+    condition: Condition
+    response: str
+    injected: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    passed: bool
+    told_from_zero: bool
+
+
+class Evidence(JsonObject, frozen=True):
+    """One median of one treatment."""
+
+    treatment: str
+    condition: Condition
+    metric: Annotated[
+        str,
+        Meta(
+            description="accounted_...: of repetitions that were traced, and not timed, after the last block; "
+            "accounted_requests.KIND is how many requests the lab's device was given, accounted_request_p50.KIND and "
+            "accounted_request_p99.KIND how long they took at most."
+        ),
+    ]
+    value: Annotated[
+        float | None,
+        Meta(
+            description="Median over the runs that count, or over accounted repetitions; latencies of requests are of all of "
+            "these together."
+        ),
+    ]
+    unit: str
+    moved: Annotated[
+        Literal["up", "down"] | None,
+        Meta(
+            description="Told from the reference by e-BH over the whole table, and by more than the margin. Exploratory."
+        ),
+    ]
+    e_value: Annotated[
+        float | None,
+        Meta(description="Evidence of the blocks against its standing still; 1 for the reference."),
     ]
 
 
-def _trial(document: Document) -> dict[str, object]:
+class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
+    """One primary comparison on the blocks in which neither run follows the level."""
+
+    factor: str
+    level: str
+    reference: str
+    response: str
+    ratio: Size = UNSET
+    difference: Size = UNSET
+    low: float | None
+    high: float | None
+    blocks: Count
+
+
+class CarryOverFound(JsonObject, frozen=True, kw_only=True):
+    """Whether runs of one condition depend on which level ran just before."""
+
+    condition: Condition
+    response: str
+    factor: str
+    level: Annotated[str, Meta(description="The level that speaks most against no carry-over.")]
+    others: Annotated[tuple[str, ...], Meta(description="The factor's other levels.")]
+    ratio: Annotated[Size, Meta(description="Runs after the level against runs after others.")] = UNSET
+    difference: Size = UNSET
+    between_blocks: Annotated[bool, Meta(description="Seen from one block to the next, else inside blocks.")]
+    e_value: Annotated[float | None, Meta(description="The largest so far.")]
+    fails_at: float | None
+    passed: bool
+    blocks: Count
+    wash_in: Annotated[
+        bool, Meta(description="Judged on blocks with a neutral run before each measured one.")
+    ]
+    unaffected: Annotated[
+        list[Annotated[UnaffectedFound, RATIO_OR_DIFFERENCE]],
+        Meta(
+            description="Where it failed: each primary comparison on the blocks in which neither run follows the level. "
+            "Exploratory."
+        ),
+    ]
+
+
+class Changed(JsonObject, frozen=True):
+    """The level of all arms' blocks changes with the block that begins then: by a ratio, or by a difference."""
+
+    at_s: float | None
+    ratio: float | None
+    difference: float | None
+
+
+class ConditionFacts(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """Facts about one condition's primary response that inform and never gate (null: too few blocks)."""
+
+    condition: Condition
+    response: str
+    blocks: Count
+    order_effect: float | None
+    order_p: float | None
+    autocorrelation: float | None
+    drift_per_hour: float | None
+    bimodality: float | None
+    block_share: float | None
+    changes: list[Changed]
+
+
+class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """What changes within the runs of one arm, and when."""
+
+    condition: Labels
+    what: str
+    arm: str
+    at_s: float | None
+    before: float | None
+    after: float | None
+
+
+class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """Whether the trial is valid, and what else is known of how it went."""
+
+    valid: bool
+    invalid_reasons: tuple[str, ...]
+    likely_reasons: Annotated[
+        tuple[Reason, ...],
+        Meta(description="Why an invalid trial is likely to be invalid, the most likely first."),
+    ]
+    notes: tuple[str, ...]
+    not_accounted: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="What could not be counted in repetitions after the last block, and why; verdicts do "
+            "not depend on it."
+        ),
+    ]
+    carry_over: Annotated[
+        list[Annotated[CarryOverFound, RATIO_OR_DIFFERENCE]],
+        Meta(
+            description="By condition: whether runs depend on which level ran just before. The trial is invalid "
+            "where one has "
+            "not passed."
+        ),
+    ]
+    conditions: list[ConditionFacts]
+    within_runs: list[ChangeInRuns]
+
+
+class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """A published claim beside the effect that comes nearest; ``here``, ``low`` and ``high`` are in the claim's direction."""
+
+    source: str
+    text: str
+    factor: str
+    level: str
+    reference: str
+    ratio: float | None
+    says: Annotated[
+        Says | None,
+        Meta(description="What was published, where it was a direction or that there is no difference."),
+    ]
+    note: str
+    condition: Condition | None
+    response: str | None
+    here: float | None
+    low: float | None
+    high: float | None
+    outcome: Outcome
+    why: str
+    needs: Annotated[
+        Mapping[str, tuple[str, ...]],
+        Meta(description="What a trial must have been to judge the claim: the words that will do, by fact."),
+    ]
+    cannot: Annotated[str | None, Meta(description="Why no trial of this study can judge the claim.")]
+
+
+class Report(JsonDocument, frozen=True):
+    """iotrial report --json
+
+    One trial: its verdicts, controls, evidence and claims. Numbers are unrounded; null stands for what is unknown or
+    unbounded.
+    """
+
+    trial: Trial
+    effects: list[Annotated[EffectFound, _BY_SCALE]]
+    controls: list[ControlFound]
+    evidence: list[Evidence]
+    void: tuple[VoidCount, ...]
+    diagnostics: Diagnostics
+    claims: list[ClaimHeld]
+
+
+def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, Any]:
+    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``. ``figures`` that were written
+    with it are listed in ``trial``."""
+    analysis = document.analysis
+    diagnostics = Diagnostics.of(
+        analysis,
+        valid=document.valid,
+        likely_reasons=tuple(document.reasons),
+        not_accounted=tuple(document.data.not_accounted),
+        carry_over=[_carry_over(row.carry_over) for row in document.carry_over],
+        conditions=[
+            ConditionFacts.of(row.diagnostic, changes=[_changed(one) for one in row.diagnostic.changes])
+            for row in document.diagnostics
+        ],
+        within_runs=[
+            ChangeInRuns.of(one, condition=one.condition.levels)
+            for one in changes_within(document.data, document.conditions)
+        ],
+    )
+    report = Report(
+        _trial(document, figures),
+        [_effect(row.effect, document.trial.header.study) for row in document.effects],
+        [ControlFound.of(row.control) for row in document.controls],
+        [
+            Evidence.of(row, condition=_levels(row.condition.levels, row.condition.workload))
+            for row in document.evidence
+        ],
+        analysis.void,
+        diagnostics,
+        [_claim(held) for held in document.claims],
+    )
+    made: dict[str, Any] = plain(report)
+    return made
+
+
+def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
     trial = document.trial
     header = trial.header
-    return {
-        "id": header.id,
-        "number": trial.number,
-        "study": header.study.name,
-        "state": "invalid" if not document.valid else trial.state.value,
-        "seed": header.seed,
-        "seed_chosen": header.seed_chosen,
-        "alpha": header.alpha,
-        "margin": header.margin,
-        "started": utc(header.started),
-        "duration_s": trial.duration_s,
-        "lab": str(header.lab.get("kind", header.study.lab.kind or "unknown")),
-        "host": _plain(header.host),
-        "title": header.study.title,
-        "question": header.study.question,
-        "verdict": document.summary.headline,
-        "reason": trial.reason,
-        "controls": document.with_controls,
-        "lab_settings": _plain(header.lab),
-        "options": _plain(header.options),
-        "version": header.version,
-        "imported": trial.imported,
-        "continued": [
-            {"at": one.at, "time_s": one.time_s, "blocks": one.blocks, "no_stop": one.no_stop}
-            for one in document.data.continued
-        ],
-        "facts": [
-            {
-                "conditions": [
-                    {**condition.levels, "workload": condition.workload} for condition in table.conditions
-                ],
-                "treatments": list(table.columns),
-                "rows": {name: list(row.cells) for row in table.rows for name in row.names},
-                "runs": [table.least, table.most],
-                "varying": table.varying,
-            }
+    return Trial(
+        id=header.id,
+        number=trial.number,
+        study=header.study.name,
+        state=trial.state if document.valid else TrialState.INVALID,
+        seed=header.seed,
+        seed_chosen=header.seed_chosen,
+        alpha=header.alpha,
+        margin=header.margin,
+        started=utc(header.started),
+        duration_s=trial.duration_s,
+        lab=str(header.lab.get("kind", header.study.lab.kind or "unknown")),
+        host=_plain(header.host),
+        title=header.study.title,
+        question=header.study.question,
+        verdict=document.summary.headline,
+        reason=trial.reason,
+        controls=document.with_controls,
+        lab_settings=_plain(header.lab),
+        options=_plain(header.options),
+        version=header.version,
+        imported=trial.imported,
+        continued=document.data.continued,
+        facts=[
+            FactTable(
+                [{**condition.levels, "workload": condition.workload} for condition in table.conditions],
+                table.columns,
+                {name: row.cells for row in table.rows for name in row.names},
+                (table.least, table.most),
+                table.varying,
+            )
             for table in document.facts
         ],
-        "safety": safety_json(header.study),
-    }
+        safety=every_level(header.study),
+        figures=UNSET
+        if figures is None
+        else [Figure.of(one, svg=str(one.svg), png=str(one.png), csv=str(one.csv)) for one in figures],
+    )
 
 
-def _effect(effect: Effect, study: Study) -> dict[str, object]:
-    size = "ratio" if effect.scale is Scale.LOG else "difference"
-    return {
-        "kind": effect.kind,
-        "factor": effect.factor,
-        "level": effect.level,
-        "reference": effect.reference,
-        "condition": dict(effect.condition),
-        "workload": effect.workload,
-        "response": effect.response,
-        "unit": effect.unit,
-        "scale": effect.scale.value,
-        "better": effect.better.value,
-        "primary": effect.primary,
-        size: _number(effect.value),
-        "low": _number(effect.low),
-        "high": _number(effect.high),
-        "family_alpha": effect.family_alpha,
-        "p_anytime": effect.p_anytime,
-        "verdict": effect.verdict.value,
-        "conclusion": effect.conclusion.value,
-        "agree": effect.agree,
-        "detectably": effect.detectably,
-        "bounds": None if effect.bounds is None else list(effect.bounds),
-        "reason": effect.reason,
-        "detectable": _number(effect.detectable),
-        "blocks": effect.blocks,
-        "failures": effect.failures,
-        "aliases": list(effect.aliases),
-        "statistic": effect.statistic,
-        "slow_runs": _slow_runs(effect),
-        "mean_ratio": _mean_ratio(effect),
-        **effect_json(effect, study),
-    }
+def _effect(effect: Effect, study: Study) -> EffectFound:
+    return EffectFound.of(
+        effect,
+        **_sized(effect.scale, effect.value),
+        slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
+        level_safety=consequence_of_level(study, effect.factor, effect.level),
+        reference_safety=consequence_of_level(study, effect.factor, effect.reference),
+    )
 
 
-def _slow_runs(effect: Effect) -> dict[str, object] | None:
-    slow = effect.slow_runs
-    if slow is None:
-        return None
-    sides = {
-        name: {"slow": one.slow, "runs": one.runs, "low": one.low, "high": one.high}
-        for name, one in (("level", slow.level), ("reference", slow.reference))
-    }
-    return {
-        "factor": slow.factor,
-        **sides,
-        "difference": slow.difference,
-        "low": slow.low,
-        "high": slow.high,
-        "differ": slow.differ,
-    }
+def _sized(scale: Scale, value: float | None) -> dict[str, Size]:
+    size = "ratio" if scale is Scale.LOG else "difference"
+    return {"ratio": UNSET, "difference": UNSET, size: value}
 
 
-def _mean_ratio(effect: Effect) -> dict[str, object] | None:
-    found = effect.mean_ratio
-    if found is None:
-        return None
-    return {
-        "ratio": _number(found.ratio),
-        "typical": _number(found.typical),
-        "p": found.p,
-        "differs": found.differs,
-    }
-
-
-def _control(control: Control) -> dict[str, object]:
-    return {
-        "kind": control.kind,
-        "condition": dict(control.condition),
-        "response": control.response,
-        "injected": control.injected,
-        "ratio": _number(control.ratio),
-        "low": _number(control.low),
-        "high": _number(control.high),
-        "passed": control.passed,
-        "told_from_zero": control.told_from_zero,
-    }
-
-
-def _carry_over(one: CarryOver) -> dict[str, object]:
-    size = "ratio" if one.scale is Scale.LOG else "difference"
-    return {
-        "condition": dict(one.condition),
-        "response": one.response,
-        "factor": one.factor,
-        "level": one.level,
-        "others": list(one.others),
-        size: _number(one.ratio),
-        "between_blocks": one.across,
-        "e_value": _number(one.e_value),
-        "fails_at": _number(1.0 / one.alpha),
-        "passed": one.passed,
-        "blocks": one.blocks,
-        "wash_in": one.wash_in,
-        "unaffected": [
-            {
-                "factor": other.factor,
-                "level": other.level,
-                "reference": other.reference,
-                "response": other.response,
-                "ratio" if other.scale is Scale.LOG else "difference": _number(other.ratio),
-                "low": _number(other.low),
-                "high": _number(other.high),
-                "blocks": other.blocks,
-            }
-            for other in one.unaffected
+def _carry_over(one: CarryOver) -> CarryOverFound:
+    return CarryOverFound.of(
+        one,
+        **_sized(one.scale, one.ratio),
+        between_blocks=one.across,
+        fails_at=1.0 / one.alpha,
+        unaffected=[
+            UnaffectedFound.of(other, **_sized(other.scale, other.ratio)) for other in one.unaffected
         ],
-    }
+    )
 
 
-def _evidence(row: EvidenceRow) -> dict[str, object]:
-    return {
-        "treatment": row.treatment,
-        "condition": _levels(row.condition.levels, row.condition.workload),
-        "metric": row.metric,
-        "value": _number(row.value),
-        "unit": row.unit,
-        "moved": row.moved,
-        "e_value": _number(row.e_value),
-    }
+def _changed(one: LevelChange) -> Changed:
+    ratio, difference = (math.exp(one.size), None) if one.logarithmic else (None, one.size)
+    return Changed(one.at_s, ratio, difference)
 
 
-def _diagnostic(diagnostic: Diagnostic) -> dict[str, object]:
-    return {
-        "condition": dict(diagnostic.condition),
-        "response": diagnostic.response,
-        "blocks": diagnostic.blocks,
-        "order_effect": _number(diagnostic.order_effect),
-        "order_p": _number(diagnostic.order_p),
-        "autocorrelation": _number(diagnostic.autocorrelation),
-        "drift_per_hour": _number(diagnostic.drift_per_hour),
-        "bimodality": _number(diagnostic.bimodality),
-        "block_share": _number(diagnostic.block_share),
-        "changes": [
-            {
-                "at_s": _number(one.at_s),
-                "ratio": _number(math.exp(one.size)) if one.logarithmic else None,
-                "difference": None if one.logarithmic else _number(one.size),
-            }
-            for one in diagnostic.changes
-        ],
-    }
-
-
-def _within(change: ChangeWithin) -> dict[str, object]:
-    return {
-        "condition": dict(change.condition.levels),
-        "what": change.what,
-        "arm": change.arm,
-        "at_s": _number(change.at_s),
-        "before": _number(change.before),
-        "after": _number(change.after),
-    }
-
-
-def _reason(reason: Reason) -> dict[str, object]:
-    return {
-        "code": reason.code,
-        "text": reason.text,
-        "remedy": reason.remedy,
-        "weight": _number(reason.weight),
-        "condition": dict(reason.condition),
-        "response": reason.response,
-        "controls": reason.controls,
-    }
-
-
-def _claim(held: HeldClaim) -> dict[str, object]:
-    claim = held.claim
+def _claim(held: HeldClaim) -> ClaimHeld:
     condition = held.condition
-    return {
-        "source": claim.source,
-        "text": claim.text,
-        "factor": claim.factor,
-        "level": claim.level,
-        "reference": claim.reference,
-        "ratio": _number(claim.ratio),
-        "says": None if claim.says is None else claim.says.value,
-        "note": claim.note,
-        "condition": None if condition is None else _levels(condition.levels, condition.workload),
-        "response": held.response,
-        "here": _number(held.ratio),
-        "low": _number(held.low),
-        "high": _number(held.high),
-        "outcome": held.outcome.value,
-        "why": held.why,
-        "needs": {name: list(words) for name, words in claim.needs.items()},
-        "cannot": claim.cannot or None,
-    }
+    return ClaimHeld.of(
+        held.claim,
+        condition=None if condition is None else _levels(condition.levels, condition.workload),
+        response=held.response,
+        here=held.ratio,
+        low=held.low,
+        high=held.high,
+        outcome=held.outcome,
+        why=held.why,
+        cannot=held.claim.cannot or None,
+    )
 
 
 def _levels(levels: Mapping[str, str], workload: str) -> dict[str, str]:
     return {**levels, "workload": workload} if workload else dict(levels)
 
 
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _plain(value: object) -> object:
-    """Facts from outside as JSON can hold them: finite numbers, text keys."""
+def _plain(value: object) -> Any:
+    """Facts from outside as JSON can hold them: plain values, text keys."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return _number(value)
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

@@ -153,7 +153,7 @@ def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
             budget_blocks=plan.study.budget.blocks,
             controls_first=plan.controls_first,
         )
-        scatter = Scatter(sd, sd, sd, sd, effect.blocks, effect.blocks - 1)
+        scatter = Scatter(sd, sd, sd, sd, effect.blocks)
         comparison = Comparison(effect.response, scatter)
         needed, _ = blocks_needed(comparison, rules, sd if controls else None, len(effects))
         if needed is None:

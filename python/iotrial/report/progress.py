@@ -18,18 +18,20 @@ somebody else's for none. That a trial still runs is for the store to say: a kil
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import stat
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+from msgspec.structs import replace
 
 from iotrial.analysis.model import Conclusion, Effect
+from iotrial.documents import Count, JsonObject, json_text
 from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed, named_level
@@ -40,34 +42,43 @@ from iotrial.study.model import Study
 GOING_ON = "going on"
 
 
-@dataclass(frozen=True, slots=True)
-class EffectLine:
-    """One effect after its blocks so far, on its own scale; ``verdict`` and ``conclusion`` are None while more blocks
-    may change them.
-
-    ``before_low`` and ``before_high`` are the interval that it had at ``before_blocks``, about half as many blocks (0: it
-    has not been looked at so early, or had no interval): how far it has narrowed since. ``response`` is empty where a
-    trial judges one only. ``risk``: the level that puts data at risk, in words, of a decided effect (``safety.risk_of``).
-    """
+class EffectLine(JsonObject, frozen=True):
+    """One effect after its complete blocks so far, on its own scale."""
 
     condition: str
     factor: str
     level: str
     reference: str
     value: float | None
-    low: float | None
+    low: Annotated[float | None, Meta(description="null: no bound yet")]
     high: float | None
-    blocks: int
-    verdict: str | None = None
-    conclusion: Conclusion | None = None
-    null: float = 1.0
+    blocks: Count
+    verdict: Annotated[str | None, Meta(description="null while more blocks may change it")] = None
+    conclusion: Annotated[
+        Conclusion | None,
+        Meta(description="as in report.schema.json; null while more blocks may change it"),
+    ] = None
+    null: Annotated[
+        float,
+        Meta(
+            description="what no effect is: 1 for a ratio, 0 for a difference",
+            extra_json_schema={"enum": [0, 1]},
+        ),
+    ] = 1.0
     unit: str = ""
-    crossed: bool = False
-    before_low: float | None = None
+    crossed: Annotated[bool, Meta(description="an interaction")] = False
+    before_low: Annotated[
+        float | None,
+        Meta(description="the interval at about half as many blocks: how far it has narrowed since"),
+    ] = None
     before_high: float | None = None
-    before_blocks: int = 0
-    response: str = ""
-    risk: str = ""
+    before_blocks: Annotated[
+        int, Meta(ge=0, description="0: it was not looked at so early, or had no interval")
+    ] = 0
+    response: Annotated[str, Meta(description="empty where one only is judged")] = ""
+    risk: Annotated[
+        str, Meta(description="of a decided effect: the level that puts data at risk; else empty")
+    ] = ""
 
     @property
     def comparison(self) -> str:
@@ -88,29 +99,35 @@ class EffectLine:
         return bracketed(self.value, self.low, self.high, null=self.null, unit=self.unit)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a trial stands between two blocks. ``blocks`` counts complete ones by condition, in words.
+class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"):
+    """how a running trial stands (the file STORE.standing.json)
 
-    ``margin`` is the smallest relative effect that matters (.03 is 3 %). ``conditions_decided`` of ``conditions`` take no
-    more blocks. ``upcoming`` says what is measured next, in words; ``outlook_s`` is in how many seconds all is decided if
-    nothing makes a difference (None: not known).
+    Where a trial stands between two blocks.
     """
 
-    trial: int
+    trial: Annotated[int, Meta(ge=1, description="its number in the store")]
     study: str
-    elapsed_s: float
+    elapsed_s: Annotated[float, Meta(description="seconds of measuring so far")]
     budget_s: float
-    blocks: Mapping[str, int] = field(default_factory=dict)
-    void: int = 0
-    failures: int = 0
-    effects: tuple[EffectLine, ...] = ()
-    activity: str = ""
-    margin: float = 0.0
-    conditions: int = 0
-    conditions_decided: int = 0
-    upcoming: str = ""
-    outlook_s: float | None = None
+    blocks: Annotated[Mapping[str, Count], Meta(description="complete blocks by condition, in words")] = (
+        field(default_factory=dict)
+    )
+    void: Annotated[int, Meta(ge=0, description="blocks that were thrown out")] = 0
+    failures: Annotated[int, Meta(ge=0, description="blocks that hold a failed run")] = 0
+    effects: Annotated[
+        tuple[EffectLine, ...],
+        Meta(description="the primary effects at the last look, complete blocks only"),
+    ] = ()
+    activity: Annotated[str, Meta(description="what else is going on; empty while blocks are measured")] = ""
+    margin: Annotated[float, Meta(description="the smallest relative effect that matters (.03 is 3 %)")] = 0.0
+    conditions: Count = 0
+    conditions_decided: Annotated[int, Meta(ge=0, description="of them take no more blocks")] = 0
+    upcoming: Annotated[str, Meta(description="the block that follows, in words; empty where none does")] = ""
+    outlook_s: Annotated[
+        float | None,
+        Meta(description="seconds until all is decided if nothing makes a difference; null: not known"),
+    ] = None
+    schema: Literal[1] = 1
 
     @property
     def left_s(self) -> float:
@@ -186,9 +203,7 @@ class Narrowing:
         return replace(line, before_low=low, before_high=high, before_blocks=blocks)
 
 
-SCHEMA = 1
 MOST_BYTES = 16 << 20
-_MARK = "iotrial standing"
 
 
 def standing_path(store: Path) -> Path:
@@ -202,7 +217,7 @@ def write_standing(path: Path, progress: Progress) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError, ValueError):
-        text = json.dumps(standing_json(progress), allow_nan=False)
+        text = json_text(progress, indent=None)
         with suppress(FileNotFoundError):  # of a process of this number that was killed while it wrote
             draft.unlink()
         try:
@@ -222,7 +237,7 @@ def read_standing(path: Path) -> Progress | None:
             facts = os.fstat(number)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
                 return None
-            return standing_of(json.loads(file.read(MOST_BYTES)))
+            return msgspec.json.decode(file.read(MOST_BYTES), type=Progress)
     return None
 
 
@@ -230,100 +245,3 @@ def remove_standing(path: Path) -> None:
     """The trial is over. Never raises for what the system says."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def standing_json(progress: Progress) -> dict[str, Any]:
-    """The document of the file (schemas/standing.schema.json). Numbers that are not finite become null."""
-    body = asdict(progress)
-    body["effects"] = [_finite(one) for one in body["effects"]]
-    return {"what": _MARK, "schema": SCHEMA, **_finite(body)}
-
-
-def standing_of(found: object) -> Progress:
-    """The value of such a document. Raises ValueError for any other."""
-    if not isinstance(found, dict) or found.get("what") != _MARK or found.get("schema") != SCHEMA:
-        raise ValueError("no standing of this version")
-    blocks = found.get("blocks")
-    effects = found.get("effects")
-    if not isinstance(blocks, dict) or not isinstance(effects, list):
-        raise ValueError("blocks or effects are missing")
-    return Progress(
-        trial=_whole(found, "trial"),
-        study=_text(found, "study"),
-        elapsed_s=_number(found, "elapsed_s"),
-        budget_s=_number(found, "budget_s"),
-        blocks={str(name): _whole(blocks, name) for name in blocks},
-        void=_whole(found, "void"),
-        failures=_whole(found, "failures"),
-        effects=tuple(_effect(one) for one in effects),
-        activity=_text(found, "activity"),
-        margin=_number(found, "margin"),
-        conditions=_whole(found, "conditions"),
-        conditions_decided=_whole(found, "conditions_decided"),
-        upcoming=_text(found, "upcoming"),
-        outlook_s=_number_or_none(found, "outlook_s"),
-    )
-
-
-def _effect(found: object) -> EffectLine:
-    if not isinstance(found, dict) or not isinstance(found.get("crossed"), bool):
-        raise ValueError("an effect is no object")
-    verdict = found.get("verdict")
-    return EffectLine(
-        condition=_text(found, "condition"),
-        factor=_text(found, "factor"),
-        level=_text(found, "level"),
-        reference=_text(found, "reference"),
-        value=_number_or_none(found, "value"),
-        low=_number_or_none(found, "low"),
-        high=_number_or_none(found, "high"),
-        blocks=_whole(found, "blocks"),
-        verdict=None if verdict is None else _text(found, "verdict"),
-        conclusion=None if found.get("conclusion") is None else Conclusion(_text(found, "conclusion")),
-        null=_number(found, "null"),
-        unit=_text(found, "unit"),
-        crossed=found["crossed"],
-        before_low=_number_or_none(found, "before_low"),
-        before_high=_number_or_none(found, "before_high"),
-        before_blocks=_whole(found, "before_blocks"),
-        response=_text(found, "response"),
-        risk=_text(found, "risk"),
-    )
-
-
-def _finite(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in body.items()
-    }
-
-
-def _text(found: Mapping[str, object], name: str) -> str:
-    value = found.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is no text")
-    return value
-
-
-def _whole(found: Mapping[str, object], name: str) -> int:
-    value = found.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is no count")
-    return value
-
-
-def _number(found: Mapping[str, object], name: str) -> float:
-    value = _number_or_none(found, name)
-    if value is None:
-        raise ValueError(f"{name} is no number")
-    return value
-
-
-def _number_or_none(found: Mapping[str, object], name: str) -> float | None:
-    """``json`` reads NaN, Infinity and integers of any length: none of these is a number here."""
-    value = found.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-        raise ValueError(f"{name} is no number")
-    return float(value)

@@ -98,16 +98,6 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
         )
 
 
-def choice_json(proposed: FollowUp) -> dict[str, object]:
-    """The choice as plain objects."""
-    return {
-        "varied": [{"factor": name, "why": why} for name, why in proposed.chosen],
-        "pinned": [{"factor": p.factor, "level": p.label, "why": p.why} for p in proposed.pinned],
-        "notes": list(proposed.notes),
-        "runs_per_block": proposed.runs,
-    }
-
-
 def _pinned(proposed: FollowUp) -> list[tuple[str, str]]:
     """What is pinned, by reason: ("a off, b on", why)."""
     by_reason: dict[str, list[str]] = {}

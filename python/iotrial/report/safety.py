@@ -7,10 +7,13 @@ that were packed or stored before knobs declared it show it as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.documents import JsonObject
+from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.legible import shown
 from iotrial.report.notation import joined, named_level
 from iotrial.study.model import Level, Setting, Study
@@ -26,14 +29,14 @@ Risks = Mapping[str, Mapping[str, str]]
 FIXED = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LevelSafety:
-    """One level of a factor; of a setting that every run has ``factor`` is ``FIXED``, and ``level`` the setting in words."""
+class LevelSafety(JsonObject, frozen=True):
+    """What a level does to the safety of data. Of a setting that every run has ``factor`` is empty, and ``level`` the setting
+    in words."""
 
-    factor: str
+    factor: Annotated[str, Meta(description="empty for a setting that every run has")]
     level: str
-    safety: Safety
-    sentence: str
+    safety: Safety = field(name="class")
+    sentence: str = field(name="consequence")
 
     @property
     def at_risk(self) -> bool:
@@ -44,10 +47,6 @@ class LevelSafety:
     def name(self) -> str:
         """E.g. "barrier nobarrier"."""
         return shown(named_level(self.factor, self.level).strip())
-
-    def json(self) -> dict[str, str]:
-        """Under ``level_safety`` of an effect."""
-        return {"class": self.safety.value, "consequence": self.sentence}
 
 
 def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
@@ -67,11 +66,6 @@ def every_level(study: Study) -> tuple[LevelSafety, ...]:
 def worst(study: Study) -> Safety:
     """The gravest class among all settings of a study."""
     return max((one.safety for one in every_level(study)), key=_GRAVITY.__getitem__, default=Safety.HARMLESS)
-
-
-def safety_json(study: Study) -> list[dict[str, str]]:
-    """Every level with its class and its consequence; ``factor`` is "" for a setting that every run has."""
-    return [{"factor": one.factor, "level": one.level, **one.json()} for one in every_level(study)]
 
 
 def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
@@ -148,14 +142,10 @@ def risk_of(effect: Effect, risks: Risks) -> str:
     return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({shown(level)})"
 
 
-def effect_json(effect: Effect, study: Study) -> dict[str, object]:
-    """What an effect has besides its numbers; null for an interaction."""
-    level = level_safety(study, effect.factor, effect.level)
-    reference = level_safety(study, effect.factor, effect.reference)
-    return {
-        "level_safety": None if level is None else level.json(),
-        "reference_safety": None if reference is None else reference.json(),
-    }
+def consequence_of_level(study: Study, factor: str, label: str) -> Consequence | None:
+    """What a level does to the safety of data; None for an interaction."""
+    found = level_safety(study, factor, label)
+    return None if found is None else Consequence.of(found)
 
 
 def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:

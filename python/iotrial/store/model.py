@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.analysis.model import ObservedBlock
 from iotrial.store.states import TrialState
@@ -95,9 +98,9 @@ class Continuation:
     """
 
     at: str
-    time_s: float
-    blocks: int
-    no_stop: bool
+    time_s: Annotated[float, Meta(ge=0, description="Seconds of measuring in all.")]
+    blocks: Annotated[int, Meta(ge=0, description="Blocks of each condition in all.")]
+    no_stop: Annotated[bool, Meta(description="Whether it went on where all was decided.")]
 
 
 @dataclass(frozen=True, slots=True)

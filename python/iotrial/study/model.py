@@ -224,6 +224,9 @@ class LinkSpec(Struct, frozen=True):
     card: Literal["virtio", "e1000e"] = "virtio"
 
 
+LabKind = Literal["directory", "image", "device", "guest"]
+
+
 class LabSpec(Struct, frozen=True):
     """Where runs happen; ``kind`` None selects the first lab that is available.
 
@@ -232,7 +235,7 @@ class LabSpec(Struct, frozen=True):
     file system over this network.
     """
 
-    kind: Literal["directory", "image", "device", "guest"] | None = None
+    kind: LabKind | None = None
     filesystem: Name = "ext4"
     size_bytes: Annotated[Size, Meta(ge=1 << 20, le=16 << 40)] = 512 << 20
     mkfs_options: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()

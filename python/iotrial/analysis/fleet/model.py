@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,8 @@ class Outlier:
     """A host further from the others' mean than their spread explains; ``p`` is adjusted by Holm's method."""
 
     host: str
-    distance: float
-    p: float
+    distance: Annotated[float, Meta(description="Standard deviations from what the others say.")]
+    p: Annotated[float, Meta(description="Adjusted by Holm's method.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.analysis.model import Control
 from iotrial.analysis.reasons.pairs import Fit, Floats, Pairs, calmed
 from iotrial.design.model import ArmKind
+from iotrial.documents import Labels, Probability
 from iotrial.study.model import Response, Scale
 
 LEAST_SHARE = 1.0 / 3.0
@@ -21,13 +24,33 @@ class Reason:
     """One likely cause of a failed control. ``weight`` is between 0 and 1; ``condition`` and ``response`` are those of the
     control with the strongest support for it; ``controls`` is the number of failed controls for which it was found."""
 
-    code: str
+    code: Annotated[
+        str,
+        Meta(
+            extra_json_schema={
+                "enum": [
+                    *(
+                        "order",
+                        "carry_over",
+                        "neighbour",
+                        "waiting",
+                        "memory",
+                        "cache",
+                        "write_back",
+                        "two_modes",
+                    ),
+                    *("regime_change", "assignment", "left_out", "void_rule", "spin", "not_in_response"),
+                    *("part_of_response", "not_proportional", "coarse", "left_running"),
+                ]
+            }
+        ),
+    ]
     text: str
     remedy: str
-    weight: float
-    condition: Mapping[str, str]
+    weight: Probability
+    condition: Labels
     response: str
-    controls: int = 1
+    controls: Annotated[int, Meta(ge=1)] = 1
 
 
 @dataclass(frozen=True, slots=True)

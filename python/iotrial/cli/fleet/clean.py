@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-import json
+from typing import Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError
 from iotrial.fleet.ssh import clean_hosts, ssh_ways
+
+
+class Host(JsonObject, frozen=True):
+    """One host."""
+
+    name: str
+    removed: Annotated[
+        Count | None, Meta(description="how many bundles were there; null where it is not known")
+    ] = None
+    problem: Annotated[str | None, Meta(description="why nothing could be taken away")] = None
+
+
+class Cleaned(JsonDocument, frozen=True):
+    """iotrial fleet clean --json"""
+
+    hosts: list[Host]
 
 
 @click.command("clean", short_help="Remove what earlier builds carried to hosts by SSH.")
@@ -30,14 +48,10 @@ def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
     failed = {name: one for name, one in found.items() if isinstance(one, IotrialError)}
     if as_json:
         rows = [
-            {
-                "name": name,
-                "removed": None if isinstance(one, IotrialError) else one,
-                "problem": one.message if isinstance(one, IotrialError) else None,
-            }
+            Host(name, problem=one.message) if isinstance(one, IotrialError) else Host(name, one)
             for name, one in found.items()
         ]
-        click.echo(json.dumps({"schema": 1, "hosts": rows}, indent=1))
+        click.echo(json_text(Cleaned(rows)))
     else:
         for name, one in found.items():
             if isinstance(one, IotrialError):

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.keys import VALID_DAYS, Part, make_keys
+
+
+class Keys(JsonObject, frozen=True):
+    """What was made, and for how long it is good."""
+
+    folder: str
+    files: list[str]
+    valid_days: int
+
+
+class Made(JsonDocument, frozen=True):
+    """iotrial fleet keys --json"""
+
+    keys: Keys
 
 
 @click.command("keys", short_help="Make the keys of a fleet.")
@@ -23,8 +37,7 @@ def command(folder: str, as_json: bool) -> None:
     path = Path(folder).expanduser()
     made = make_keys(path)
     if as_json:
-        facts = {"folder": str(path), "files": [one.name for one in made], "valid_days": VALID_DAYS}
-        click.echo(json.dumps({"schema": 1, "keys": facts}, indent=1))
+        click.echo(json_text(Made(Keys(str(path), [one.name for one in made], VALID_DAYS))))
         return
     where = {
         Part.SCHEDULER: "where the scheduler runs",

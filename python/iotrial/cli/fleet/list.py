@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.verdict import fleets_of
 from iotrial.legible import shown
 from iotrial.paths import store_path
+from iotrial.store.states import TrialState
+
+
+class Host(JsonObject, frozen=True):
+    """One host, with the number and the state of its trial."""
+
+    host: str
+    trial: int
+    state: TrialState
+
+
+class Row(JsonObject, frozen=True):
+    """One fleet. ``replaced``: numbers of trials whose host has a newer one in it."""
+
+    id: str
+    study: str
+    started: str
+    hosts: list[Host]
+    replaced: list[int]
+
+
+class Fleets(JsonDocument, frozen=True):
+    """iotrial fleet list --json
+
+    The fleets of the store, the newest last.
+    """
+
+    fleets: list[Row]
 
 
 @click.command("list")
@@ -22,18 +49,16 @@ def command(as_json: bool) -> None:
         warn(warning)
     if as_json:
         rows = [
-            {
-                "id": fleet.id,
-                "study": fleet.first.study,
-                "started": min(one.started for one in fleet.trials),
-                "hosts": [
-                    {"host": one.member, "trial": one.number, "state": str(one.state)} for one in fleet.trials
-                ],
-                "replaced": [one.number for one in fleet.replaced],
-            }
+            Row(
+                fleet.id,
+                fleet.first.study,
+                started=min(one.started for one in fleet.trials),
+                hosts=[Host.of(one, host=one.member, trial=one.number) for one in fleet.trials],
+                replaced=[one.number for one in fleet.replaced],
+            )
             for fleet in found
         ]
-        click.echo(json.dumps({"schema": 1, "fleets": rows}, indent=1))
+        click.echo(json_text(Fleets(rows)))
         return
     if not found:
         tell("No fleets yet.")

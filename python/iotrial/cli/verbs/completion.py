@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from typing import Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.shells import SHELLS, script
+from iotrial.documents import JsonDocument, json_text
+
+
+class Completion(JsonDocument, frozen=True):
+    """iotrial completion SHELL --json"""
+
+    shell: Annotated[str, Meta(extra_json_schema={"enum": list(SHELLS)})]
+    script: str
 
 
 @click.command("completion", short_help="Print the script that completes command lines.")
@@ -21,6 +30,6 @@ def command(shell: str, as_json: bool) -> None:
     fish: in ~/.config/fish/completions/iotrial.fish.
     """
     if as_json:
-        click.echo(json.dumps({"schema": 1, "shell": shell, "script": script(shell)}, indent=1))
+        click.echo(json_text(Completion(shell, script(shell))))
     else:
         tell(script(shell).rstrip("\n"))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.doctor_view import doctor_json, doctor_lines
+from iotrial.cli.doctor_view import doctor_lines, examined
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.conduct.doctor import Finding, Grade, examine, noise_findings
 from iotrial.conduct.doctor.noise import measure_noise
 from iotrial.conduct.progress import Silent
+from iotrial.documents import json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -42,7 +42,7 @@ def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json:
     if seconds is not None and not found.fatal:
         found, signal = _with_noise(found, seconds, on, quiet=as_json)
     if as_json:
-        click.echo(json.dumps(doctor_json(found), indent=1))
+        click.echo(json_text(examined(found)))
     else:
         for line in doctor_lines(found):
             tell(line)

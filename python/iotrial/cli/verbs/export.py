@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import click
+from msgspec import Meta, field
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.storing import store_to_read
 from iotrial.cli.verbs.report import document_at
+from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError, StoreError
 from iotrial.legible import shown
 from iotrial.report import exports
@@ -33,6 +34,23 @@ SUFFIX = ".iotrial"
 PACKED = "packed"
 FORMATS = (PACKED, *exports.names())
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
+
+
+class Facts(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """What was written where; ``number`` is null for a packed trial that is not stored."""
+
+    number: Count | None
+    id: str
+    kind: Annotated[str, Meta(extra_json_schema={"enum": list(FORMATS)})] = field(name="as")
+    file: str
+    bytes: Count
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Exported(JsonDocument, frozen=True):
+    """iotrial export --json"""
+
+    exported: Facts
 
 
 @click.command("export", short_help="Write a stored trial into a file.")
@@ -93,15 +111,8 @@ def _export(
         size = part.seek(0, 2)
     called = f"trial {found.number}" if found.number else f"trial {shown(found.header.id)[:12]}"
     if as_json:
-        facts = {
-            "number": found.number or None,
-            "id": found.header.id,
-            "as": kind,
-            "file": str(path),
-            "bytes": size,
-            "sha256": digest,
-        }
-        click.echo(json.dumps({"schema": 1, "exported": facts}, indent=1))
+        facts = Facts(found.number or None, found.header.id, kind, str(path), size, digest)
+        click.echo(json_text(Exported(facts)))
     else:
         tell(f"{called} is in {shown(path)} ({size:,} bytes)", err=True)
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
+
+
+class Trial(JsonObject, frozen=True):
+    """The trial as it was stored; ``imported`` says where it came from."""
+
+    number: Count
+    id: str
+    imported: str
+
+
+class Imported(JsonDocument, frozen=True):
+    """iotrial import --json"""
+
+    imported: Trial
 
 
 @click.command("import", short_help="Store a packed trial of another machine.")
@@ -24,7 +38,6 @@ def command(file: str, as_json: bool) -> None:
     with open_packed(path) as packed, Store.open(store_path()) as store:
         trial = store.unpack(read_packed(packed, shown(path)), source=shown(path.name))
     if as_json:
-        facts = {"number": trial.number, "id": trial.header.id, "imported": trial.imported}
-        click.echo(json.dumps({"schema": 1, "imported": facts}, indent=1))
+        click.echo(json_text(Imported(Trial.of(trial, id=trial.header.id))))
     else:
         tell(f"trial {trial.number}, {trial.header.study.name}: {trial.imported}", err=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import TargetError
-from iotrial.knobs.declaration import Stage
+from iotrial.knobs.declaration import Consequence, Safety, Stage
 from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
@@ -24,6 +26,31 @@ if TYPE_CHECKING:
     from iotrial.lab.knob import Knob
 
 
+class Row(JsonObject, frozen=True):
+    """One knob."""
+
+    name: str
+    title: str
+    stage: Annotated[str, Meta(description="when it is turned")]
+    option: Annotated[str | None, Meta(description="what addresses it")]
+    option_needed: Literal["needs", "may have"]
+    levels: Annotated[tuple[str, ...], Meta(description="on this machine")]
+    range: Annotated[str | None, Meta(description="levels that are not listed, in words")]
+    safety: Annotated[
+        Safety, Meta(description="what its values do to the safety of data, but for those below")
+    ]
+    consequence: Annotated[str, Meta(description="the same in one sentence")]
+    safety_by_value: Annotated[
+        Mapping[str, Consequence], Meta(description="values, options or keys for which it is otherwise")
+    ]
+
+
+class Knobs(JsonDocument, frozen=True):
+    """iotrial knobs --json"""
+
+    knobs: list[Row]
+
+
 @click.command("knobs")
 @json_option
 def command(as_json: bool) -> None:
@@ -32,47 +59,42 @@ def command(as_json: bool) -> None:
         subject = _subject(Target(probe))
         rows = [_row(knob, subject) for knob in registry.knobs().values()]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "knobs": rows}, indent=1))
+        click.echo(json_text(Knobs(rows)))
         return
-    width = max(len(row["name"]) for row in rows)
+    width = max(len(row.name) for row in rows)
     for row in rows:
-        what = ", ".join(row["levels"]) or row["range"] or "nothing on this machine"
-        option = f"  ({row['option_needed']} `{row['option']}`)" if row["option"] else ""
-        tell(f"{row['name']:<{width}}  {row['title']}{option}\n{'':<{width}}    {what}", fold=width + 4)
+        what = ", ".join(row.levels) or row.range or "nothing on this machine"
+        option = f"  ({row.option_needed} `{row.option}`)" if row.option else ""
+        tell(f"{row.name:<{width}}  {row.title}{option}\n{'':<{width}}    {what}", fold=width + 4)
         for line in _safety_lines(row):
             tell(f"{'':<{width}}    {line}", fold=width + 6)
 
 
-def _safety_lines(row: dict[str, Any]) -> list[str]:
+def _safety_lines(row: Row) -> list[str]:
     """The class and the sentence of the knob, then the values that put data at risk."""
     risks: dict[str, list[str]] = {}
-    for value, one in row["safety_by_value"].items():
-        if one["class"] == "data at risk":
-            risks.setdefault(one["consequence"], []).append(value)
-    lines = [f"{row['safety']}: {row['consequence']}"]
+    for value, one in row.safety_by_value.items():
+        if one.safety is Safety.DATA_AT_RISK:
+            risks.setdefault(one.sentence, []).append(value)
+    lines = [f"{row.safety}: {row.consequence}"]
     return lines + [f"data at risk at {', '.join(values)}: {what}" for what, values in risks.items()]
 
 
-def _row(knob: Knob, subject: Subject) -> dict[str, Any]:
+def _row(knob: Knob, subject: Subject) -> Row:
     try:
         levels = knob.levels(subject, Setting(knob.name, ""))
     except TargetError:  # no such device or file on this machine
         levels = ()
-    return {
-        "name": knob.name,
-        "title": knob.title,
-        "stage": Stage(knob.stage).name.lower(),
-        "option": knob.option,
-        "option_needed": "needs" if knob.option_needed else "may have",
-        "levels": list(levels),
-        "range": knob.open_levels,
-        "safety": knob.consequence.safety.value,
-        "consequence": knob.consequence.sentence,
-        "safety_by_value": {
-            value: {"class": one.safety.value, "consequence": one.sentence}
-            for value, one in knob.consequences.items()
-        },
-    }
+    return Row.of(
+        knob,
+        stage=Stage(knob.stage).name.lower(),
+        option_needed="needs" if knob.option_needed else "may have",
+        levels=levels,
+        range=knob.open_levels,
+        safety=knob.consequence.safety,
+        consequence=knob.consequence.sentence,
+        safety_by_value=knob.consequences,
+    )
 
 
 def _subject(target: Any) -> Subject:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-import json
+from typing import Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety
 from iotrial.report.safety import worst
 from iotrial.study.catalogue import find, names
+
+
+class Row(JsonObject, frozen=True):
+    """One study."""
+
+    name: Annotated[str, Meta(description="what run, plan and show take")]
+    title: str
+    question: str
+    time_s: Annotated[float, Meta(description="budget of measuring, in seconds")]
+    safety: Annotated[Safety, Meta(description="the gravest of its settings")]
+
+
+class Studies(JsonDocument, frozen=True):
+    """iotrial list --json"""
+
+    studies: list[Row]
 
 
 @click.command("list")
@@ -19,17 +37,8 @@ def command(as_json: bool) -> None:
     """Studies in the catalogue."""
     studies = [(name, find(name)) for name in names()]
     if as_json:
-        rows = [
-            {
-                "name": n,
-                "title": s.title,
-                "question": s.question,
-                "time_s": s.budget.time_s,
-                "safety": worst(s).value,
-            }
-            for n, s in studies
-        ]
-        click.echo(json.dumps({"schema": 1, "studies": rows}, indent=1))
+        rows = [Row.of(s, name=n, time_s=s.budget.time_s, safety=worst(s)) for n, s in studies]
+        click.echo(json_text(Studies(rows)))
         return
     width = max(len(name) for name, _ in studies)
     for name, study in studies:

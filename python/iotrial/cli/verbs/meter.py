@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Annotated
 
 import click
 import numpy as np
+from msgspec import Meta
 
 from iotrial.analysis.energy import Readings, energies_j
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.importers.contract import open_source
 from iotrial.importers.meter import read_meter
@@ -22,6 +24,23 @@ from iotrial.store import Store
 from iotrial.store.metered import KIND, notes
 from iotrial.store.model import TrialState
 from iotrial.units import format_duration
+
+
+class Facts(JsonObject, frozen=True):
+    """Which runs were given how much."""
+
+    trial: Count
+    runs: Count
+    with_energy: Annotated[int, Meta(ge=0, description="runs that lie within the readings")]
+    reading_period_s: float
+    run_length_s: Annotated[float, Meta(description="the median run")]
+    joules: float
+
+
+class Metered(JsonDocument, frozen=True):
+    """iotrial meter --json"""
+
+    meter: Facts
 
 
 @click.command("meter", short_help="Give a trial's runs a power meter's readings.")
@@ -82,15 +101,8 @@ def command(
         store.note_all(stored.header.id, KIND, notes(joules))
     length = float(np.median([end - start for start, end in known]))
     if as_json:
-        facts = {
-            "trial": stored.number,
-            "runs": len(joules),
-            "with_energy": len(covered),
-            "reading_period_s": readings.period_s,
-            "run_length_s": length,
-            "joules": sum(covered),
-        }
-        click.echo(json.dumps({"schema": 1, "meter": facts}, indent=1))
+        facts = Facts(stored.number, len(joules), len(covered), readings.period_s, length, sum(covered))
+        click.echo(json_text(Metered(facts)))
         return
     tell(
         f"trial {stored.number}: energy of {len(covered)} of {len(joules)} runs, {sum(covered):.4g} J in all"

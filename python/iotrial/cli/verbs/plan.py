@@ -2,29 +2,88 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import click
+from msgspec import Meta
 
 from iotrial.analysis.run_statistics import fewest_blocks
 from iotrial.analysis.spec import Spec
 from iotrial.cli.asking import asked_of, find_study, resolve_study
-from iotrial.cli.forecast_view import forecast_json, forecast_lines
-from iotrial.cli.intent_view import intent_lines, places_json
+from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
+from iotrial.cli.intent_view import Place, intent_lines, places_of
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
 from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
-from iotrial.conduct.sharing import sharing
+from iotrial.conduct.sharing import Together, sharing
 from iotrial.conduct.start import default_folder, look_at_disks, make_plan
-from iotrial.report.designs import design_json, design_of, plan_lines
-from iotrial.report.safety import safety_json
+from iotrial.design.model import ArmKind
+from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text
+from iotrial.report.designs import Design, design_in_full, design_of, plan_lines
+from iotrial.report.safety import LevelSafety, every_level
 from iotrial.study.model import TYPICAL
 from iotrial.units import format_duration, format_percent
 
 #: where the second column begins
 _COLUMN = 11
+
+
+class Run(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """One run of a block; ``files``: the indices of its files, null where every arm works on all."""
+
+    slot: int
+    arm: str
+    kind: ArmKind
+    treatment: Labels
+    files: tuple[int, ...] | None
+
+
+class Block(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """One block of one condition, its runs in their order."""
+
+    round: int
+    condition: str
+    block: int
+    controls: bool
+    runs: list[Run]
+
+
+class Statistic(JsonObject, frozen=True):
+    """What equivalence of a mean or a quantile takes at least."""
+
+    workload: str
+    response: str
+    statistic: str
+    blocks_at_least: Count
+
+
+class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
+    """iotrial plan --json
+
+    What a run would do, and with --pilot how long it will take to a verdict.
+    """
+
+    study: str
+    lab: str
+    folder: str
+    disk: Mapping[str, Any] | None
+    places: Annotated[list[Place], Meta(description="The places that the study declares.")]
+    shared: Annotated[tuple[Together, ...], Meta(description="Places that lie on the same disks.")]
+    seed: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    seed_chosen: bool
+    primary_effects: Count
+    conditions: list[str]
+    design: Design
+    statistics: list[Statistic]
+    changes: tuple[str, ...]
+    notes: tuple[str, ...]
+    safety: Annotated[
+        tuple[LevelSafety, ...], Meta(description="What every level does to the safety of data.")
+    ]
+    blocks: list[Block]
+    prediction: Annotated[Prediction | None, Meta(description="Null without --pilot.")]
 
 
 @click.command("plan", short_help="What a run would do and change, before it does.")
@@ -58,48 +117,36 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     found = None if pilot_s is None else piloted(resolved, plan, pilot_s, asked, folder=folder, quiet=as_json)
     ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
-        {
-            "round": number,
-            "condition": condition.key,
-            "block": number,
-            "controls": block.controls,
-            "runs": [
-                {
-                    "slot": run.slot,
-                    "arm": run.arm.name,
-                    "kind": run.arm.kind.value,
-                    "treatment": dict(run.arm.treatment),
-                    "files": None if run.files is None else list(run.files),
-                }
-                for run in block.runs
-            ],
-        }
+        Block(
+            number,
+            condition.key,
+            number,
+            block.controls,
+            [Run(run.slot, run.arm.name, run.arm.kind, run.arm.treatment, run.files) for run in block.runs],
+        )
         for number in range(rounds)
         for condition in plan.round(number, plan.conditions)
         for block in [plan.block(condition, number)]
     ]
     if as_json:
-        document = {
-            "schema": 1,
-            "study": resolved.study.name,
-            "lab": resolved.lab,
-            "folder": folder,
-            "disk": next((disk for disk in disks if "place" not in disk), None),
-            "places": places_json(resolved, folder, disks),
-            "shared": [group.facts() for group in sharing(resolved, folder)],
-            "seed": plan.seed,
-            "seed_chosen": asked.seed is not None,
-            "primary_effects": plan.primary_effects,
-            "conditions": [c.key for c in plan.conditions],
-            "design": design_json(design_of(plan)),
-            "statistics": _statistics(plan),
-            "changes": list(resolved.changes),
-            "notes": list(resolved.notes),
-            "safety": safety_json(resolved.study),
-            "blocks": listed,
-            "prediction": None if found is None else forecast_json(found[1], found[0]),
-        }
-        click.echo(json.dumps(document, indent=1))
+        document = Planned.of(
+            resolved,
+            study=resolved.study.name,
+            folder=folder,
+            disk=next((disk for disk in disks if "place" not in disk), None),
+            places=places_of(resolved, folder, disks),
+            shared=sharing(resolved, folder),
+            seed=plan.seed,
+            seed_chosen=asked.seed is not None,
+            primary_effects=plan.primary_effects,
+            conditions=[c.key for c in plan.conditions],
+            design=design_in_full(design_of(plan)),
+            statistics=_statistics(plan),
+            safety=every_level(resolved.study),
+            blocks=listed,
+            prediction=None if found is None else prediction(found[1], found[0]),
+        )
+        click.echo(json_text(document))
         return ending
     _print(resolved, plan, folder, disks, listed)
     if found is None:
@@ -114,23 +161,18 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     return ending
 
 
-def _statistics(plan: Any) -> list[dict[str, Any]]:
-    """What equivalence of a mean or a quantile takes at least, of each response that asks for one."""
+def _statistics(plan: Any) -> list[Statistic]:
+    """Of each response that asks for a mean or a quantile."""
     spec = Spec.from_plan(plan)
     return [
-        {
-            "workload": response.workload,
-            "response": response.name,
-            "statistic": response.statistic,
-            "blocks_at_least": fewest_blocks(response, spec),
-        }
+        Statistic.of(response, response=response.name, blocks_at_least=fewest_blocks(response, spec))
         for response in plan.study.responses
         if response.statistic != TYPICAL
     ]
 
 
 def _print(
-    resolved: Any, plan: Any, folder: str, disks: tuple[dict[str, Any], ...], listed: list[dict[str, Any]]
+    resolved: Any, plan: Any, folder: str, disks: tuple[dict[str, Any], ...], listed: list[Block]
 ) -> None:
     study = resolved.study
     tell(f"{study.name}: {study.question}\n", fold=2)
@@ -152,11 +194,11 @@ def _print(
     )
     for one in _statistics(plan):
         tell(
-            f"           {one['statistic']} of {one['response']} ({one['workload']}): no verdict of equivalence before "
-            f"{one['blocks_at_least']:,} blocks of a condition, however alike its runs are"
+            f"           {one.statistic} of {one.response} ({one.workload}): no verdict of equivalence before "
+            f"{one.blocks_at_least:,} blocks of a condition, however alike its runs are"
             + (
                 f"; the budget ends at {study.budget.blocks:,}"
-                if one["blocks_at_least"] > study.budget.blocks
+                if one.blocks_at_least > study.budget.blocks
                 else ""
             ),
             fold=_COLUMN,
@@ -164,5 +206,5 @@ def _print(
     tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
     tell("first blocks, each in the order of its runs:")
     for block in listed:
-        order = " ".join(run["arm"] for run in block["runs"])
-        tell(f"  {block['condition']} block {block['block']}: {order}", fold=6)
+        order = " ".join(run.arm for run in block.runs)
+        tell(f"  {block.condition} block {block.block}: {order}", fold=6)

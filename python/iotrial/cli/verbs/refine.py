@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.asking import quantity_of
 from iotrial.cli.consent import ask_consent
@@ -16,13 +16,42 @@ from iotrial.cli.intent_view import command_lines
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.verbs.report import document_at
+from iotrial.design.following import Pin
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError, StoreError
-from iotrial.report.refinement import Way, choice_json, choice_lines, propose
+from iotrial.report.refinement import Way, choice_lines, propose
 from iotrial.study.trust import demands
 from iotrial.units import parse_margin
 
 if TYPE_CHECKING:
     from iotrial.study.model import Study
+
+
+class Varied(JsonObject, frozen=True):
+    """A factor that varies, and why."""
+
+    factor: str
+    why: str
+
+
+class Refined(JsonDocument, frozen=True):
+    """iotrial refine --json
+
+    The follow-up of a trial: what it varies, what it holds, and the study itself.
+    """
+
+    trial: Annotated[str, Meta(description="The trial that is followed up.")]
+    study: Annotated[str, Meta(description="Name of the new study.")]
+    file: Annotated[str | None, Meta(description="Where it was written; null for standard output.")]
+    varied: list[Varied]
+    pinned: tuple[Pin, ...]
+    notes: tuple[str, ...]
+    runs_per_block: Annotated[int, Meta(ge=1)]
+    needs_trust: Annotated[
+        tuple[str, ...], Meta(description="Why a run will ask for --trust; empty where it will not.")
+    ]
+    command: Annotated[list[str], Meta(min_length=3, description="The words that run it.")]
+    text: Annotated[str, Meta(description="The study file.")]
 
 
 @click.command("refine", short_help="Write the study that follows a trial.")
@@ -68,19 +97,19 @@ def command(
     lab = document.trial.header.lab.get("kind")
     if proposed.study.lab.kind is None and lab in ("directory", "image"):
         words += ["--lab", str(lab)]
-    needs = demands(proposed.study)
     if as_json:
-        body = {
-            "schema": 1,
-            "trial": document.trial.header.id,
-            "study": proposed.study.name,
-            "file": None if path is None else str(path),
-            **choice_json(proposed),
-            "needs_trust": list(needs),
-            "command": words,
-            "text": text,
-        }
-        click.echo(json.dumps(body, indent=1))
+        body = Refined.of(
+            proposed,
+            trial=document.trial.header.id,
+            study=proposed.study.name,
+            file=None if path is None else str(path),
+            varied=[Varied(*one) for one in proposed.chosen],
+            runs_per_block=proposed.runs,
+            needs_trust=demands(proposed.study),
+            command=words,
+            text=text,
+        )
+        click.echo(json_text(body))
         return
     for line in choice_lines(proposed):
         tell(line, err=path is None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec import UNSET, Meta, UnsetType
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
 from iotrial.errors import RequestError, RestoreError
 from iotrial.lab.journal import Damage, Entry, Journal
 from iotrial.lab.knob import Undone
@@ -25,6 +25,54 @@ if TYPE_CHECKING:
 
 #: how much of a file that is no entry is shown
 _SHOWN_BYTES = 4096
+
+
+class Row(JsonObject, frozen=True):
+    """What became of one entry of the journal."""
+
+    number: Annotated[
+        int | None,
+        Meta(description="of the entry, for --accept; null: the file has none; 0: all entries were removed"),
+    ]
+    knob: Annotated[str, Meta(description='"unknown": the entry cannot be read')]
+    target: Annotated[str, Meta(description="what was changed; of an entry that cannot be read, its file")]
+    original: Annotated[
+        str | None, Meta(description="what stood there before; null: the entry cannot be read")
+    ]
+    outcome: Annotated[str, Meta(description="in words")]
+    problem: str | None
+    kept: Annotated[bool, Meta(description="still in the journal")]
+
+
+class Dismissed(JsonObject, frozen=True, kw_only=True):
+    """All that is known of an entry; of one that cannot be read, its file."""
+
+    number: int
+    knob: str | UnsetType = UNSET
+    address: Labels | UnsetType = UNSET
+    original: Annotated[str, Meta(description="what stood there before")] | UnsetType = UNSET
+    ours: Annotated[tuple[str, ...], Meta(description="what the trial may have set")] | UnsetType = UNSET
+    identity: Labels | UnsetType = UNSET
+    boot_id: str | UnsetType | None = UNSET
+    trial: str | UnsetType = UNSET
+    target: str
+    problem: Annotated[str | None, Meta(description="why the entry cannot be read")]
+    text: Annotated[str | None, Meta(description="the beginning of a file that cannot be read as an entry")]
+
+
+class Restoring(JsonDocument, frozen=True):
+    """iotrial restore --json"""
+
+    restored: list[Row]
+    accepted: (
+        Annotated[
+            list[Dismissed],
+            Meta(
+                description="with --accept: the entries that were dismissed, in full; nothing of them was put back"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 @click.command("restore")
@@ -58,16 +106,16 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
             results = restore(journal, Target(probe))
     rows = [*map(_row, results), *map(_damaged_row, damaged)]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "restored": rows}, indent=1))
+        click.echo(json_text(Restoring(rows)))
     elif not rows:
         tell("Nothing to restore.")
     for row in [] if as_json else rows:
-        number = "" if row["number"] is None else f"{row['number']}: "
-        what = row["target"] if row["original"] is None else f"{row['knob']} on {row['target']}"
-        tell(f"{number}{what}: {row['outcome']}" + (f" ({row['problem']})" if row["problem"] else ""))
-    kept = [row for row in rows if row["kept"]]
+        number = "" if row.number is None else f"{row.number}: "
+        what = row.target if row.original is None else f"{row.knob} on {row.target}"
+        tell(f"{number}{what}: {row.outcome}" + (f" ({row.problem})" if row.problem else ""))
+    kept = [row for row in rows if row.kept]
     if kept:
-        numbers = [row["number"] for row in kept if row["number"] is not None]
+        numbers = [row.number for row in kept if row.number is not None]
         dismiss = f"; `iotrial restore --accept {numbers[0]}` dismisses entry {numbers[0]}" if numbers else ""
         if any(damage.path == journal.folder for damage in damaged):
             failed = "the undo journal cannot be read; what it holds was not put back"
@@ -79,7 +127,7 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
         )
 
 
-def _row(result: Restored) -> dict[str, Any]:
+def _row(result: Restored) -> Row:
     words = {
         Undone.RESTORED: "restored",
         Undone.ALREADY: "already as before",
@@ -87,28 +135,14 @@ def _row(result: Restored) -> dict[str, Any]:
         Undone.FOREIGN: "left alone" if result.problem else "neither ours nor the original: left alone",
         None: "could not be restored",
     }
-    return {
-        "number": result.entry.number,
-        "knob": result.entry.knob,
-        "target": result.entry.target,
-        "original": result.entry.original,
-        "outcome": words[result.outcome],
-        "problem": result.problem,
-        "kept": result.kept,
-    }
+    outcome = words[result.outcome]
+    return Row.of(result.entry, outcome=outcome, problem=result.problem, kept=result.kept)
 
 
-def _damaged_row(damage: Damage) -> dict[str, Any]:
+def _damaged_row(damage: Damage) -> Row:
     hint = f"; {damage.hint}" if damage.hint else ""
-    return {
-        "number": damage.number,
-        "knob": "unknown",
-        "target": str(damage.path),
-        "original": None,
-        "outcome": "removed" if damage.number == 0 else "cannot be read",
-        "problem": f"{damage.reason}{hint}",
-        "kept": True,
-    }
+    outcome = "removed" if damage.number == 0 else "cannot be read"
+    return Row(damage.number, "unknown", str(damage.path), None, outcome, f"{damage.reason}{hint}", kept=True)
 
 
 def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> None:
@@ -121,44 +155,42 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
         raise RequestError(
             f"--accept {unknown[0]}: the undo journal has no such entry; nothing was dismissed", hint=there
         )
-    rows = [_in_full(known[number]) for number in numbers]
-    for row in rows:
-        for line in _shown(row):
+    rows = [_in_full(number, known[number]) for number in numbers]
+    for number, row in zip(numbers, rows, strict=True):
+        for line in _shown(known[number], row):
             tell(line, err=as_json)
     _ask(len(rows))
     for number in numbers:
         one = known[number]
         journal.dismiss(one.path if isinstance(one, Damage) else journal.path(number))
     if as_json:
-        click.echo(json.dumps({"schema": 1, "restored": [], "accepted": rows}, indent=1))
+        click.echo(json_text(Restoring([], rows)))
     else:
         what = "1 entry" if len(rows) == 1 else f"{len(rows)} entries"
         tell(f"Dismissed {what}. Nothing was put back.")
 
 
-def _in_full(one: Entry | Damage) -> dict[str, Any]:
-    """All that is known of an entry; of one that cannot be read, its file."""
+def _in_full(number: int, one: Entry | Damage) -> Dismissed:
     if isinstance(one, Entry):
-        return {**asdict(one), "target": one.target, "problem": None, "text": None}
+        return Dismissed.of(one, problem=None, text=None)
     text = None
     if one.path.is_file() and not one.path.is_symlink():
         with one.path.open("rb") as file:
             text = file.read(_SHOWN_BYTES).decode(errors="replace")
-    return {"number": one.number, "target": str(one.path), "problem": one.reason, "text": text}
+    return Dismissed(number=number, target=str(one.path), problem=one.reason, text=text)
 
 
-def _shown(row: dict[str, Any]) -> list[str]:
-    number = row["number"]
-    if row["problem"] is not None:
-        lines = [f"Entry {number} cannot be read ({row['problem']}): {row['target']}"]
-        return lines if row["text"] is None else [*lines, f"  its file: {row['text']}"]
+def _shown(one: Entry | Damage, row: Dismissed) -> list[str]:
+    if isinstance(one, Damage):
+        lines = [f"Entry {row.number} cannot be read ({row.problem}): {row.target}"]
+        return lines if row.text is None else [*lines, f"  its file: {row.text}"]
     return [
-        f"Entry {number}: {row['knob']} on {row['target']}",
-        f"  before the trial: {row['original']}",
-        f"  set by the trial: {', '.join(row['ours'])}",
-        *(f"  {key}: {value}" for key, value in row["identity"].items()),
-        f"  trial: {row['trial'] or 'unknown'}",
-        *([f"  only until the boot with id {row['boot_id']} ends"] if row["boot_id"] else []),
+        f"Entry {one.number}: {one.knob} on {one.target}",
+        f"  before the trial: {one.original}",
+        f"  set by the trial: {', '.join(one.ours)}",
+        *(f"  {key}: {value}" for key, value in one.identity.items()),
+        f"  trial: {one.trial or 'unknown'}",
+        *([f"  only until the boot with id {one.boot_id} ends"] if one.boot_id else []),
     ]
 
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import secrets
+from typing import Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
 from iotrial.serve.app import application
 from iotrial.serve.cpu_priority import give_way
 from iotrial.serve.server import bracketed, listen, loopback, serve_forever
+
+
+class Served(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """Where the pages are."""
+
+    address: str
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    store: Annotated[str, Meta(description="the file of trials that is shown")]
+
+
+class Serving(JsonDocument, frozen=True):
+    """iotrial serve --json, when it answers"""
+
+    serve: Served
 
 
 @click.command("serve", short_help="Show stored trials as pages in a browser.")
@@ -55,7 +71,7 @@ def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bo
     if not full_speed:
         give_way()
     if as_json:
-        click.echo(json.dumps({"schema": 1, "serve": {"address": address, "port": port, "store": str(path)}}))
+        click.echo(json_text(Serving(Served(address, port, str(path))), indent=None))
     else:
         tell(address)
         tell("iotrial: Ctrl-C ends it", err=True)

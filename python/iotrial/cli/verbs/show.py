@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from typing import Annotated, Any
 
 import click
+from msgspec import UNSET, Meta, UnsetType, to_builtins
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
-from iotrial.report.drawing import WIDTH, drawn
-from iotrial.report.safety import safety_json, study_safety_lines
+from iotrial.report.drawing import WIDTH, Shape, drawn
+from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
 from iotrial.study.catalogue import find
-from iotrial.study.codec import study_to_json
 from iotrial.study.reference import describe
+
+
+class Shown(JsonDocument, frozen=True):
+    """iotrial show STUDY --json, or show --workload KIND --json"""
+
+    study: (
+        Annotated[
+            dict[str, Any],
+            Meta(
+                description="the study as trials store it",
+                extra_json_schema={
+                    "required": ["name", "question", "factors", "workloads", "responses", "margin", "alpha"]
+                },
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    shape: Annotated[Shape, Meta(description="the design at the defaults")] | UnsetType = UNSET
+    safety: (
+        Annotated[tuple[LevelSafety, ...], Meta(description="what every level does to the safety of data")]
+        | UnsetType
+    ) = UNSET
+    workload: Annotated[str, Meta(description="the reference of a kind of workload, as text")] | UnsetType = (
+        UNSET
+    )
 
 
 @click.command("show", short_help="What a study asks, why, and how it is designed.")
@@ -26,7 +51,7 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
     if workload is not None:
         described = describe(workload)
         if as_json:
-            click.echo(json.dumps({"schema": 1, "workload": described}, indent=1))
+            click.echo(json_text(Shown(workload=described)))
         else:
             tell(described)
         return
@@ -39,13 +64,7 @@ def _show(name: str, as_json: bool) -> None:
     study = find(name)
     shape, lines = drawn(study)
     if as_json:
-        body = {
-            "schema": 1,
-            "study": study_to_json(study)["study"],
-            "shape": asdict(shape),
-            "safety": safety_json(study),
-        }
-        click.echo(json.dumps(body, indent=1))
+        click.echo(json_text(Shown(to_builtins(study), shape, every_level(study))))
         return
     tell(click.wrap_text(f"{study.name}: {study.question}", WIDTH) + "\n")
     tell(click.wrap_text(study.why, WIDTH, preserve_paragraphs=True) + "\n")

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-import json
+from typing import Annotated
 
 import click
+from msgspec import Meta
 
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
+from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store.outline import outlines
+from iotrial.store.states import TrialState
 from iotrial.units import format_duration
+
+
+class Row(JsonObject, frozen=True):
+    """One trial that can be read."""
+
+    number: Annotated[int, Meta(ge=0, description="in this store")]
+    id: str
+    study: str
+    state: TrialState
+    started: Annotated[str, Meta(description="ISO 8601")]
+    duration_s: float
+    imported: Annotated[str | None, Meta(description="null: measured here")]
+
+
+class Damaged(JsonObject, frozen=True):
+    """One that cannot be read."""
+
+    number: Count
+    problem: str
+
+
+class Trials(JsonDocument, frozen=True):
+    """iotrial trials --json"""
+
+    trials: list[Row]
+    damaged: Annotated[list[Damaged], Meta(description="trials that cannot be read")]
 
 
 @click.command("trials")
@@ -26,22 +55,8 @@ def command(as_json: bool) -> None:
             warn(f"trial {lost.number} cannot be read: {lost.problem}")
     sound = [trial for trial in trials if trial.state is not None]
     if as_json:
-        rows = [
-            {
-                "number": trial.number,
-                "id": trial.id,
-                "study": trial.study,
-                "state": str(trial.state),
-                "started": trial.started,
-                "duration_s": trial.duration_s,
-                "imported": trial.imported,
-            }
-            for trial in sound
-        ]
-        lost_rows = [
-            {"number": lost.number, "problem": lost.problem} for lost in trials if lost.problem is not None
-        ]
-        click.echo(json.dumps({"schema": 1, "trials": rows, "damaged": lost_rows}, indent=1))
+        damaged = [Damaged.of(lost) for lost in trials if lost.problem is not None]
+        click.echo(json_text(Trials([Row.of(trial) for trial in sound], damaged)))
         return
     if not trials:
         tell("No trials yet. Start with: iotrial run files/permissions")

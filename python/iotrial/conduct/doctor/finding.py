@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from iotrial.documents import JsonObject
 
 
 class Grade(StrEnum):
@@ -15,16 +19,12 @@ class Grade(StrEnum):
     PROBLEM = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding. ``do`` says what to do about it (None if nothing), ``facts`` are its numbers.
-
-    ``fatal``: no lab can be used at all.
-    """
+class Finding(JsonObject, frozen=True):
+    """One finding. ``facts`` are its numbers."""
 
     area: str
     grade: Grade
     found: str
-    do: str | None = None
-    facts: Mapping[str, object] = field(default_factory=dict)
-    fatal: bool = False
+    do: Annotated[str | None, Meta(description="What to do about it.")] = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    fatal: Annotated[bool, Meta(description="No lab at all can be used: exit status 1.")] = False

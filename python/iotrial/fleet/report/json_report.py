@@ -1,158 +1,293 @@
-"""A fleet as JSON, schema 1 (``schemas/fleet-report.schema.json``).
-
-Numbers are unrounded, unbounded ends are null, labels are those of the trials.
-"""
+"""A fleet as JSON: numbers are unrounded, unbounded ends are null, labels are those of the trials."""
 
 from __future__ import annotations
 
 import math
+from typing import Annotated, Any
 
+from msgspec import UNSET, Meta, UnsetType
+
+from iotrial.analysis.fleet.model import Moderator, Outlier
+from iotrial.analysis.model import Conclusion, Effect, EffectKind, Verdict
+from iotrial.documents import RATIO_OR_DIFFERENCE, JsonDocument, JsonObject, Labels, plain
 from iotrial.fleet.report.words import claims, details, headline
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
-from iotrial.study.model import Scale
-
-SCHEMA = 1
-
-
-def fleet_json(report: FleetReport) -> dict[str, object]:
-    """Return the report as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
-    return {
-        "schema": SCHEMA,
-        "fleet": {
-            "id": report.id,
-            "study": report.study,
-            "question": report.question,
-            "alpha": report.alpha,
-            "margin": report.margin,
-            "hosts": len(report.hosts),
-            "running": report.running,
-            "replaced": list(report.replaced),
-        },
-        "headline": headline(report),
-        "details": list(details(report)),
-        "claims": list(claims(report)),
-        "hosts": [
-            {
-                "host": one.host,
-                "trial": one.number,
-                "id": one.id,
-                "state": one.state.value,
-                "started": one.started,
-                "duration_s": one.duration_s,
-                "blocks": one.blocks,
-                "void": one.void,
-                "valid": one.problem is None and not one.invalid and one.state.value != "invalid",
-                "invalid_reasons": list(one.invalid),
-                "problem": one.problem,
-                "controls": one.controlled,
-                "properties": dict(one.properties),
-            }
-            for one in report.hosts
-        ],
-        "comparisons": [_comparison(one) for one in report.comparisons],
-    }
+from iotrial.store.states import TrialState
+from iotrial.study.model import Better, Scale
 
 
-def _comparison(one: FleetComparison) -> dict[str, object]:
-    like, found = one.like, one.found
-    return {
-        "kind": like.kind,
-        "factor": like.factor,
-        "level": like.level,
-        "reference": like.reference,
-        "condition": dict(like.condition),
-        "workload": like.workload,
-        "response": like.response,
-        "unit": like.unit,
-        "scale": like.scale.value,
-        "better": like.better.value,
-        "alpha": found.alpha,
-        "averaged": len(one.averaged),
-        "verdict": None if one.mean is None else one.mean.verdict.value,
-        "conclusion": None if one.mean is None else one.mean.conclusion.value,
-        "mean": _mean(one),
-        "evidence": {
-            "hosts": found.evidence.hosts,
-            "log_e": _number(found.evidence.log_e),
-            "log_e_product": _number(found.evidence.log_product),
-            "log_e_mean": _number(found.evidence.log_mean),
-            "excluded": found.evidence.excluded,
-            "least_hosts_with_an_effect": found.evidence.least,
-        },
-        "outliers": [{"host": out.host, "distance": out.distance, "p": out.p} for out in found.outliers],
-        "outliers_sought": found.outliers_sought,
-        "moderators": [
-            {
-                "name": table.name,
-                "groups": [
-                    {
-                        "value": group.value,
-                        "hosts": group.hosts,
-                        "mean": on_scale(group.mean, like),
-                        "low": on_scale(group.low, like),
-                        "high": on_scale(group.high, like),
-                    }
-                    for group in table.groups
-                ],
-                "differences": [
-                    {
-                        "base": apart.base,
-                        "other": apart.other,
-                        "value": on_scale(apart.value, like),
-                        "low": on_scale(apart.low, like),
-                        "high": on_scale(apart.high, like),
-                        "shown": apart.shown,
-                    }
-                    for apart in table.differences
-                ],
-            }
-            for table in found.moderators
-        ],
-        "differences_sharing_alpha": found.comparisons,
-        "hosts": [_host(row) for row in one.rows],
-    }
+class FleetFacts(JsonObject, frozen=True):
+    """The fleet as a whole."""
+
+    id: str
+    study: str
+    question: str
+    alpha: float
+    margin: float
+    hosts: int
+    running: Annotated[int, Meta(description="Hosts that have not ended: the mean is not final.")]
+    replaced: Annotated[
+        tuple[int, ...],
+        Meta(
+            description="Numbers of trials that do not count, since their host has a newer one in this fleet."
+        ),
+    ]
 
 
-def _mean(one: FleetComparison) -> dict[str, object] | None:
+class Host(JsonObject, frozen=True):
+    """One host and its trial."""
+
+    host: str
+    trial: Annotated[int, Meta(description="Its number, for iotrial report.")]
+    id: str
+    state: TrialState
+    started: str
+    duration_s: float
+    blocks: int
+    void: int
+    valid: bool
+    invalid_reasons: tuple[str, ...]
+    problem: Annotated[str | None, Meta(description="Why the trial cannot be read.")]
+    controls: bool
+    properties: Labels
+
+
+class Mean(JsonObject, frozen=True, kw_only=True):
+    """The mean over hosts, and the spread between them."""
+
+    ratio: float | UnsetType = UNSET
+    difference: float | UnsetType = UNSET
+    low: float
+    high: float
+    spread: Annotated[
+        float,
+        Meta(description="One standard deviation of true effects between hosts: a factor, or a difference."),
+    ]
+    spread_low: float
+    spread_high: float
+    new_host_low: Annotated[
+        float | None,
+        Meta(description="Where a further host like these is expected; null for two hosts."),
+    ]
+    new_host_high: float | None
+
+
+class FleetEvidence(JsonObject, frozen=True):
+    """Evidence against no effect on any host."""
+
+    hosts: int
+    log_e: Annotated[
+        float | None,
+        Meta(
+            description="Natural logarithm of the e-value against no effect on any host: half the sum of product and mean."
+        ),
+    ]
+    log_e_product: float | None
+    log_e_mean: float | None
+    excluded: bool
+    least_hosts_with_an_effect: int
+
+
+class HostGroup(JsonObject, frozen=True):
+    """Hosts that share a property."""
+
+    value: str
+    hosts: int
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class GroupDifference(JsonObject, frozen=True):
+    """Between two groups of hosts."""
+
+    base: str
+    other: str
+    value: Annotated[float, Meta(description="Other over base, or other minus base.")]
+    low: float
+    high: float
+    shown: bool
+
+
+class HostProperty(JsonObject, frozen=True):
+    """One property of hosts."""
+
+    name: str
+    groups: list[HostGroup]
+    differences: list[GroupDifference]
+
+
+class HostEffect(JsonObject, frozen=True, kw_only=True):
+    """What one host says of a comparison."""
+
+    host: str
+    verdict: Annotated[Verdict | None, Meta(description="The host's own; null where nothing of it counts.")]
+    conclusion: Annotated[
+        Conclusion | UnsetType | None,
+        Meta(description="As in report.schema.json; null where nothing of it counts."),
+    ] = UNSET
+    ratio: float | UnsetType | None = UNSET
+    difference: float | UnsetType | None = UNSET
+    low: float | UnsetType | None = UNSET
+    high: float | UnsetType | None = UNSET
+    blocks: int | UnsetType = UNSET
+    failures: int | UnsetType = UNSET
+    mean_contrast: Annotated[
+        float | UnsetType | None,
+        Meta(
+            description="What is averaged: the mean of its blocks' contrasts, natural logarithms where the scale is log."
+        ),
+    ] = UNSET
+    standard_error: float | UnsetType | None = UNSET
+    log_e: float | UnsetType | None = UNSET
+    not_averaged: Annotated[str | None, Meta(description="Why; null for a host that is.")]
+
+
+class ComparisonOfHosts(JsonObject, frozen=True):
+    """One comparison over all hosts."""
+
+    kind: EffectKind
+    factor: str
+    level: str
+    reference: str
+    condition: Labels
+    workload: str
+    response: str
+    unit: str
+    scale: Scale
+    better: Better
+    alpha: Annotated[float, Meta(description="Of this comparison, as in each host's trial.")]
+    averaged: int
+    verdict: Annotated[
+        Verdict | None,
+        Meta(description="Read from the mean's interval; null where fewer than two hosts are averaged."),
+    ]
+    conclusion: Annotated[
+        Conclusion | None,
+        Meta(
+            description="As in report.schema.json, of the mean; null where fewer than two hosts are averaged."
+        ),
+    ]
+    mean: Annotated[Mean, RATIO_OR_DIFFERENCE] | None
+    evidence: FleetEvidence
+    outliers: tuple[Outlier, ...]
+    outliers_sought: bool
+    moderators: list[HostProperty]
+    differences_sharing_alpha: int
+    hosts: list[HostEffect]
+
+
+class FleetReported(JsonDocument, frozen=True):
+    """iotrial fleet report --json
+
+    One verdict over the hosts of a fleet. Ratios (or differences, where the scale is difference) are of level to reference.
+    What is not known or not bounded is null.
+    """
+
+    fleet: FleetFacts
+    headline: Annotated[str, Meta(description="What the fleet comes to, in one sentence.")]
+    details: tuple[str, ...]
+    claims: Annotated[tuple[str, ...], Meta(description="What this can and cannot claim.")]
+    hosts: list[Host]
+    comparisons: list[ComparisonOfHosts]
+
+
+def fleet_json(report: FleetReport) -> dict[str, Any]:
+    """All of it as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+    hosts = [
+        Host.of(
+            one,
+            trial=one.number,
+            valid=one.problem is None and not one.invalid and one.state is not TrialState.INVALID,
+            invalid_reasons=one.invalid,
+            controls=one.controlled,
+        )
+        for one in report.hosts
+    ]
+    document = FleetReported(
+        FleetFacts.of(report, hosts=len(hosts)),
+        headline(report),
+        tuple(details(report)),
+        tuple(claims(report)),
+        hosts,
+        [_comparison(one) for one in report.comparisons],
+    )
+    made: dict[str, Any] = plain(document)
+    return made
+
+
+def _comparison(one: FleetComparison) -> ComparisonOfHosts:
+    found, evidence = one.found, one.found.evidence
+    return ComparisonOfHosts.of(
+        one.like,
+        alpha=found.alpha,
+        averaged=len(one.averaged),
+        verdict=None if one.mean is None else one.mean.verdict,
+        conclusion=None if one.mean is None else one.mean.conclusion,
+        mean=_mean(one),
+        evidence=FleetEvidence.of(
+            evidence,
+            log_e_product=evidence.log_product,
+            log_e_mean=evidence.log_mean,
+            least_hosts_with_an_effect=evidence.least,
+        ),
+        outliers=found.outliers,
+        outliers_sought=found.outliers_sought,
+        moderators=[_property(table, one.like) for table in found.moderators],
+        differences_sharing_alpha=found.comparisons,
+        hosts=[_host(row) for row in one.rows],
+    )
+
+
+def _property(table: Moderator, like: Effect) -> HostProperty:
+    def sized(part: Any, *names: str) -> dict[str, float | None]:
+        return {name: on_scale(getattr(part, name), like) for name in names}
+
+    return HostProperty(
+        table.name,
+        [HostGroup.of(group, **sized(group, "mean", "low", "high")) for group in table.groups],
+        [GroupDifference.of(apart, **sized(apart, "value", "low", "high")) for apart in table.differences],
+    )
+
+
+def _mean(one: FleetComparison) -> Mean | None:
     mean, like = one.found.mean, one.like
     if mean is None:
         return None
-    name = "ratio" if like.scale is Scale.LOG else "difference"
     spread = [mean.spread, mean.spread_low, mean.spread_high]
     if like.scale is Scale.LOG:
         spread = [math.exp(min(end, 690.0)) for end in spread]
-    return {
-        name: on_scale(mean.value, like),
-        "low": on_scale(mean.low, like),
-        "high": on_scale(mean.high, like),
-        "spread": spread[0],
-        "spread_low": spread[1],
-        "spread_high": spread[2],
-        "new_host_low": on_scale(mean.new_low, like),
-        "new_host_high": on_scale(mean.new_high, like),
-    }
+    return Mean.of(
+        mean,
+        **_sized(like.scale, on_scale(mean.value, like)),
+        low=on_scale(mean.low, like),
+        high=on_scale(mean.high, like),
+        spread=spread[0],
+        spread_low=spread[1],
+        spread_high=spread[2],
+        new_host_low=on_scale(mean.new_low, like),
+        new_host_high=on_scale(mean.new_high, like),
+    )
 
 
-def _host(row: HostRow) -> dict[str, object]:
+def _host(row: HostRow) -> HostEffect:
     effect, part = row.effect, row.part
     if effect is None:
-        return {"host": row.trial.host, "verdict": None, "not_averaged": row.why}
-    name = "ratio" if effect.scale is Scale.LOG else "difference"
-    return {
-        "host": row.trial.host,
-        "verdict": None if part.distrusted is not None else effect.verdict.value,
-        "conclusion": None if part.distrusted is not None else effect.conclusion.value,
-        name: _number(effect.value),
-        "low": _number(effect.low),
-        "high": _number(effect.high),
-        "blocks": effect.blocks,
-        "failures": effect.failures,
-        "mean_contrast": _number(part.estimate),
-        "standard_error": _number(part.error),
-        "log_e": _number(part.log_e),
-        "not_averaged": row.why,
-    }
+        return HostEffect(host=row.trial.host, verdict=None, not_averaged=row.why)
+    trusted = part.distrusted is None
+    return HostEffect.of(
+        effect,
+        host=row.trial.host,
+        verdict=effect.verdict if trusted else None,
+        conclusion=effect.conclusion if trusted else None,
+        **_sized(effect.scale, effect.value),
+        mean_contrast=part.estimate,
+        standard_error=part.error,
+        log_e=part.log_e,
+        not_averaged=row.why,
+    )
 
 
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _sized(scale: Scale, value: float | None) -> dict[str, float | UnsetType | None]:
+    size = "ratio" if scale is Scale.LOG else "difference"
+    return {"ratio": UNSET, "difference": UNSET, size: value}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.errors import IotrialError
 from iotrial.lab import registry
@@ -26,13 +29,13 @@ _BESIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program. ``path``: None if not installed; ``wanted_by``: what needs it, in words; ``beside``: no lab or knob does."""
+    """A program. ``path`` is null if it is not installed; ``wanted_by``: what needs it, in words."""
 
     name: str
     package: str
     path: str | None
     wanted_by: tuple[str, ...]
-    beside: bool = False
+    beside: Annotated[bool, Meta(description="No lab or knob needs it.")] = False
 
 
 def programs(

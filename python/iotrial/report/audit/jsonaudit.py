@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from iotrial.analysis.audit.model import Audit, Comparison, Condition
+from iotrial.documents import plain
 from iotrial.report.audit.sentences import claims, findings, needs, summary
 from iotrial.report.audit.studies import Answer
 
@@ -63,19 +63,15 @@ def audit_json(audit: Audit, answer: Answer | None) -> dict[str, Any]:
         "sentences": {"findings": findings(audit), "needs": needs(audit), "claims": claims(audit)},
         "notes": list(data.notes),
         "unread": list(data.unread),
-        "study": None if answer is None else dataclasses.asdict(answer),
+        "study": answer,
     }
-    found: dict[str, Any] = _finite(document)
+    found: dict[str, Any] = plain(document)
     return found
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:
     row = _plain(one)
-    row["rounding"] = None if one.rounding is None else list(one.rounding)
-    row["standing"] = one.standing.value
-    row["reasons"] = list(one.reasons)
-    row["needs"] = [dataclasses.asdict(need) for need in one.needs]
-    row["intervals"] = [dataclasses.asdict(row.pop(name)) for name in ("welch", "shared", "rank")]
+    row["intervals"] = [row.pop(name) for name in ("welch", "shared", "rank")]
     return row
 
 
@@ -87,12 +83,3 @@ def _plain(value: Any) -> dict[str, Any]:
             pairs: Condition = part
             found[name] = dict(pairs)
     return found
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
