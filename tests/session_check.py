@@ -1,0 +1,79 @@
+"""A plugin of pytest: nothing is left behind, and workers that run side by side do not meet.
+
+Each worker of pytest-xdist has mounts and a /run of its own, so also a machine's lock and a lab's folder; it checks these.
+What the workers share (loop devices, sysctls) is compared by the process that starts them, before they begin and after they
+have ended: a worker would see what the other one is about.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from left_behind import host_state, left_by_tests, own_state
+
+_CLONE_NEWNS = 0x20000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+#: made private first, so that nothing of it is seen outside; a new /run has what every system has there
+_OWN_RUN = "mount --make-rprivate / && mount -t tmpfs -o mode=0755 run /run && mkdir -m 1777 /run/lock"
+
+State = dict[str, str]
+_before = pytest.StashKey[State]()
+_changed = pytest.StashKey[dict[str, Any]]()
+
+
+def mounts_of_our_own() -> None:
+    """Takes this process, and all that it starts from now on, into a namespace of mounts with an empty /run."""
+    if _LIBC.unshare(_CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["sh", "-c", _OWN_RUN], check=True)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def state_of(config: pytest.Config) -> State:
+    return own_state() if is_worker(config) else host_state()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if is_worker(session.config) and os.geteuid() == 0:
+        mounts_of_our_own()
+    session.config.stash[_before] = state_of(session.config)
+    session.config.stash[_changed] = {}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    changed = left_by_tests(config.stash[_before], state_of(config), stand_ins=True)
+    if is_worker(config):
+        config.workeroutput["changed"] = changed  # type: ignore[attr-defined]
+        return
+    config.stash[_changed].update(changed)
+    if config.stash[_changed] and session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker found of its own comes with its last message; one that has crashed sends none, and fails by that."""
+    for key, values in getattr(node, "workeroutput", {}).get("changed", {}).items():
+        node.config.stash[_changed][f"{node.gateway.id} {key}"] = values
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    changed = config.stash.get(_changed, {})
+    if changed:
+        terminalreporter.section("the tests changed this machine", red=True, bold=True)
+        for key, (before, after) in changed.items():
+            terminalreporter.write_line(f"{key}: {before!r} before, {after!r} now")
