@@ -15,18 +15,19 @@ from typing import Any
 import host_state
 import pytest
 import studies
-from usersite import Ended, Site, drawn, site
+from usersite import Ended, Site, drawn, idle_loops_kept, site
 
 from iotrial.lab import registry
 
-pytestmark = pytest.mark.root
+#: all loop devices and sysctls of the machine are compared
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 KILLED = -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
 def place(disk_folder: Path) -> Iterator[Site]:
-    with site(disk_folder) as made:
+    with idle_loops_kept(), site(disk_folder) as made:
         yield made
 
 

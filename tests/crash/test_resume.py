@@ -23,6 +23,7 @@ from iotrial.store.checksums import checksum, numbered
 from iotrial.store.records import HEADER_COLUMNS, STATE_COLUMNS
 from study_texts import reading
 
+#: turns sysctls, and is the only module to do so that does not run alone
 pytestmark = pytest.mark.root
 
 KILLED = -9

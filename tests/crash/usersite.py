@@ -166,8 +166,7 @@ def site(parent: Path) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
-        with idle_loops_kept():
-            yield made
+        yield made
     finally:
         made.close()
         shutil.rmtree(folder)

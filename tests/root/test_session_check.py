@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
 PRESSURE = Path("/proc/sys/vm/vfs_cache_pressure")
+#: the session that is tried compares all that tests may leave
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 
@@ -32,17 +32,8 @@ def run_tests(folder: Path, workers: int, **modules: str) -> subprocess.Complete
     )  # fmt: skip
 
 
-def assert_told(done: subprocess.CompletedProcess[str], what: str) -> None:
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
-    assert what in done.stdout.partition("the tests changed this machine")[2]
-
-
-@pytest.fixture
-def mounts() -> Iterator[None]:
-    before = Path("/proc/self/mounts").read_text()
-    yield
-    assert Path("/proc/self/mounts").read_text() == before
+def command(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
 @with_and_without_workers
@@ -53,49 +44,36 @@ def test_tests_that_leave_nothing_pass(tmp_path: Path, workers: int) -> None:
 
 
 @with_and_without_workers
-def test_an_image_that_stays_attached_fails_the_session(tmp_path: Path, workers: int) -> None:
-    image = tmp_path / "image"
+def test_an_image_a_mount_a_folder_and_a_setting_that_stay_fail_the_session(
+    tmp_path: Path, workers: int
+) -> None:
+    image, on, folder = tmp_path / "image", tmp_path / "on", Path("/run/iotrial")
     image.write_bytes(bytes(1 << 20))
-    done = run_tests(
-        tmp_path, workers, leaves=f"subprocess.run(['losetup', '--find', {str(image)!r}], check=True)"
-    )
-    found = subprocess.run(
-        ["losetup", "--noheadings", "--output=NAME", "--associated", str(image)],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    subprocess.run(["losetup", "--detach", *found], check=True)
-    assert_told(done, f"{Path(found[0]).name} backing: None before, '{image}' now")
-
-
-@with_and_without_workers
-def test_a_mount_that_stays_fails_the_session(tmp_path: Path, workers: int, mounts: None) -> None:
-    on = tmp_path / "on"
     on.mkdir()
+    before = int(PRESSURE.read_text())
     done = run_tests(
-        tmp_path, workers, leaves=f"subprocess.run(['mount', '-t', 'tmpfs', 'x', {str(on)!r}], check=True)"
+        tmp_path,
+        workers,
+        image=f"subprocess.run(['losetup', '--find', {str(image)!r}], check=True)",
+        mount=f"subprocess.run(['mount', '-t', 'tmpfs', 'left', {str(on)!r}], check=True)",
+        folder=f"Path({str(folder)!r}).mkdir()",
+        setting=f"Path({str(PRESSURE)!r}).write_text('{before + 1}')",
     )
-    assert on.is_mount() == (not workers), "a worker's mounts are its own"
+    attached = command("losetup", "--noheadings", "--output=NAME", "--associated", str(image)).split()
+    outside = on.is_mount(), folder.exists()
+    command("losetup", "--detach", *attached)
+    PRESSURE.write_text(str(before))
     if not workers:
-        subprocess.run(["umount", str(on)], check=True)
-    assert_told(done, f"x {on} tmpfs")
-
-
-@with_and_without_workers
-def test_the_folder_of_a_lab_that_stays_fails_the_session(tmp_path: Path, workers: int) -> None:
-    folder = Path("/run/iotrial")
-    done = run_tests(tmp_path, workers, leaves="Path('/run/iotrial').mkdir()")
-    assert folder.exists() == (not workers), "a worker's /run is its own"
-    if not workers:
+        command("umount", str(on))
         folder.rmdir()
-    assert_told(done, "run folder: 'False' before, 'True' now")
-
-
-@with_and_without_workers
-def test_a_setting_that_stays_fails_the_session(tmp_path: Path, workers: int) -> None:
-    before = PRESSURE.read_text()
-    done = run_tests(tmp_path, workers, leaves=f"Path({str(PRESSURE)!r}).write_text('{int(before) + 1}')")
-    PRESSURE.write_text(before)
-    assert_told(done, f"vm.vfs_cache_pressure: '{int(before)}' before, '{int(before) + 1}' now")
+    assert outside == (not workers, not workers), "mounts and /run of a worker are its own"
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+    told = done.stdout.partition("the tests changed this machine")[2]
+    assert f"{Path(attached[0]).name} backing: None before, '{image}' now" in told
+    assert f"left {on} tmpfs" in told
+    assert "run folder: 'False' before, 'True' now" in told
+    assert f"vm.vfs_cache_pressure: '{before}' before, '{before + 1}' now" in told
 
 
 def test_each_worker_has_a_machine_s_lock_of_its_own(tmp_path: Path) -> None:
