@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,8 +19,25 @@ from left_behind import host_state, left_by_tests, own_state
 
 _CLONE_NEWNS = 0x20000
 _LIBC = ctypes.CDLL(None, use_errno=True)
-#: made private first, so that nothing of it is seen outside; a new /run has what every system has there
-_OWN_RUN = "mount --make-rprivate / && mount -t tmpfs -o mode=0755 run /run && mkdir -m 1777 /run/lock"
+#: Nothing of it is seen outside. The machine's own /run stays below the new one, with links to what programs look for there
+#: (sockets, names of devices), but for what they lock or note down of mounts and devices.
+_OWN_RUN = """
+set -e
+mount --make-rprivate /
+new=$(mktemp -d)
+mount -t tmpfs -o mode=0755 run "$new"
+mkdir -m 1777 "$new/lock"
+mkdir "$new/machine"
+mount --rbind /run "$new/machine"
+for path in /run/*; do
+    case ${path#/run/} in
+    iotrial* | lock | mount | blkid) ;;
+    *) ln -s "machine/${path#/run/}" "$new/" ;;
+    esac
+done
+mount -n --move "$new" /run
+rmdir "$new"
+"""
 
 State = dict[str, str]
 _before = pytest.StashKey[State]()
@@ -27,7 +45,7 @@ _changed = pytest.StashKey[dict[str, Any]]()
 
 
 def mounts_of_our_own() -> None:
-    """Takes this process, and all that it starts from now on, into a namespace of mounts with an empty /run."""
+    """Takes this process, and all that it starts from now on, into a namespace of mounts with a /run of its own."""
     if _LIBC.unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "unshare")
     subprocess.run(["sh", "-c", _OWN_RUN], check=True)
@@ -44,7 +62,8 @@ def state_of(config: pytest.Config) -> State:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     if is_worker(session.config) and os.geteuid() == 0:
-        mounts_of_our_own()
+        with suppress(PermissionError):  # root of a container, where nothing can be mounted by tests either
+            mounts_of_our_own()
     session.config.stash[_before] = state_of(session.config)
     session.config.stash[_changed] = {}
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.root, pytest.mark.alone]
 with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 
 
-def run_tests(folder: Path, workers: int, **modules: str) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, workers: int, /, **modules: str) -> subprocess.CompletedProcess[str]:
     """pytest on modules made of these statements, each the body of one test, with nothing of this suite but the check."""
     for name, body in modules.items():
         lines = [f"import os, subprocess, time\nfrom pathlib import Path\nFOLDER = Path({str(folder)!r})\n"]
