@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -38,6 +39,9 @@ done
 mount -n --move "$new" /run
 rmdir "$new"
 """
+
+#: the kernel takes loop devices down a moment after the last process that held them
+GONE_WITHIN_S = 3.0
 
 State = dict[str, str]
 _before = pytest.StashKey[State]()
@@ -71,7 +75,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    changed = left_by_tests(config.stash[_before], state_of(config), stand_ins=True)
+    if config.option.collectonly:
+        return
+    until = time.monotonic() + GONE_WITHIN_S
+    while (
+        changed := left_by_tests(config.stash[_before], state_of(config), stand_ins=True)
+    ) and time.monotonic() < until:
+        time.sleep(0.1)
     if is_worker(config):
         config.workeroutput["changed"] = changed  # type: ignore[attr-defined]
         return
