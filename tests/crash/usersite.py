@@ -166,7 +166,8 @@ def site(parent: Path) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
-        yield made
+        with idle_loops_kept():
+            yield made
     finally:
         made.close()
         shutil.rmtree(folder)
