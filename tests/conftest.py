@@ -1,4 +1,4 @@
-"""Shared fixtures: a state folder on a real disk, for each test its own; and the check that nothing is left behind."""
+"""Shared fixtures: a state folder on a real disk, for each test its own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from left_behind import host_state, left_by_tests
-
 ROOT = os.geteuid() == 0
+
+pytest_plugins = ("session_check",)
 
 # A job in the background of a shell is started with SIGINT ignored, and so would be every program that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -32,14 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
         if "root" in item.keywords and not ROOT:
             item.add_marker(pytest.mark.skip(reason="needs root"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    before = host_state()
-    yield
-    changed = left_by_tests(before, host_state(), stand_ins=True)
-    assert not changed, f"the tests changed this machine: {changed}"
 
 
 @pytest.fixture(scope="session")

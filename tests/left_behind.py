@@ -8,9 +8,17 @@ from pathlib import Path
 MOVING = ("max_bytes", "min_bytes", "discard_max_bytes")
 
 
+def own_state() -> dict[str, str]:
+    """What each namespace of mounts has of its own: the mounts, and the lab's folder in /run."""
+    return {
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "run folder": str(Path("/run/iotrial").exists()),
+    }
+
+
 def host_state() -> dict[str, str]:
     """Mounts, loop devices with their settings, sysctls and the lab's folder, from the kernel's own files."""
-    state = {"mounts": Path("/proc/self/mounts").read_text()}
+    state = own_state()
     for device in sorted(Path("/sys/block").glob("loop*")):
         for partition in device.glob(f"{device.name}p*"):
             state[f"{device.name} {partition.name}"] = "a partition"
@@ -31,7 +39,6 @@ def host_state() -> dict[str, str]:
             state[f"vm.{key.name}"] = key.read_text().strip()
     huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     state["huge pages"] = huge.read_text().strip() if huge.exists() else ""
-    state["run folder"] = str(Path("/run/iotrial").exists())
     return state
 
 

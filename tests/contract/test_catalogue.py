@@ -127,6 +127,7 @@ def test_every_published_table_has_a_study_that_asks_again(table: str) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.alone  # all loop devices and sysctls of the machine are compared
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in STUDIES]
 )
@@ -146,6 +147,7 @@ def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, sta
 
 
 @pytest.mark.root
+@pytest.mark.alone
 @pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_runs_one_block_of_every_default_condition(name: str, state: Path) -> None:

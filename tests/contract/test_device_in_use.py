@@ -71,6 +71,7 @@ def test_a_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
         assert "wanted a whole disk, found the partition" in refused(disk, tmp_path, path=part)
 
 
+@pytest.mark.alone  # the machine swaps to it meanwhile
 def test_swap_is_refused_and_named(disk: StandIn, tmp_path: Path) -> None:
     run("mkswap", disk.path)
     run("swapon", disk.path)

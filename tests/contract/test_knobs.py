@@ -22,7 +22,8 @@ from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
-pytestmark = pytest.mark.root
+#: sysctls and huge pages of the machine are turned
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 #: knob: values to try, and the option that addresses it
 VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {

@@ -123,6 +123,7 @@ def test_who_makes_the_folder_between_the_look_and_the_making_keeps_it(
 
 
 @pytest.mark.root
+@pytest.mark.alone  # the device must be free when it is restored
 def test_a_loop_device_that_is_still_mounted_somewhere_keeps_its_entry_and_names_who(
     target: Target, journal: Journal, disk_folder: Path
 ) -> None:

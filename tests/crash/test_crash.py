@@ -19,7 +19,8 @@ from usersite import Ended, Site, drawn, site
 
 from iotrial.lab import registry
 
-pytestmark = pytest.mark.root
+#: all loop devices and sysctls of the machine are compared
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 KILLED = -signal.SIGKILL
 

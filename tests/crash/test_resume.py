@@ -23,7 +23,8 @@ from iotrial.store.checksums import checksum, numbered
 from iotrial.store.records import HEADER_COLUMNS, STATE_COLUMNS
 from study_texts import reading
 
-pytestmark = pytest.mark.root
+#: sysctls are turned; and what a killed trial had, as its loop device, must be free when it is restored
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 KILLED = -9
 SCHEMAS = Path(__file__).parents[2] / "schemas"

@@ -23,6 +23,8 @@ from iotrial.probe.binary import find_binary
 
 MIB = 1 << 20
 LIMIT_S = 180.0
+#: tells in the environment of all that a worker of pytest-xdist starts which one it is
+WORKER = "PYTEST_XDIST_WORKER"
 
 #: a quick image lab; the parts in brackets are filled in by the tests
 IMAGE = """
@@ -192,7 +194,9 @@ def entries(state: Path) -> list[Path]:
 
 
 def traces(state: Path, *folders: Path) -> list[str]:
-    """What a trial that has ended may not leave: journal, folders, mounts, loop devices, processes."""
+    """What a trial that has ended may not leave: journal, folders, mounts, loop devices over images in these folders or
+    beside the state, processes that no other worker of the tests has started."""
+    inside = tuple(f"{folder}/" for folder in (state.parent, *folders))
     found = [f"journal {path.name}" for path in entries(state)]
     found += [str(p) for p in (*folders, state / "lab") if p.is_dir() for p in p.glob("*iotrial*")]
     if Path("/run/iotrial").exists():
@@ -201,10 +205,21 @@ def traces(state: Path, *folders: Path) -> list[str]:
     for device in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             text = device.read_text().strip()
-            if text.endswith("(deleted)") and "/#" in text:
+            if text.startswith(inside) and text.endswith("(deleted)") and "/#" in text:
                 found.append(f"{device.parts[3]} over {text}")
-    found += [f"process {pid} ioprobe" for pid in processes_with(str(find_binary()))]
+    probes = processes_with(str(find_binary()))
+    found += [f"process {pid} ioprobe" for pid in probes if not of_another_worker(pid)]
     return found
+
+
+def of_another_worker(pid: int) -> bool:
+    """Whether the environment of a process says that another worker of pytest-xdist has started it."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"):
+            name, _, worker = line.partition("=")
+            if name == WORKER:
+                return worker != os.environ.get(WORKER)
+    return False
 
 
 def nothing_left(state: Path, *folders: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,11 @@ import program
 from study_texts import reading
 
 STRANGER = 54_321
-BUSY = "another iotrial is measuring on this machine"
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
 
 
 def iotrial(*words: str, check: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     done = program.iotrial(*words, cwd=cwd)
-    # Beside other tests (pytest-xdist), one of these may be asking the machine for a moment.
-    until = time.monotonic() + 60
-    while BUSY in done.stderr and "PYTEST_XDIST_WORKER" in os.environ and time.monotonic() < until:
-        time.sleep(0.2)
-        done = program.iotrial(*words, cwd=cwd)
     assert check is None or done.returncode == check, done.stderr
     return done
 

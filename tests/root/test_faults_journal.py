@@ -21,7 +21,8 @@ from running import stored_runs
 from as_nobody import NOBODY
 from iotrial.lab.journal import Journal
 
-pytestmark = pytest.mark.root
+#: sysctls are turned, and a loop device that was just given up is taken by its number
+pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "restore.schema.json").read_text())
 PRESSURE = Path("/proc/sys/vm/vfs_cache_pressure")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from running import BUSY, failures_of, iotrial, run_json, stored_runs, write_study
+from running import failures_of, iotrial, run_json, stored_runs, write_study
 
 from as_nobody import NOBODY
 from iotrial.conduct.guest import DEFAULT_KERNEL
@@ -86,10 +86,6 @@ def begun(study: str, state: Path, *words: str) -> tuple[subprocess.Popen[str], 
             assert guest is not None
             return conductor, guest
         time.sleep(0.05)
-    if conductor.poll() is not None and BUSY in (told := conductor.communicate()[1]):
-        assert time.monotonic() < deadline, told
-        time.sleep(0.2)
-        return begun(study, state, *words)
     conductor.kill()
     raise AssertionError(conductor.communicate())
 

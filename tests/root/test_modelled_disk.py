@@ -89,6 +89,7 @@ def test_a_disk_that_dies_ends_the_trial_as_a_failure_of_the_lab(state: Path, tm
     nothing_left(state)
 
 
+@pytest.mark.alone  # its loop device must be free when it is restored
 def test_a_conductor_that_is_killed_leaves_no_disk(state: Path, tmp_path: Path) -> None:
     trial = Trial(state, study(tmp_path, 1000), "--json")
     server = server_of(trial)

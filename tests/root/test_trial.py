@@ -182,6 +182,7 @@ def test_options_of_a_lab_go_to_the_file_system_that_knows_them(state: Path, dis
     assert {run["treatment"]["filesystem"] for run in stored_runs(state)} == {"ext4", "btrfs"}
 
 
+@pytest.mark.alone  # compares the queues of all loop devices
 def test_schedulers_and_sysctls_are_put_back(state: Path, disk_folder: Path) -> None:
     before = Path("/proc/sys/vm/vfs_cache_pressure").read_text()
     queues = {
