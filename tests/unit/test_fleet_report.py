@@ -140,7 +140,7 @@ def test_the_mean_is_of_the_sound_hosts_and_every_other_has_its_reason(report: F
     assert one.mean.value == pytest.approx(0.805, abs=0.01)
     assert one.mean.verdict.value == "faster"
     assert one.found.evidence.hosts == 9  # valid hosts, including short or running ones
-    assert headline(report).startswith("On average over 7 of 12 hosts, f b is faster than a: it takes 0.80")
+    assert headline(report).startswith("On average over 7 of 12 hosts, f b is faster than a: it takes 19")
 
 
 def test_a_host_s_effect_is_that_of_its_own_report(stored: Path, report: FleetReport) -> None:
