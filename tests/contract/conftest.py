@@ -12,7 +12,7 @@ from booted import DISKS, NEEDS, Booted
 from stand_in import SERIAL, SIZE, StandIn, replace_look_up
 
 from iotrial.conduct.guest import Guest, GuestSpec
-from iotrial.lab import guard, identity
+from iotrial.lab import disk_identity, guard
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -29,7 +29,7 @@ SERIALS = {"disk.img": SERIAL, "other.img": "STANDIN-0002", "nameless.img": "000
 
 @pytest.fixture
 def look_up(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "names_of", identity.names_of)
+    monkeypatch.setattr(disk_identity, "names_of", disk_identity.names_of)
     monkeypatch.setattr(guard, "LOOKED_AT_WITHIN_S", 0.2)
     replace_look_up({disk_folder / name: serial for name, serial in SERIALS.items()})
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from iotrial.lab import guard, identity
+from iotrial.lab import disk_identity, guard
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
@@ -101,12 +101,12 @@ def replace_look_up(serials: Mapping[Path | str, str]) -> None:
     """For this process: the path of the file behind a loop device, to its serial number."""
     by_path = {os.path.realpath(file): serial for file, serial in serials.items()}
 
-    def names_of(target: Target, number: str) -> identity.Names:
+    def names_of(target: Target, number: str) -> disk_identity.Names:
         behind = target.read_or_none(f"/sys/dev/block/{number}/loop/backing_file") or ""
-        name = identity.normal(by_path.get(behind.rstrip("\n"), ""))
-        return identity.Names(frozenset() if name is None else frozenset({name}), "stand-in")
+        name = disk_identity.normal(by_path.get(behind.rstrip("\n"), ""))
+        return disk_identity.Names(frozenset() if name is None else frozenset({name}), "stand-in")
 
-    identity.names_of = names_of
+    disk_identity.names_of = names_of
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from stand_in import LAB, MIB, SERIAL, StandIn, place_on, replace_look_up, run
 
 from iotrial.errors import ProbeError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.journal import Journal
 from iotrial.probe.binary import find_binary
 from iotrial.probe.client import Probe
@@ -27,7 +27,7 @@ BINARY = Path(find_binary())
 
 @pytest.fixture
 def disk(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    monkeypatch.setattr(identity, "names_of", identity.names_of)
+    monkeypatch.setattr(disk_identity, "names_of", disk_identity.names_of)
     replace_look_up({disk_folder / "disk.img": SERIAL})
     disk = StandIn(disk_folder, "disk.img", SIZE)
     yield disk
@@ -148,7 +148,7 @@ def test_no_byte_behind_lab_and_mark_is_written_by_any_file_system(
     filesystem: str, lab: int, disk_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # mkfs.xfs clears the last MiB of the device that it is given, whatever size it was told
-    monkeypatch.setattr(identity, "names_of", identity.names_of)
+    monkeypatch.setattr(disk_identity, "names_of", disk_identity.names_of)
     replace_look_up({disk_folder / "full.img": SERIAL})
     behind = 12 * MIB
     disk = StandIn(disk_folder, "full.img", lab + 4096 + behind)

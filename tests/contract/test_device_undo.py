@@ -16,7 +16,7 @@ import pytest
 from stand_in import LAB, MIB, SERIAL, StandIn, place_on, replace_look_up, run
 
 from iotrial.errors import TargetError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.restore import Restored, restore
@@ -30,7 +30,7 @@ CHILD = Path(__file__).parent / "device_child.py"
 
 @pytest.fixture
 def disk(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    monkeypatch.setattr(identity, "names_of", identity.names_of)
+    monkeypatch.setattr(disk_identity, "names_of", disk_identity.names_of)
     replace_look_up({disk_folder / "disk.img": SERIAL})
     disk = StandIn(disk_folder, "disk.img")
     yield disk

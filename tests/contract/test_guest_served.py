@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import served
+from iotrial.conduct import file_server
 from iotrial.conduct.guest import GuestSpec
 from iotrial.conduct.guests import Guests
 from iotrial.errors import KnobError, LabError, UnsupportedLevel
@@ -126,7 +126,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
             "set": "cold", "operations": ["open", "read-to-end", "close"], "user": None, "stretch": 0.0, "devices": [],
             "sync_after": None,
         }  # fmt: skip
-        answer = served.measured(
+        answer = file_server.measured(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
         )
         told = answer["served"]
@@ -137,7 +137,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
         assert 0 < told["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
         # the wire is not faster than it was said to be
         assert answer["wall_ns"] / 1e9 > 0.9 * FILES * SIZE * 8 / RATE, name
-        warm = served.measured(
+        warm = file_server.measured(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
         )
         assert warm["devices"]["vda"]["read_bytes"] == 0, name

@@ -15,7 +15,7 @@ from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import Subject, WorkDraft
 from iotrial.lab.lock import MachineLock
-from iotrial.lab.log import LogPlace, log_bytes
+from iotrial.lab.log_device import LogPlace, log_bytes
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe

@@ -20,7 +20,7 @@ import click
 
 from iotrial.analysis.audit.audit import audit as audited
 from iotrial.analysis.audit.claims import parse_claim
-from iotrial.cli.asking import _pairs, _seed
+from iotrial.cli.run_request import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats
 from iotrial.importers import read as read_foreign

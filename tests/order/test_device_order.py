@@ -16,7 +16,7 @@ from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError, RequestError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.target import Target
 from iotrial.study.catalogue import find
@@ -96,8 +96,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, state: Path, tmp_path: Path) -> Iter
     monkeypatch.setattr(Disk, "journal", state / "journal", raising=False)
     monkeypatch.setattr(session_module.MachineLock, "__enter__", lambda self: self)
     monkeypatch.setattr(session_module.MachineLock, "__exit__", lambda *_: None)
-    monkeypatch.setattr(identity, "names_of", lambda *_: identity.Names(frozenset({"s-1234"})))
-    monkeypatch.setattr(identity, "disks_named", lambda *_: ("sdx",))
+    monkeypatch.setattr(disk_identity, "names_of", lambda *_: disk_identity.Names(frozenset({"s-1234"})))
+    monkeypatch.setattr(disk_identity, "disks_named", lambda *_: ("sdx",))
 
     def open_study(**conditions: list[str]) -> tuple[Session, Plan, Disk]:
         study = select(find("files/permissions"), conditions=conditions)

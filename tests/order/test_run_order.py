@@ -11,10 +11,10 @@ import pytest
 from recording import Recording, shape
 
 from iotrial.conduct import session as session_module
-from iotrial.conduct.counted import Counted, Told
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.session import Session
+from iotrial.conduct.trace_job import Counted, Told
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError, TargetError

@@ -153,7 +153,7 @@ def test_a_host_that_joins_late_is_taken_in_and_one_that_was_stopped_goes_on(two
     for host in (alpha, beta):
         assert two.same(host)
         assert journal(host) == []
-        assert not host.processes("iotrial.fleet.keeper")
+        assert not host.processes("iotrial.fleet.watchdog")
     had = {name: two.blocks(name) for name in two.net.hosts}
     again = two.resume()
     assert again.wait(300) == 0, again.said

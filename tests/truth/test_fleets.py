@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.fleet.evidence import evidence
+from iotrial.analysis.fleet.combine import evidence
 from iotrial.analysis.fleet.outliers import outliers
 from iotrial.analysis.fleet.spread import mean_of
 from iotrial.design.keyed import new_seed

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from iotrial.conduct.accounting import Accounting
-from iotrial.conduct.counted import Counted, Told
 from iotrial.conduct.signals import StopSignals
+from iotrial.conduct.syscall_pass import Accounting
+from iotrial.conduct.trace_job import Counted, Told
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.store import Store

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites, study
 
-from iotrial.cli.intent_view import intent_lines
-from iotrial.conduct.accounting import accounts
-from iotrial.conduct.counted import Counted, Lost, Told, asked, told
+from iotrial.cli.planned_changes import intent_lines
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.signals import Stopped
+from iotrial.conduct.syscall_pass import accounts
+from iotrial.conduct.trace_job import Counted, Lost, Told, asked, told
 from iotrial.errors import NotSupported, ProbeError, TargetError
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})

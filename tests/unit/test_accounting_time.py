@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites
 
-from iotrial.conduct import accounting
+from iotrial.conduct import syscall_pass
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ class Clock:
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Runs:
     clock = Clock()
-    monkeypatch.setattr(accounting, "time", clock)
+    monkeypatch.setattr(syscall_pass, "time", clock)
 
     def take(*_: object) -> None:
         clock.now += seconds

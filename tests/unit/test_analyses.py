@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from iotrial.cli.ending import conclude
+from iotrial.cli.finish import conclude
 from iotrial.errors import StoreError
 from iotrial.report import analyses, opening
 from iotrial.report.analysed import Analysed

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from iotrial.analysis.changes import FEWEST, SHORTEST, changes, statistic
+from iotrial.analysis.change_points import FEWEST, SHORTEST, changes, statistic
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from iotrial.analysis.betting import Side, log_paths, log_process
 from iotrial.analysis.budget_bet import Budget
 from iotrial.analysis.chunked import Series
+from iotrial.analysis.confidence_set import blocks_to_bound
 from iotrial.analysis.eprocess import Wanted, excluded, interval, intervals
-from iotrial.analysis.hull import blocks_to_bound
 from iotrial.analysis.model import Interval
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)

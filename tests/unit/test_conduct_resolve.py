@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import means
+from iotrial.conduct import requirements
 from iotrial.conduct.resolve import disk_bytes, image_bytes, resolve
 from iotrial.errors import MissingTool, PrivilegeError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.lab.guard import Consent
@@ -69,7 +69,7 @@ def test_a_mount_option_as_treatment_needs_root() -> None:
 def test_a_missing_program_of_the_lab_names_its_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(means, "TOOL_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(requirements, "TOOL_FOLDERS", str(tmp_path))
     with pytest.raises(MissingTool) as caught:
         resolve(study(filesystem=["xfs"]), root=True)
     assert "apt-get install" in str(caught.value.hint)

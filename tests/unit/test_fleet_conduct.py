@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fleet_hosts import FLEET, RECORD, HostStore, Link, Some
 
+from iotrial.cli.fleet_run import status_of
 from iotrial.cli.fleet_view import table
-from iotrial.cli.fleeting import status_of
 from iotrial.errors import IotrialError
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.conduct import FleetConductor, Hosts, HostStanding, Pace, Phase, Standing

@@ -13,8 +13,8 @@ from fleet_hosts import ORDER, HostStore
 from iotrial.errors import IotrialError, StoreError
 from iotrial.fleet.agent import Agent, answered, asking_after, refused
 from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
-from iotrial.fleet.keeper import told_by
 from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, Record, seed_of
+from iotrial.fleet.watchdog import told_by
 from values import replace
 
 ASKED = msgspec.structs.replace(

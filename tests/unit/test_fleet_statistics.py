@@ -10,8 +10,7 @@ import pytest
 from scipy import optimize, stats
 
 from iotrial.analysis.fleet import chi_square
-from iotrial.analysis.fleet.combine import combine
-from iotrial.analysis.fleet.evidence import evidence
+from iotrial.analysis.fleet.combine import combine, evidence
 from iotrial.analysis.fleet.model import HostEffect
 from iotrial.analysis.fleet.moderators import moderators
 from iotrial.analysis.fleet.outliers import outliers

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from iotrial.conduct.file_server import measured
 from iotrial.conduct.guest import GuestSpec
 from iotrial.conduct.guests import Guests
+from iotrial.conduct.places import sites_of
 from iotrial.conduct.resolve import resolve, served_by
-from iotrial.conduct.served import measured
-from iotrial.conduct.sites import sites_of
 from iotrial.errors import IotrialError, LabError, RequestError, StudyError, TargetError, UnknownName
 from iotrial.lab import health, registry
 from iotrial.lab.disk import DiskPlace

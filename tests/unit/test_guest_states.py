@@ -14,8 +14,7 @@ import pytest
 from iotrial.errors import LabError
 from iotrial.lab.guest import machine
 from iotrial.lab.guest.machine import Pulse
-from iotrial.lab.guest.monitor import Monitor
-from iotrial.lab.guest.states import MOST, States
+from iotrial.lab.guest.snapshots import MOST, Monitor, States
 
 
 def write(text: bytes):  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from iotrial.conduct.means import PACKAGES
+from iotrial.conduct.requirements import PACKAGES
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import IotrialError, MissingTool
 from iotrial.study.catalogue import entries, find

@@ -16,15 +16,15 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 import iotrial.cli
-from iotrial.cli.ending import report_path, write_report
+from iotrial.cli.finish import report_path, write_report
 from iotrial.cli.output import report_error, tell
 from iotrial.errors import StoreError
-from iotrial.legible import shown, shown_lines
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
 from iotrial.report.progress import EffectLine, Progress
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.terminal import shown, shown_lines
 from values import replace
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")  # colours and weights, as rich writes them itself

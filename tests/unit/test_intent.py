@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounting_fixtures import STUDY, study
 
-from iotrial.cli.intent_view import intent_lines
+from iotrial.cli.planned_changes import intent_lines
 from iotrial.conduct.resolve import resolve
 from iotrial.study import catalogue
 from iotrial.study.model import Study

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iotrial.errors import TargetError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.target import Target
 
 
@@ -57,7 +57,7 @@ def target(**disks: dict[str, str]) -> Target:
     ],
 )
 def test_a_name_is_compared_without_white_space_prefix_and_case(text: str, name: str | None) -> None:
-    assert identity.normal(text) == name
+    assert disk_identity.normal(text) == name
 
 
 def test_every_place_where_a_disk_says_its_name_is_read() -> None:
@@ -75,22 +75,22 @@ def test_every_place_where_a_disk_says_its_name_is_read() -> None:
         },
         loop0={},
     )
-    assert identity.names_of(machine, "8:0").names == {"virtio-serial-1"}
-    assert identity.names_of(machine, "8:1") == identity.Names(
+    assert disk_identity.names_of(machine, "8:0").names == {"virtio-serial-1"}
+    assert disk_identity.names_of(machine, "8:1") == disk_identity.Names(
         frozenset({"0025385b71b0a1c2", "s4evnx0m1"}), "SSD 970"
     )
-    assert identity.names_of(machine, "8:2").names == {"wd-wcc4n0123", "50014ee2b1234567"}
-    assert identity.names_of(machine, "8:3").names == frozenset()
-    assert identity.disks_named(machine, "0X50014EE2B1234567") == ("sda",)
-    assert identity.disks_named(machine, "nobody") == ()
-    assert identity.disks_named(machine, "0000") == ()
+    assert disk_identity.names_of(machine, "8:2").names == {"wd-wcc4n0123", "50014ee2b1234567"}
+    assert disk_identity.names_of(machine, "8:3").names == frozenset()
+    assert disk_identity.disks_named(machine, "0X50014EE2B1234567") == ("sda",)
+    assert disk_identity.disks_named(machine, "nobody") == ()
+    assert disk_identity.disks_named(machine, "0000") == ()
 
 
 def test_all_disks_of_one_name_are_found() -> None:
     machine = target(sda={"serial": "SAME-1"}, sdb={"serial": "same-1 "}, sdc={"serial": "OTHER"})
-    assert identity.disks_named(machine, "SAME-1") == ("sda", "sdb")
+    assert disk_identity.disks_named(machine, "SAME-1") == ("sda", "sdb")
 
 
 def test_a_page_that_a_disk_does_not_answer_is_no_name() -> None:
     machine = target(sda={"device/vpd_pg80": "refused", "serial": "S-1234"})
-    assert identity.names_of(machine, "8:0").names == {"s-1234"}
+    assert disk_identity.names_of(machine, "8:0").names == {"s-1234"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import means, refusals
-from iotrial.conduct.means import Installed
+from iotrial.conduct import refusals, requirements
+from iotrial.conduct.requirements import Installed
 from iotrial.conduct.resolve import resolve
 from iotrial.errors import MissingTool, UnsupportedLevel
 from iotrial.lab import registry
@@ -75,7 +75,7 @@ def test_a_missing_defragmenter_names_its_package(
 ) -> None:
     wanted = FILESYSTEMS[filesystem]
     asked = study("file.defragment", "untouched", "rewritten", "defragmented", filesystem=filesystem)
-    monkeypatch.setattr(means, "TOOL_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(requirements, "TOOL_FOLDERS", str(tmp_path))
     with pytest.raises(MissingTool, match=wanted.defragment[0]) as caught:
         refusals.check_files(asked, Installed())
     assert caught.value.hint == f"apt-get install {wanted.package}"

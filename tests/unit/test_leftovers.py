@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.cli.leftovers import mention_leftovers
+from iotrial.cli.pending_restore import mention_leftovers
 from iotrial.lab import lock
 from iotrial.lab.lock import MachineLock, is_held
 

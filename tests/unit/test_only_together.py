@@ -15,7 +15,7 @@ from iotrial.analysis.analyse import analyse
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.analysis.spec import Spec
 from iotrial.design.plan import Plan
-from iotrial.report.interplay import OnlyTogether, adjust, only_together, together_sentence
+from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
 
 TWO_BY_TWO = study(factor("age"), factor("interval"))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from place_studies import DEVICE, LOG, MODE, PLACES, chosen, read
 
+from iotrial.conduct.places import Where
 from iotrial.conduct.resolve import resolve
-from iotrial.conduct.sites import Where
 from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
 from iotrial.study.catalogue import find

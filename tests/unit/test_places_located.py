@@ -12,11 +12,11 @@ import pytest
 from place_studies import DEVICE, HEAD, PLACES, chosen
 
 from iotrial.cli import cli
-from iotrial.cli.placing import named
+from iotrial.cli.place_options import named
 from iotrial.conduct.backing import Machine, disks_under, shared
+from iotrial.conduct.places import Where
 from iotrial.conduct.resolve import resolve
-from iotrial.conduct.sharing import sharing
-from iotrial.conduct.sites import Where
+from iotrial.conduct.same_disk import sharing
 from iotrial.conduct.start import default_folder, located_of
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, measured, study, trial
 
-from iotrial.analysis.movement import movements
+from iotrial.analysis.moved_counters import movements
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow, gather
 from iotrial.report.metrics import is_system_wide, unit_of, words_of

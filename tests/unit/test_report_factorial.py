@@ -21,7 +21,7 @@ from iotrial.documents import plain
 from iotrial.report.claims import Outcome
 from iotrial.report.designs import aliases_in_lines, design_in_full, design_of, plan_lines
 from iotrial.report.document import Document
-from iotrial.report.interplay import adjust, at_levels, doubled, interaction_sentence, pair_of
+from iotrial.report.interactions import adjust, at_levels, doubled, interaction_sentence, pair_of
 from iotrial.report.jsonreport import report_json
 from iotrial.report.progress import effect_lines
 from iotrial.report.render import html_report, markdown_report, print_report

@@ -67,9 +67,7 @@ def test_a_rate_is_reached_and_not_taken() -> None:
     found = effect(
         Verdict.FASTER, 1.25, 1.20, 1.30, condition=ONE, response="rate", unit="bytes/s", better=Better.HIGHER
     )
-    assert headline([found]) == (
-        "Mode 0444 is faster than 0777: it reaches a 25 % higher rate [+20, +30]."
-    )
+    assert headline([found]) == ("Mode 0444 is faster than 0777: it reaches a 25 % higher rate [+20, +30].")
 
 
 def test_other_responses_are_not_called_fast() -> None:
@@ -154,9 +152,7 @@ def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
         "4 comparisons: 2 equivalent, 1 slower and 1 faster. Largest effect: mode 0444 takes 1.9 times "
         "the time of 0777 [1.7, 2.1] (cache cold, size 4 KiB)."
     )
-    assert made.details[3] == (
-        "Mode 0400 is faster than 0777: it takes 10.0 % less time [-12.0, -8.0]."
-    )
+    assert made.details[3] == ("Mode 0400 is faster than 0777: it takes 10.0 % less time [-12.0, -8.0].")
     assert made.tone is Tone.MIXED
 
 

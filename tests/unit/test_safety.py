@@ -12,7 +12,7 @@ from report_fixtures import CONDITIONS, document, effect, study
 
 import program
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.cli.intent_view import intent_lines
+from iotrial.cli.planned_changes import intent_lines
 from iotrial.conduct.resolve import resolve
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.lab import registry

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from report_fixtures import effect
 
-from iotrial.analysis.changes import FEWEST
+from iotrial.analysis.change_points import FEWEST
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.serve.figures import NARROW, WIDE, Axis, Mark, forest, timeline
 from iotrial.serve.history_page import Point, changes_of, key_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iotrial.errors import StudyError
-from iotrial.lab.modelled import wire
+from iotrial.lab.simulated_disk import wire
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.disks import MODELS, described, figures_of, parse_disk
 from iotrial.study.reader import read_study

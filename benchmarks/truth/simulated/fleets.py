@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iotrial.analysis.betting import log_paths
-from iotrial.analysis.fleet.evidence import evidence
+from iotrial.analysis.fleet.combine import evidence
 from iotrial.analysis.fleet.moderators import moderators
 from iotrial.analysis.fleet.outliers import outliers
 from iotrial.analysis.fleet.spread import mean_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from iotrial.analysis.betting import Side, log_paths
-from iotrial.analysis.hull import blocks_to_bound
+from iotrial.analysis.confidence_set import blocks_to_bound
 from iotrial.analysis.power import TABLE_ALPHAS, TABLE_RATIOS, TABLE_SHARES, blocks_to_resolve
 from simulated.noise import Floats, Rng
 

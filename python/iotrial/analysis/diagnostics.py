@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.changes import changes
+from iotrial.analysis.change_points import changes
 from iotrial.analysis.contrast import Responses, usable
 from iotrial.analysis.model import Diagnostic, LevelChange, ObservedBlock
 from iotrial.analysis.spec import Spec

@@ -35,7 +35,7 @@ import numpy as np
 from iotrial.analysis.betting import Floats, log_process
 from iotrial.analysis.budget_bet import Budget, mixed_paths
 from iotrial.analysis.chunked import Search, run
-from iotrial.analysis.hull import estimate, hull, hull_at_last, hull_within_budget, upper_bound
+from iotrial.analysis.confidence_set import estimate, hull, hull_at_last, hull_within_budget, upper_bound
 from iotrial.analysis.model import Interval
 
 # exp(690) is still finite; larger e-values are capped.

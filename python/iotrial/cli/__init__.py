@@ -17,12 +17,12 @@ import click
 from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.groups import COMPLETING, LazyGroup
-from iotrial.cli.leftovers import mention_leftovers
 from iotrial.cli.output import report_error, tell
+from iotrial.cli.pending_restore import mention_leftovers
 from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
-from iotrial.legible import shown_lines
+from iotrial.terminal import shown_lines
 
 #: what the list of verbs says of each, in the order in which a new user meets them
 SHORT_HELPS = {

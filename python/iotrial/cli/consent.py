@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.intent_view import intent_lines, runs_commands
 from iotrial.cli.output import tell
+from iotrial.cli.planned_changes import intent_lines, runs_commands
 from iotrial.conduct.start import look_at_disks
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.ownership import other_writer
 from iotrial.study.catalogue import is_shipped
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved

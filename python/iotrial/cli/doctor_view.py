@@ -14,9 +14,9 @@ from iotrial.conduct.doctor.finding import Finding
 from iotrial.conduct.doctor.noise import HORIZONS_S, Floor, Noise
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject
 from iotrial.lab.machine.programs import Program
-from iotrial.legible import shown
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import LabKind
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 WIDTH = 80

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from iotrial.cli.output import tell
 from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
-from iotrial.legible import shown
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 DRAWN_EVERY_S = 0.25

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from iotrial.analysis.forecast import Forecast, Predicted, Range
 from iotrial.conduct.pilot import Pilot
 from iotrial.documents import Amount, Count, JsonObject
-from iotrial.legible import shown
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import Study
+from iotrial.terminal import shown
 from iotrial.units import format_duration, format_percent
 
 

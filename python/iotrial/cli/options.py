@@ -1,4 +1,4 @@
-"""Options that mean the same for every verb. What they mean is ``iotrial.cli.asking``'s, which a plain list does without."""
+"""Options that mean the same for every verb. ``iotrial.cli.run_request`` gives them typed values."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.documents import JsonObject, json_text
-from iotrial.legible import shown, shown_lines
+from iotrial.terminal import shown, shown_lines
 
 #: a column narrower than this is worse than none
 _LEAST = 30

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import doctor_view, fleeting, output, rehearsing
+from iotrial.cli import doctor_view, fleet_run, output, rehearse_run
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.verbs import (
@@ -47,7 +47,7 @@ DOCUMENTS: dict[str, Any] = {
     "doctor": doctor_view.Examined,
     "error": output.Failure,
     "export": export.Exported,
-    "fleet": fleeting.FleetRun,
+    "fleet": fleet_run.FleetRun,
     "fleet-clean": clean.Cleaned,
     "fleet-keys": keys.Made,
     "fleet-list": fleet_list.Fleets,
@@ -58,7 +58,7 @@ DOCUMENTS: dict[str, Any] = {
     "meter": meter.Metered,
     "plan": plan.Planned,
     "refine": refine.Refined,
-    "rehearsal": rehearsing.Rehearsing,
+    "rehearsal": rehearse_run.Rehearsing,
     "report": Report,
     "restore": restore.Restoring,
     "serve": serve.Serving,

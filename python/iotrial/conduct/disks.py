@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from iotrial.conduct.places import Site
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sites import Site
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.filesystem import FILESYSTEMS
@@ -14,7 +14,7 @@ from iotrial.lab.guest.share import Share
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
-from iotrial.lab.log import LogPlace
+from iotrial.lab.log_device import LogPlace
 from iotrial.lab.target import Target
 from iotrial.study.model import Holds
 from iotrial.study.places import GUEST

@@ -22,12 +22,11 @@ from iotrial.lab.guest.link import CARDS
 from iotrial.lab.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.lab.guest.packages import Packages
 from iotrial.lab.guest.place import serials_of
-from iotrial.lab.guest.states import States
+from iotrial.lab.guest.snapshots import States
 from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
 from iotrial.lab.target import Target
-from iotrial.probe.binary import find_binary
+from iotrial.probe.binary import Launch, find_binary
 from iotrial.probe.client import Probe
-from iotrial.probe.launch import Launch
 from iotrial.study.model import LinkSpec
 from iotrial.study.places import GUEST
 from iotrial.units import parse_size

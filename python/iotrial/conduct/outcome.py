@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iotrial.conduct import serving
-from iotrial.conduct.accounts import counted, summed
+from iotrial.conduct import work_server
 from iotrial.conduct.activity import activity
-from iotrial.conduct.answers import clock_of, failure_of
+from iotrial.conduct.counters import counted, summed
+from iotrial.conduct.probe_job import clock_of, failure_of
 from iotrial.conduct.sampling import series_of
 from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.lab import cache
@@ -57,7 +57,7 @@ def outcome_of(
     devices = devices_of(subject)
     counters = summed(answer["devices"], devices.values())
     own = summed(answer["devices"], subject.place.devices.values())
-    served = serving.numbers(answer)
+    served = work_server.numbers(answer)
     in_process = (
         usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
         usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),

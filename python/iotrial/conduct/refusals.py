@@ -12,14 +12,14 @@ from itertools import islice, product
 
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct import combinations, programs
-from iotrial.conduct.means import PACKAGES, TOOL_FOLDERS, Brought, Means
+from iotrial.conduct.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, a_lab
-from iotrial.lab.log import LOGGED
+from iotrial.lab.log_device import LOGGED
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.places import GUEST, LABS
 from iotrial.study.schema import Problem

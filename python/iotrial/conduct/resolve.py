@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from iotrial.conduct import combinations, making_refused, refusals
-from iotrial.conduct.means import Brought, Installed, Means
-from iotrial.conduct.optional import without_missing
+from iotrial.conduct import combinations, mkfs_run, refusals
 from iotrial.conduct.own_files import check_own_files
-from iotrial.conduct.sites import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
+from iotrial.conduct.places import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
+from iotrial.conduct.requirements import Brought, Installed, Means, without_missing
 from iotrial.design.model import Arm, Condition
 from iotrial.errors import PrivilegeError, RequestError
 from iotrial.knobs.declaration import Stage
@@ -158,7 +157,7 @@ def resolve(
         refusals.check_one_filesystem(study)
     refusals.check_commands(study, means)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
-    making_refused.check(study, lab_bytes=image_bytes(study))
+    mkfs_run.check(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)

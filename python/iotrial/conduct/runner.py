@@ -13,16 +13,15 @@ from typing import Any
 
 from msgspec import structs
 
-from iotrial.conduct import making, served
-from iotrial.conduct.answers import failure_of
-from iotrial.conduct.asking import Asking
-from iotrial.conduct.counted import Counted, Told, asked, told
+from iotrial.conduct import file_server, mkfs_run
 from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
+from iotrial.conduct.probe_job import Asking, failure_of
 from iotrial.conduct.resolve import Turn
-from iotrial.conduct.serving import Serving
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
+from iotrial.conduct.trace_job import Counted, Told, asked, told
+from iotrial.conduct.work_server import Serving
 from iotrial.design.model import Arm, Condition, PlannedRun
 from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.knobs.declaration import Stage
@@ -188,7 +187,7 @@ class Runner:
             if wrong is not None:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
-            making.end(subject, workload.work, turns, answer)
+            mkfs_run.end(subject, workload.work, turns, answer)
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except KnobError as error:
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -261,7 +260,7 @@ class Runner:
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
         place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
-        by_the_work = making.wished(subject, declared, by_stage[Stage.FORMAT])
+        by_the_work = mkfs_run.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until formatting has succeeded
             self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
@@ -294,7 +293,7 @@ class Runner:
             turn.knob.verify(subject, turn.setting, turn.value)
         self._enter(subject, by_stage[Stage.WORK])
         self._serving.start(subject, workload.work, state)
-        making.begin(subject, workload.work)
+        mkfs_run.begin(subject, workload.work)
         return subject, state, workload
 
     def _cache_state(self, turns: list[Turn]) -> str:
@@ -352,7 +351,7 @@ class Runner:
     def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
         job = self._asking.job(subject, workload, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
-            return served.measured(
+            return file_server.measured(
                 subject.place, lambda besides: self._do(subject, workload, {**job, **besides})
             )
         sampler, device = self._session.sampler, subject.place.device

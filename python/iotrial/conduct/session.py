@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from iotrial.conduct.disks import place_for
-from iotrial.conduct.filesets import FileSets
+from iotrial.conduct.file_sets import FileSets
+from iotrial.conduct.folder_access import check_reach
 from iotrial.conduct.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.conduct.guests import Guests
-from iotrial.conduct.reach import check_reach
+from iotrial.conduct.places import FILESYSTEM, Site
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.same_disk import disk_kinds, sharing
 from iotrial.conduct.sampling import Sampler
 from iotrial.conduct.settings import Settings
-from iotrial.conduct.sharing import disk_kinds, sharing
 from iotrial.conduct.signals import Stopped
-from iotrial.conduct.sites import FILESYSTEM, Site
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain

@@ -17,15 +17,15 @@ from typing import Any
 from iotrial import __version__
 from iotrial.analysis import budget_bet
 from iotrial.analysis.analyse import Spec
+from iotrial.conduct.invoking_user import invoking_user
+from iotrial.conduct.places import Where
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.refusals import check_kinds
 from iotrial.conduct.resolve import Resolved
+from iotrial.conduct.same_disk import sharing
 from iotrial.conduct.session import Session
-from iotrial.conduct.sharing import sharing
 from iotrial.conduct.signals import Stopped, StopSignals
-from iotrial.conduct.sites import Where
 from iotrial.conduct.trial import Conductor, Limits
-from iotrial.conduct.user import invoking_user
 from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
 from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
@@ -36,7 +36,6 @@ from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target
-from iotrial.legible import shown
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.store import Store
@@ -49,6 +48,7 @@ from iotrial.store.model import (
     shared_disks_in_words,
 )
 from iotrial.study.places import GUEST
+from iotrial.terminal import shown
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
 _GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iotrial.conduct.accounts import summed
+from iotrial.conduct.counters import summed
 from iotrial.conduct.resolve import Turn
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Scope

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from iotrial.analysis.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.conduct.accounting import Accounting
 from iotrial.conduct.outcome import READ_BACK_FAILED, UNUSED, Outcome
 from iotrial.conduct.progress import Snapshot, Watcher
 from iotrial.conduct.resolve import Turn
 from iotrial.conduct.runner import NothingPrinted, Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
+from iotrial.conduct.syscall_pass import Accounting
 from iotrial.conduct.touched import (
     NOT_USED,
     Touched,

@@ -25,13 +25,13 @@ import msgspec
 from iotrial import __version__
 from iotrial.errors import IotrialError, RequestError
 from iotrial.fleet.batch import MAX_BATCH, MAX_PROBLEM, Batch, Count, HostFacts, Position, Stage, tail
-from iotrial.fleet.keeper import Folder, told_by
 from iotrial.fleet.order import FLEET_ID, Distrusted, FleetId, Order, read
+from iotrial.fleet.watchdog import Folder, told_by
 from iotrial.lab.journal import Journal
-from iotrial.legible import shown
 from iotrial.paths import state_folder
 from iotrial.store import Store
 from iotrial.store.states import TrialState, is_alive
+from iotrial.terminal import shown
 
 STOPPED_WITHIN_S = 600.0
 MAX_ASKED = 4 << 20

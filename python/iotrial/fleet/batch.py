@@ -19,7 +19,6 @@ from msgspec import Meta
 
 from iotrial.errors import IotrialError, StudyError
 from iotrial.fleet.order import Distrusted, HostName, read
-from iotrial.legible import shown
 from iotrial.store import records
 from iotrial.store.connection import connect, explained
 from iotrial.store.exchange import Position
@@ -28,6 +27,7 @@ from iotrial.store.model import BlockEnd, Event, TrialHeader
 from iotrial.store.packed.privacy import Privacy
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value, to_value
 from iotrial.store.packed.stream import MAX_DEPTH, check_plain
+from iotrial.terminal import shown
 
 __all__ = ["Batch", "HostFacts", "Lost", "Position", "Stage", "tail"]
 

@@ -22,9 +22,9 @@ from iotrial.fleet.batch import Batch, HostFacts, Lost, Stage
 from iotrial.fleet.collect import Collector
 from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.order import Distrusted, Order, Record
-from iotrial.legible import shown
 from iotrial.store.exchange import Position
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 
 MOST_THREADS = 64
 BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block

@@ -18,12 +18,12 @@ from iotrial.analysis.model import Observation
 from iotrial.analysis.spec import Spec
 from iotrial.design.model import Condition, Term
 from iotrial.fleet.batch import Batch
-from iotrial.legible import shown
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import bracketed
 from iotrial.report.opening import spec_of
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale
+from iotrial.terminal import shown
 
 #: number of comparisons that are followed, from the first of the plan
 MOST = 3

@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
-from iotrial.legible import shown
 from iotrial.paths import state_folder
+from iotrial.terminal import shown
 
 #: options of ``iotrial run`` with a value, and flags
 VALUES = (

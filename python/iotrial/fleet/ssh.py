@@ -34,7 +34,7 @@ from iotrial.fleet.engine import GREETING, READY, configured
 from iotrial.fleet.hosts import HOSTS, SSH_CONFIG, DaskHosts, DaskLink
 from iotrial.fleet.keys import INSTALL, Keys, Part, new_keys
 from iotrial.fleet.order import HOST_NAME, Distrusted
-from iotrial.legible import shown
+from iotrial.terminal import shown
 from iotrial.workers import start_worker
 
 MOST_HOSTS = 1000

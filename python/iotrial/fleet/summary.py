@@ -28,7 +28,6 @@ from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Effect
 from iotrial.analysis.voids import compare_void_rates
 from iotrial.errors import IotrialError
-from iotrial.legible import shown
 from iotrial.report.analyses import VERSION, opened, sealed, unsealed
 from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
@@ -37,6 +36,7 @@ from iotrial.store.model import TrialHeader
 from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 from iotrial.workers import end_worker, start_worker
 
 #: trials; with fewer, starting a process costs more than it saves

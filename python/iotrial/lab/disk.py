@@ -16,9 +16,9 @@ from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
 from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import a_lab
-from iotrial.lab.log import INTERNAL, LogPlace
-from iotrial.lab.modelled import at_once
+from iotrial.lab.log_device import INTERNAL, LogPlace
 from iotrial.lab.place import FULL, Place
+from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Finished, Target
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from iotrial.errors import IotrialError, MissingTool, ProbeError, RequestError, TargetError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.target import Target
 
 SAMPLES = 4096
@@ -92,7 +92,7 @@ def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None 
         raise RequestError(f"--device {path}: {error.message.partition(': ')[2]}") from error
     device, number = str(answer["device"]), ":".join(map(str, answer["rdevice"]))
     try:
-        known = identity.names_of(target, number)
+        known = disk_identity.names_of(target, number)
         _check_identity(target, consent, path, device, known)
         _check_shape(path, answer, lab_bytes)
         _check_unused(target, path, device)
@@ -114,7 +114,7 @@ def claim(target: Target, consent: Consent, lab_bytes: int, *, node: str | None 
 
 
 def _found_again(target: Target, name: str) -> str:
-    found = identity.disks_named(target, name)
+    found = disk_identity.disks_named(target, name)
     if len(found) != 1:
         raise RequestError(
             f"the disk of this trial ({name}): wanted one, found {' and '.join(found) or 'none'}",
@@ -123,17 +123,19 @@ def _found_again(target: Target, name: str) -> str:
     return f"/dev/{found[0]}"
 
 
-def _check_identity(target: Target, consent: Consent, path: str, device: str, known: identity.Names) -> None:
+def _check_identity(
+    target: Target, consent: Consent, path: str, device: str, known: disk_identity.Names
+) -> None:
     if not known.names:
         raise RequestError(
             f"--device {path} ({device}): it has no serial number and no WWN, so that it cannot be told from another disk",
             hint="only a disk that can be named for certain is erased",
         )
-    if identity.normal(consent.name) not in known.names:
+    if disk_identity.normal(consent.name) not in known.names:
         raise RequestError(
             f'--erase "{consent.name}": not the serial number or WWN of {path} ({device})', hint=LOOK_IT_UP
         )
-    others = [other for other in identity.disks_named(target, consent.name) if other != device]
+    others = [other for other in disk_identity.disks_named(target, consent.name) if other != device]
     if others:
         raise RequestError(
             f'--erase "{consent.name}": {device} and {" and ".join(others)} both go by that name',

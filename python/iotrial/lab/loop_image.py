@@ -10,7 +10,7 @@ import errno
 from collections.abc import Mapping
 
 from iotrial.errors import NoSpace, TargetError
-from iotrial.lab import modelled
+from iotrial.lab import simulated_disk
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import Attached, LabLoop
 from iotrial.lab.objects.path import LabPath
@@ -56,7 +56,7 @@ class LoopImage:
             check_space(self._target, self._folder, size_bytes)
             image = self._make(size_bytes)
         else:
-            image = modelled.make(self._target, self._disk, size_bytes)
+            image = simulated_disk.make(self._target, self._disk, size_bytes)
         attached = LabLoop().attach(
             self._target,
             self._journal,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from iotrial.legible import shown
 from iotrial.report.markdown import escaped
 from iotrial.report.notation import elided
 from iotrial.report.templating import environment
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.library.display import Card
 from iotrial.library.table import Column, Table
 from iotrial.library.trial import Trial
@@ -18,6 +17,7 @@ from iotrial.paths import store_path
 from iotrial.report.opening import document_of, packed_document
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:

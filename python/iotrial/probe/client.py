@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.errors import NotSupported, ProbeError, TargetError
-from iotrial.probe.binary import find_binary
-from iotrial.probe.launch import Launch, local
+from iotrial.probe.binary import Launch, find_binary, local
 
 PROTOCOL = 1
 POLL_MS = 500

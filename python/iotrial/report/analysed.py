@@ -13,11 +13,11 @@ from msgspec import structs, to_builtins
 
 from iotrial.analysis.model import Analysis, Effect
 from iotrial.design.model import ArmKind
-from iotrial.legible import shown
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks, risks_of
 from iotrial.study.model import Setting, Study
+from iotrial.terminal import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A builder turns a trial, a comparison, a fleet or an audit into a ``Report``: a 
 (terminal, Markdown, HTML) knows blocks and nothing of trials. Each block names the views that show it: the first screen of a
 terminal, the full text (``--full`` and Markdown), the page (HTML).
 
-Texts in blocks have their control characters escaped (``iotrial.legible.shown``); escaping for a format is the renderer's.
+Texts in blocks have their control characters escaped (``iotrial.terminal.shown``); escaping for a format is the renderer's.
 """
 
 from __future__ import annotations

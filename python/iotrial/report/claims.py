@@ -42,7 +42,6 @@ from math import inf, log, log1p
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import BUDGET_SPENT
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import counted, joined, named_level, percent
@@ -50,6 +49,7 @@ from iotrial.report.phrases import interval, interval_of
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE
+from iotrial.terminal import shown
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
 from iotrial.workloads.database import DatabaseWork
 

@@ -13,7 +13,6 @@ from itertools import combinations
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.report.analysed import Analysed, Level
 from iotrial.report.comparison import (
     Agreement,
@@ -29,6 +28,7 @@ from iotrial.report.comparison import (
 from iotrial.report.notation import elided, joined
 from iotrial.report.safety import risk_of
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 LONGEST_NAME = 40
 _OPPOSITES = (

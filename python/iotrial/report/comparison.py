@@ -28,13 +28,13 @@ from msgspec import Meta
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.documents import Unbounded
-from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
 from iotrial.report.notation import counted, interval_numbers, joined, named_level, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.study.model import Better, Scale
+from iotrial.terminal import shown
 from iotrial.units import format_bytes
 
 #: per cent do not help beyond twice as much

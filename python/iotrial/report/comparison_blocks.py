@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iotrial.legible import shown
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -44,6 +43,7 @@ from iotrial.report.notation import capitalised, day_and_time, elided, quantity
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.trials import fitting, trials_forest
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 #: trials that have a column each, on a page and in text; of more, each has a row

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iotrial.design.plan import condition_key
-from iotrial.legible import shown
 from iotrial.study.model import Study
+from iotrial.terminal import shown
 
 EVERYWHERE = "all conditions"
 

@@ -17,9 +17,9 @@ from iotrial.design.interactions import alias_table
 from iotrial.design.model import Arm, Term, TermKind
 from iotrial.design.plan import Plan
 from iotrial.documents import Count, JsonObject
-from iotrial.legible import shown
 from iotrial.report.notation import counted, joined
 from iotrial.study.model import DesignKind, Study
+from iotrial.terminal import shown
 
 _KINDS = {
     DesignKind.FULL: "full factorial",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from iotrial.analysis.changes import FEWEST
+from iotrial.analysis.change_points import FEWEST
 from iotrial.analysis.model import Diagnostic
-from iotrial.legible import shown
 from iotrial.report.notation import joined, percent
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 _NOTABLE_CORRELATION = 0.2

@@ -19,7 +19,6 @@ from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
-from iotrial.legible import shown
 from iotrial.report.blocks import Note, View
 from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value
 from iotrial.report.conditions import Conditions
@@ -27,7 +26,7 @@ from iotrial.report.designs import DesignText, design_of
 from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.findings import arms_are_rows
-from iotrial.report.interplay import Adjusted, adjust
+from iotrial.report.interactions import Adjusted, adjust
 from iotrial.report.matrices import Matrix, matrices_of
 from iotrial.report.plan import continued_in_words, plan_rows
 from iotrial.report.rows import (
@@ -48,6 +47,7 @@ from iotrial.report.safety import safety_lines
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
+from iotrial.terminal import shown
 
 OTHER_CLAIMS = (
     "The published claims are those that the study has in this iotrial; those stored with the trial differ."

@@ -18,11 +18,11 @@ from iotrial.design.model import Arm, ArmKind, Block
 from iotrial.design.plan import Plan
 from iotrial.documents import Count
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.report.designs import design_lines, design_of
 from iotrial.report.notation import counted, elided, joined
 from iotrial.study.model import DesignKind, Factor, Role, Setting, Study
 from iotrial.study.select import select
+from iotrial.terminal import shown
 from iotrial.units import format_duration, format_percent
 
 EXAMPLE_SEED = "0" * 32

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.findings import QUIET, is_screen, strength, width
-from iotrial.report.interplay import Adjusted, is_interaction, pair_of
+from iotrial.report.interactions import Adjusted, is_interaction, pair_of
 from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 COLUMNS = (
     "condition", "comparison", "response", "scale", "unit", "estimate", "low", "high", "p (anytime)", "blocks",

@@ -33,7 +33,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.movement import movements
+from iotrial.analysis.moved_counters import movements
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.findings import row_label

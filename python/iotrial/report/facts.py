@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.model import ArmKind
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
+from iotrial.terminal import shown
 from iotrial.workloads.past import AtimeWork
 
 Words = tuple[str, ...]

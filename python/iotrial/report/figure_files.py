@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iotrial.errors import RequestError, StoreError
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.figures import draw_figures
 from iotrial.report.markdown import escaped
 from iotrial.report.plots.alone import png_of, svg_of
+from iotrial.terminal import shown
 
 INDEX, LIST = "index.md", "figures.json"
 _LARGEST_LIST = 1 << 20

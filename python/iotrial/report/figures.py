@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import Effect, Verdict
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.effect_figures import FactorialFigures, effect_figures, factorial_figures
 from iotrial.report.evidence import histogram_quantile
@@ -31,6 +30,7 @@ from iotrial.report.series import (
     quantiles_of,
 )
 from iotrial.report.within import within_of
+from iotrial.terminal import shown
 
 MOST_PANELS = 24
 # So many marks over all panels keep the page below a few megabytes.

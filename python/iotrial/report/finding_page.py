@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from iotrial.legible import shown
 from iotrial.report.blocks import Block, Note, Section, Table, table
 from iotrial.report.claims import HeldClaim
 from iotrial.report.document import Document
@@ -18,6 +17,7 @@ from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, quantity, utc
 from iotrial.report.sentences import ELSEWHERE, controls_line
 from iotrial.report.trial_blocks import effect_table, fact_blocks, matrix_blocks, safety_blocks
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 MOST_MOVED = 24

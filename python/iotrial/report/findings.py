@@ -24,7 +24,6 @@ from math import inf, log
 
 from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, named_level, percent, some
 from iotrial.report.phrases import (
@@ -47,6 +46,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.slow_runs import covers_typical
 from iotrial.study.model import DesignKind, Scale, Study
+from iotrial.terminal import shown
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 

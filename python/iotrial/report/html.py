@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from iotrial.legible import shown, shown_lines
 from iotrial.report.blocks import (
     Block,
     Cell,
@@ -43,6 +42,7 @@ from iotrial.report.blocks import (
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.plots.canvas import DASHES, arm_marker
 from iotrial.report.templating import environment
+from iotrial.terminal import shown, shown_lines
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from iotrial.legible import shown
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:

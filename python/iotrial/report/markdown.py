@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from iotrial.legible import shown
 from iotrial.report.blocks import (
     Block,
     Cell,
@@ -24,6 +23,7 @@ from iotrial.report.blocks import (
     shown_in,
 )
 from iotrial.report.notation import counted
+from iotrial.terminal import shown
 
 _SPECIAL = frozenset("\\`*_[]|~$")
 # The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
-from iotrial.legible import shown
 from iotrial.report.notation import counted, plain
 from iotrial.study.model import Study
+from iotrial.terminal import shown
 from iotrial.units import format_bytes
 from iotrial.workloads.matrix import MatrixWork, response_of
 

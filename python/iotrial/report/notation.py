@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from iotrial.legible import shown
+from iotrial.terminal import shown
 from iotrial.units import format_bytes, format_duration
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

@@ -8,7 +8,6 @@ from pathlib import Path
 from iotrial.analysis.analyse import Spec, analyse
 from iotrial.analysis.model import Analysis
 from iotrial.design.plan import Plan
-from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
@@ -18,6 +17,7 @@ from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
+from iotrial.terminal import shown
 
 #: called with the number of blocks before a trial is analysed, which takes a while for a long one
 OnAnalysis = Callable[[int], None]

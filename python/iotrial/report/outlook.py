@@ -15,10 +15,10 @@ from iotrial.analysis.model import Effect
 from iotrial.analysis.scatter import Scatter
 from iotrial.design.model import Arm, ArmKind
 from iotrial.design.plan import Plan, condition_key
-from iotrial.legible import shown
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 FEWEST_BLOCKS = 10
 _MOST_FACTORS = 3  # that are named; a row of a screen has thirty

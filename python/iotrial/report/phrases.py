@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from iotrial.analysis.model import Conclusion, Effect
-from iotrial.legible import shown
 from iotrial.report.notation import (
     bracketed,
     difference_numbers,
@@ -22,6 +21,7 @@ from iotrial.report.notation import (
     quantity,
 )
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
+from iotrial.terminal import shown
 
 _LONGEST_LABEL = 48
 #: behind a direction whose size may be below the margin

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from iotrial.legible import shown
 from iotrial.report.designs import DesignText, design_rows
 from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload
+from iotrial.terminal import shown
 from iotrial.units import format_duration, format_size
 
 _MOST_LABELS = 12

@@ -15,12 +15,12 @@ from iotrial.design.ablation import leave_one_out
 from iotrial.design.following import FollowUp, Found
 from iotrial.design.refine import folded_over, follow_up
 from iotrial.errors import RequestError, StudyError
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.notation import counted, named_level
 from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten
+from iotrial.terminal import shown
 
 Way = Literal["follow-up", "fold-over", "ablate"]
 _QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})

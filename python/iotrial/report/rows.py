@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.analysis.model import CarryOver, Conclusion, Control, Diagnostic, Effect
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.findings import is_screen, span_sentence, strength
-from iotrial.report.interplay import (
+from iotrial.report.interactions import (
     Adjusted,
     AtLevels,
     aliases_in_words,
@@ -29,6 +28,7 @@ from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
+from iotrial.terminal import shown
 
 
 @dataclass(frozen=True, slots=True)

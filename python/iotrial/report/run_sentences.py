@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iotrial.analysis.changes import FEWEST
+from iotrial.analysis.change_points import FEWEST
 from iotrial.analysis.model import Diagnostic, Effect, Verdict
 from iotrial.report.evidence import histogram_quantile
 from iotrial.report.findings import QUIET

@@ -14,9 +14,9 @@ from msgspec import Meta, field
 from iotrial.analysis.model import Effect, Verdict
 from iotrial.documents import JsonObject
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
-from iotrial.legible import shown
 from iotrial.report.notation import joined, named_level
 from iotrial.study.model import Level, Setting, Study
+from iotrial.terminal import shown
 from iotrial.workloads.database import DatabaseWork
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}

@@ -23,7 +23,6 @@ from iotrial.analysis.reasons import Reason
 from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
@@ -38,7 +37,7 @@ from iotrial.report.findings import (
     screen_finding,
     strength,
 )
-from iotrial.report.interplay import (
+from iotrial.report.interactions import (
     Adjusted,
     OnlyTogether,
     interaction_sentence,
@@ -63,6 +62,7 @@ from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
 from iotrial.study.model import Scale, Study, Workload
+from iotrial.terminal import shown
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from iotrial.analysis.model import ObservedBlock
 from iotrial.design.model import ArmKind
-from iotrial.legible import shown
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.store.model import TrialData
 from iotrial.study.model import Response, Study
+from iotrial.terminal import shown
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

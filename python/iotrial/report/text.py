@@ -14,7 +14,6 @@ import rich.console
 from rich.cells import cell_len
 from rich.text import Text
 
-from iotrial.legible import shown_lines
 from iotrial.report.blocks import (
     Block,
     Cell,
@@ -32,6 +31,7 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.notation import counted
 from iotrial.report.phrases import VERDICT_STYLES
+from iotrial.terminal import shown_lines
 
 SCREEN_LINES = 40
 #: rows of a table with --full

@@ -9,7 +9,6 @@ from datetime import datetime
 from iotrial.analysis.model import Conclusion
 from iotrial.design.model import ArmKind
 from iotrial.knobs.declaration import Safety
-from iotrial.legible import shown
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -51,6 +50,7 @@ from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, W
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.store.model import TrialState, with_checks
+from iotrial.terminal import shown
 from iotrial.units import format_duration, format_ratio
 
 INTERACTION_LEDE = (

@@ -23,10 +23,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
-from iotrial.legible import shown
 from iotrial.serve import comparison_page, history_page, trial_list, trial_page
 from iotrial.serve.pages import message, prepare, style
 from iotrial.serve.store_view import StoreView
+from iotrial.terminal import shown
 
 #: content security policy of a page that sets no other
 POLICY = "default-src 'none'; style-src 'self'; img-src data:"

@@ -18,9 +18,8 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from iotrial.analysis.changes import FEWEST, Change, changes
+from iotrial.analysis.change_points import FEWEST, Change, changes
 from iotrial.analysis.model import Conclusion, Effect
-from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.notation import named_level
 from iotrial.report.phrases import interval, spoken
@@ -34,6 +33,7 @@ from iotrial.serve.trial_list import Row, row_of
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 MOST_TRIALS = 400
 MOST_EFFECTS = 500

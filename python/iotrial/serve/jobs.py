@@ -20,8 +20,8 @@ from multiprocessing import connection
 from typing import Any, TypeVar
 
 from iotrial.errors import IotrialError, RequestError, StoreError
-from iotrial.legible import shown
 from iotrial.serve.cpu_priority import give_way, lowest_session
+from iotrial.terminal import shown
 
 T = TypeVar("T")
 

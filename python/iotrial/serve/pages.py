@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import iotrial
-from iotrial.legible import shown, shown_lines
 from iotrial.report.notation import elided, percent
 from iotrial.report.templating import environment
 from iotrial.serve.jobs import NotReady
+from iotrial.terminal import shown, shown_lines
 from iotrial.units import format_duration
 
 REFRESH_S, QUIET_REFRESH_S = 2, 10  # reload intervals of a page; the second applies while a trial is running

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 
 from iotrial.errors import RequestError
-from iotrial.legible import shown
+from iotrial.terminal import shown
 
 MOST_PARAMETERS = 64
 LONGEST_QUERY = 8192

@@ -21,7 +21,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from iotrial.errors import IotrialError, RequestError
-from iotrial.legible import shown
+from iotrial.terminal import shown
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8137
 REQUEST_S = 10.0  # for receiving a whole request

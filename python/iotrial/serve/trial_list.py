@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from iotrial.legible import shown
 from iotrial.report.analysed import Analysed
 from iotrial.report.notation import day_and_time, elided
 from iotrial.serve.pages import page as rendered
@@ -16,6 +15,7 @@ from iotrial.serve.query_params import Search, holds, pairs_of
 from iotrial.serve.store_view import StoreView
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 from iotrial.units import format_bytes
 
 PAGE_SIZE = 50

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.report.live import outlook_words, widest
 from iotrial.report.phrases import interval_title
 from iotrial.report.progress import EffectLine, Progress, read_standing, standing_path
@@ -25,6 +24,7 @@ from iotrial.serve.store_view import StoreView
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 MOST_DRAWN = 40
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")

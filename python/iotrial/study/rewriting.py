@@ -19,9 +19,9 @@ from msgspec import structs
 from tomlkit.exceptions import TOMLKitError
 
 from iotrial.errors import StudyError
-from iotrial.legible import shown
 from iotrial.study.model import Budget, Design, DesignKind, Factor, Setting, Study
 from iotrial.study.reader import read_study
+from iotrial.terminal import shown
 
 _HEAD = re.compile(r"\[\[?[^\[\]#]+\]\]?[ \t]*\r?")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iotrial.errors import RequestError
-from iotrial.legible import shown
+from iotrial.terminal import shown
 from iotrial.workloads.output import near, values_at
 
 

@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
 from iotrial.study.work import ResponseSpec
+from iotrial.terminal import shown
 
 #: of the output of a step, and of a file that it writes
 MOST_BYTES = 8 << 20

@@ -8,9 +8,9 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.verdict import fleets_of
-from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 
 
 class Host(JsonObject, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from iotrial.cli.ending import refuse_twice_on_standard_output, write_markdown, write_report
+from iotrial.cli.finish import refuse_twice_on_standard_output, write_markdown, write_report
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
 from iotrial.cli.output import warn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from iotrial.cli.fleeting import keys_of
+from iotrial.cli.fleet_run import keys_of
 from iotrial.cli.output import tell
 from iotrial.fleet.engine import address_of, serve_scheduler
 from iotrial.fleet.keys import STDIN, Part

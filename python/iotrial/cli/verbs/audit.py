@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iotrial.analysis.audit.audit import audit
-from iotrial.cli.ending import refuse_missing_folder, write_report
+from iotrial.cli.finish import refuse_missing_folder, write_report
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.ending import (
+from iotrial.cli.finish import (
     EXIT_FAIL_IF,
     refuse_missing_folder,
     refuse_twice_on_standard_output,
     write_markdown,
     write_report,
 )
+from iotrial.cli.open_store import store_to_read
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
 from iotrial.cli.output import tell
-from iotrial.cli.storing import store_to_read
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.report.comparing import compare
 from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import packed_summary, summary_of
 from iotrial.report.text import Console, print_blocks
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from iotrial.report.analysed import Analysed

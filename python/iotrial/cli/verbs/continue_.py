@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.analysis.analyse import Spec
-from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.resuming import go_on, limits_so_far
+from iotrial.cli.resume_run import go_on, limits_so_far
+from iotrial.cli.run_request import quantity_of
 from iotrial.conduct.trial import Limits, is_decided
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.store.checksums import now
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 from iotrial.units import parse_duration
 
 if TYPE_CHECKING:

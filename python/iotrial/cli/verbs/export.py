@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import click
 from msgspec import Meta, field
 
+from iotrial.cli.open_store import store_to_read
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
-from iotrial.cli.storing import store_to_read
 from iotrial.cli.verbs.report import document_at
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError, StoreError
-from iotrial.legible import shown
 from iotrial.report import exports
 from iotrial.store.packed import read_packed
 from iotrial.store.packed.file import refuse_present, written_whole
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document

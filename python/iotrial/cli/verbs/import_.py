@@ -9,10 +9,10 @@ import click
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
-from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
+from iotrial.terminal import shown
 
 
 class Trial(JsonObject, frozen=True):

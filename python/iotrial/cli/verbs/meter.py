@@ -18,11 +18,11 @@ from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.importers.contract import open_source
 from iotrial.importers.meter import read_meter
-from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store import Store
 from iotrial.store.metered import KIND, notes
 from iotrial.store.model import TrialState
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 

@@ -10,14 +10,14 @@ from msgspec import Meta
 
 from iotrial.analysis.run_statistics import fewest_blocks
 from iotrial.analysis.spec import Spec
-from iotrial.cli.asking import asked_of, find_study, resolve_study
 from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
-from iotrial.cli.intent_view import Place, intent_lines, places_of
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
-from iotrial.cli.piloting import DEFAULT, pilot_seconds, piloted
-from iotrial.conduct.sharing import Together, sharing
+from iotrial.cli.pilot_run import DEFAULT, pilot_seconds, piloted
+from iotrial.cli.planned_changes import Place, intent_lines, places_of
+from iotrial.cli.run_request import asked_of, find_study, resolve_study
+from iotrial.conduct.same_disk import Together, sharing
 from iotrial.conduct.start import default_folder, look_at_disks, make_plan
 from iotrial.design.model import ArmKind
 from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text

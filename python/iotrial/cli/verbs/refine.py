@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.asking import quantity_of
 from iotrial.cli.consent import ask_consent
-from iotrial.cli.intent_view import command_lines
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
+from iotrial.cli.planned_changes import command_lines
+from iotrial.cli.run_request import quantity_of
 from iotrial.cli.verbs.report import document_at
 from iotrial.design.following import Pin
 from iotrial.documents import JsonDocument, JsonObject, json_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.ending import (
+from iotrial.cli.finish import (
     refuse_missing_folder,
     refuse_twice_on_standard_output,
     say,
@@ -18,10 +18,10 @@ from iotrial.cli.ending import (
     write_markdown,
     write_report,
 )
+from iotrial.cli.open_store import store_to_read
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import full_report, markdown_option
 from iotrial.cli.output import tell
-from iotrial.cli.storing import store_to_read
 from iotrial.errors import UnknownName
 from iotrial.report.figure_files import write_figures
 from iotrial.report.notation import counted

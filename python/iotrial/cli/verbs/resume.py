@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.asking import quantity_of
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.resuming import go_on, limits_so_far
+from iotrial.cli.resume_run import go_on, limits_so_far
+from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
 from iotrial.store.states import TrialState
 from iotrial.units import parse_duration

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from iotrial.cli.asking import asked_of, find_study, resolve_study, sampling_period
 from iotrial.cli.consent import seek_consent
-from iotrial.cli.ending import conclude, refuse_missing_folder, refuse_twice_on_standard_output
-from iotrial.cli.fleeting import conducted, consented, fleet_of, reached_by
+from iotrial.cli.finish import conclude, refuse_missing_folder, refuse_twice_on_standard_output
+from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
+from iotrial.cli.live_view import watcher_for
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import markdown_option, study_options
-from iotrial.cli.rehearsing import refuse_what_needs_numbers, rehearsed
-from iotrial.cli.watching import watcher_for
+from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
+from iotrial.cli.run_request import asked_of, find_study, resolve_study, sampling_period
 from iotrial.conduct.start import begin, default_folder, make_plan
 from iotrial.conduct.trial import Limits
 from iotrial.errors import RequestError

@@ -10,10 +10,10 @@ from msgspec import Meta
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
-from iotrial.legible import shown
 from iotrial.paths import store_path
 from iotrial.store.outline import outlines
 from iotrial.store.states import TrialState
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 

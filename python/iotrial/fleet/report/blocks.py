@@ -27,7 +27,6 @@ from iotrial.fleet.report.words import (
     title,
 )
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
-from iotrial.legible import shown
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -53,6 +52,7 @@ from iotrial.report.notation import bracketed, counted, day_and_time, elided
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.text import print_blocks
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from iotrial.report.text import Console

@@ -10,7 +10,6 @@ from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
 from iotrial.analysis.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
 from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale, why_invalid
-from iotrial.legible import shown
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, plain, quantity
 from iotrial.report.phrases import (
     interval,
@@ -25,6 +24,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.safety import risk_note, risk_of
 from iotrial.study.model import Scale
+from iotrial.terminal import shown
 
 _MOST_NAMED = 5
 _OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})

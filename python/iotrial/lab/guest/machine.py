@@ -19,7 +19,7 @@ from pathlib import Path
 
 from iotrial.errors import LabError, NoSpace
 from iotrial.lab.guest import qemu
-from iotrial.lab.guest.monitor import Monitor
+from iotrial.lab.guest.snapshots import Monitor
 from iotrial.lab.place import FULL
 
 #: left free on the host's disk

@@ -24,7 +24,7 @@ from iotrial.knobs.block import (
     DeviceFile,
 )
 from iotrial.knobs.declaration import Scope, Stage
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, Subject, a_lab, one_of, whole_number
@@ -89,7 +89,9 @@ class BlockKnob(KernelFileKnob):
         if "disk" in entry.identity:
             name = entry.identity["disk"]
             return (
-                None if device in identity.disks_named(target, name) else f"{device} is not the disk {name}"
+                None
+                if device in disk_identity.disks_named(target, name)
+                else f"{device} is not the disk {name}"
             )
         backing = target.read_or_none(backing_file(device))
         if backing is None or backing == entry.identity.get("backing"):

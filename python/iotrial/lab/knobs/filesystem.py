@@ -10,7 +10,7 @@ from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.knob import Knob, Requirement, Subject, one_of
-from iotrial.lab.log import EXTERNAL, INTERNAL
+from iotrial.lab.log_device import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 

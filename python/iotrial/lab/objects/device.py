@@ -12,7 +12,7 @@ import json
 import time
 
 from iotrial.errors import IotrialError, MissingTool, TargetError
-from iotrial.lab import identity
+from iotrial.lab import disk_identity
 from iotrial.lab.guard import BLOCK_BYTES, Disk
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
@@ -95,7 +95,7 @@ class LabDevice(LabObject):
         name = entry.address["disk"]
         deadline = time.monotonic() + GIVEN_UP_WITHIN_S
         while True:
-            found = identity.disks_named(target, name)
+            found = disk_identity.disks_named(target, name)
             if len(found) != 1:
                 raise TargetError(
                     f"emptying the disk {name}: wanted one, found {' and '.join(found) or 'none'}",
@@ -110,7 +110,7 @@ class LabDevice(LabObject):
                 time.sleep(0.1)
                 continue
             number = ":".join(map(str, claimed["rdevice"]))
-            if identity.normal(name) in identity.names_of(target, number).names:
+            if disk_identity.normal(name) in disk_identity.names_of(target, number).names:
                 return claimed
             target.call("device_close", device=claimed["device"])
             raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another one now")

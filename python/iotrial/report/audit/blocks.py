@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iotrial.analysis.audit.model import Audit, Comparison, Interval
-from iotrial.legible import shown
 from iotrial.report.audit.sentences import REASONS, SHOWS, claims, condition_text, findings, needs, summary
 from iotrial.report.audit.studies import Answer
 from iotrial.report.blocks import Block, Note, Report, Section, table
 from iotrial.report.markdown import markdown
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.text import plain_lines
+from iotrial.terminal import shown
 from iotrial.units import format_ratio
 
 _WIDTH = 110

@@ -18,8 +18,8 @@ from iotrial.analysis.audit.model import (
     Unusable,
 )
 from iotrial.analysis.power import MOST_BLOCKS
-from iotrial.legible import shown
 from iotrial.report.notation import counted, joined, percent, plain, quantity
+from iotrial.terminal import shown
 from iotrial.units import format_ratio
 
 MOST = 12

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 from iotrial.design.model import ArmKind
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import capitalised, utc
 from iotrial.store.model import RunRecord
 from iotrial.study.model import Better, Response, Study
+from iotrial.terminal import shown
 
 SUFFIX = ".bench"
 

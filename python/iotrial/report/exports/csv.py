@@ -10,9 +10,9 @@ import csv
 import io
 from typing import BinaryIO
 
-from iotrial.legible import shown
 from iotrial.report.document import Document
 from iotrial.report.runs_table import Value, runs_table
+from iotrial.terminal import shown
 
 SUFFIX = ".csv"
 

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.legible import shown
 from iotrial.report.notation import quantity, suited_unit
 from iotrial.study.model import Scale as ResponseScale
+from iotrial.terminal import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

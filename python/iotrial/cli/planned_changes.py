@@ -10,19 +10,19 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from iotrial.conduct.accounting import REPETITIONS, accounts, is_accounted
-from iotrial.conduct.counted import Counted
+from iotrial.conduct.invoking_user import command_user, invoking_user
+from iotrial.conduct.places import Where
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sharing import sharing
-from iotrial.conduct.sites import Where
-from iotrial.conduct.user import command_user, invoking_user
+from iotrial.conduct.same_disk import sharing
+from iotrial.conduct.syscall_pass import REPETITIONS, accounts, is_accounted
+from iotrial.conduct.trace_job import Counted
 from iotrial.documents import JsonObject, plain
-from iotrial.legible import shown, shown_lines
 from iotrial.report.safety import study_safety_lines
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
 from iotrial.study.work import HasPrograms
+from iotrial.terminal import shown, shown_lines
 
 _WIDTH = 11
 _FEW_LINES = 12

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.asking import asked_of, find_study, quantity_of, resolve_study, sampling_period
 from iotrial.cli.consent import ask_consent, show_intent
-from iotrial.cli.ending import EXIT_INVALID
+from iotrial.cli.finish import EXIT_INVALID
 from iotrial.cli.fleet_view import fleet_view, table
 from iotrial.cli.output import tell
+from iotrial.cli.run_request import asked_of, find_study, quantity_of, resolve_study, sampling_period
 from iotrial.conduct.refusals import check_trust
 from iotrial.conduct.signals import Held
 from iotrial.conduct.start import default_folder
@@ -37,7 +37,7 @@ from iotrial.study.model import TYPICAL
 from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.cli.asking import Asked
+    from iotrial.cli.run_request import Asked
     from iotrial.fleet.conduct import Hosts, Standing
     from iotrial.study.model import Study
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from iotrial.cli.placing import named
+from iotrial.cli.place_options import named
 from iotrial.conduct.resolve import resolve
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.study.catalogue import find
 from iotrial.study.disks import parse_disk
 from iotrial.study.programs import PROGRAM_KNOB
 from iotrial.study.select import select
+from iotrial.terminal import shown
 from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
 if TYPE_CHECKING:
+    from iotrial.conduct.places import Where
     from iotrial.conduct.resolve import Resolved
-    from iotrial.conduct.sites import Where
     from iotrial.lab.guard import Consent
     from iotrial.study.model import Study
 

@@ -13,7 +13,7 @@ from iotrial.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
     from iotrial.analysis.forecast import Forecast
-    from iotrial.cli.asking import Asked
+    from iotrial.cli.run_request import Asked
     from iotrial.conduct.pilot import Pilot
     from iotrial.conduct.resolve import Resolved
     from iotrial.design.plan import Plan

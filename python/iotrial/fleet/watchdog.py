@@ -1,6 +1,6 @@
 """The keeper, a watchdog process for one host's trial, and the folder that it shares with the agent.
 
-It is a separate process so that it outlives the one that started it: ``python -m iotrial.fleet.keeper FOLDER
+It is a separate process so that it outlives the one that started it: ``python -m iotrial.fleet.watchdog FOLDER
 GRACE WORD...`` runs ``iotrial WORD...`` and waits. It stops the trial by SIGTERM, which makes it restore
 everything, when it receives a termination signal itself, or when no request has arrived (mtime of the file
 ``asked``) for GRACE seconds. It never uses SIGKILL: a trial that is still restoring is left to finish.
@@ -89,7 +89,7 @@ class Folder:
     def start_keeper(self, words: Sequence[str], grace_s: float, environment: Mapping[str, str]) -> None:
         """Start a keeper in a new session and record its identity."""
         self._status.unlink(missing_ok=True)
-        argv = [sys.executable, "-m", "iotrial.fleet.keeper", str(self.path), str(grace_s), *words]
+        argv = [sys.executable, "-m", "iotrial.fleet.watchdog", str(self.path), str(grace_s), *words]
         with self._said.open("wb") as said:
             child = subprocess.Popen(
                 argv,

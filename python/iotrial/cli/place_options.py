@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from iotrial.conduct.sites import Where
+from iotrial.conduct.places import Where
 from iotrial.errors import RequestError
 from iotrial.lab.guard import Consent, consent
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from iotrial.cli.asking import resolve_study
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.output import tell
+from iotrial.cli.run_request import resolve_study
 from iotrial.conduct.progress import Silent
 from iotrial.conduct.rehearsal import Rehearsed, ShortPlan, conduct_rehearsal, cut_down
 from iotrial.conduct.start import default_folder
 from iotrial.design.plan import new_seed
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
-from iotrial.legible import shown
 from iotrial.study.model import LabKind
+from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
-    from iotrial.cli.asking import Asked
+    from iotrial.cli.run_request import Asked
     from iotrial.conduct.rehearsal import Rehearsal
     from iotrial.study.model import Study
 

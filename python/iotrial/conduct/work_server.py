@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from iotrial.conduct.user import invoking_user
+from iotrial.conduct.invoking_user import invoking_user
 from iotrial.lab import cache
 from iotrial.lab.knob import Subject
 from iotrial.lab.target import Target

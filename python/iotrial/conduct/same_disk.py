@@ -8,8 +8,8 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from iotrial.conduct.backing import disks_under, kind_of_disk, shared
+from iotrial.conduct.places import Site
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.sites import Site
 from iotrial.documents import JsonObject
 from iotrial.study.model import Holds
 

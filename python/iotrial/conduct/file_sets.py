@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from iotrial.conduct.invoking_user import command_user
 from iotrial.conduct.own_files import largest_own_file
 from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.user import command_user
 from iotrial.design.model import Condition
 from iotrial.design.plan import Plan
 from iotrial.lab.knob import FileSelection

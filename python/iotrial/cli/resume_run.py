@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from iotrial.cli.consent import ask_consent, show_intent
-from iotrial.cli.ending import conclude, refuse_missing_folder
-from iotrial.cli.watching import watcher_for
+from iotrial.cli.finish import conclude, refuse_missing_folder
+from iotrial.cli.live_view import watcher_for
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.start import consent_of, located_of, resume
 from iotrial.conduct.trial import Limits

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iotrial.conduct.counted import Counted, Lost, Told
 from iotrial.conduct.progress import Watcher
 from iotrial.conduct.runner import Runner
 from iotrial.conduct.signals import StopSignals
+from iotrial.conduct.trace_job import Counted, Lost, Told
 from iotrial.design.model import ArmKind, Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError, NotSupported

@@ -27,10 +27,10 @@ from iotrial.analysis.model import Conclusion, Effect, ObservedBlock, Verdict
 from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
-from iotrial.legible import shown
 from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
 from iotrial.study.model import Response, Scale, Study
+from iotrial.terminal import shown
 
 TIMES = " × "
 _QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
