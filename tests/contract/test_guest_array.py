@@ -14,7 +14,7 @@ from iotrial.lab import host, registry
 from iotrial.lab.disk import disk_place
 from iotrial.lab.guest.array import LEVELS, ArrayPlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.study.model import Setting
 from iotrial.study.work import JobContext, LabContext
@@ -44,8 +44,8 @@ def array(booted: Booted, disk_folder: Path) -> Iterator[ArrayPlace]:
 
 
 @pytest.fixture
-def subject(array: ArrayPlace, tmp_path: Path) -> Subject:
-    return Subject(
+def subject(array: ArrayPlace, tmp_path: Path) -> RunContext:
+    return RunContext(
         target=array.target,
         place=array,
         journal=Journal(tmp_path / "journal"),
@@ -55,7 +55,7 @@ def subject(array: ArrayPlace, tmp_path: Path) -> Subject:
     )
 
 
-def turn(subject: Subject, name: str, value: str) -> str:
+def turn(subject: RunContext, name: str, value: str) -> str:
     """Write it, make the array anew, read back and verify; what is read."""
     knob, setting = registry.knob(name), Setting(name, value)
     wanted = knob.parse(setting)
@@ -68,7 +68,7 @@ def turn(subject: Subject, name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("level", sorted(LEVELS))
-def test_an_array_has_the_level_disks_and_size_that_it_should(subject: Subject, level: str) -> None:
+def test_an_array_has_the_level_disks_and_size_that_it_should(subject: RunContext, level: str) -> None:
     turn(subject, "raid.level", level)
     told = subject.target.read("/proc/mdstat")
     (line,) = [line for line in told.splitlines() if line.startswith("md0 :")]
@@ -84,7 +84,7 @@ def test_an_array_has_the_level_disks_and_size_that_it_should(subject: Subject, 
     assert subject.target.call("fileset_verify", set=f"{level}-s0")["bytes"] == 800_000
 
 
-def test_chunk_and_bitmap_are_what_md_says(subject: Subject) -> None:
+def test_chunk_and_bitmap_are_what_md_says(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid5")
     turn(subject, "raid.chunk", "128 KiB")
     assert int(subject.target.read("/sys/block/md0/md/chunk_size")) == 131072
@@ -95,7 +95,7 @@ def test_chunk_and_bitmap_are_what_md_says(subject: Subject) -> None:
     turn(subject, "raid.chunk", "64 KiB")
 
 
-def test_the_stripe_cache_is_raid5s_and_no_other_has_one(subject: Subject) -> None:
+def test_the_stripe_cache_is_raid5s_and_no_other_has_one(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid5")
     assert turn(subject, "raid.stripe_cache", "1024") == "1024"
     assert subject.target.read("/sys/block/md0/md/stripe_cache_size") == "1024"
@@ -104,7 +104,7 @@ def test_the_stripe_cache_is_raid5s_and_no_other_has_one(subject: Subject) -> No
         registry.knob("raid.stripe_cache").read(subject, Setting("raid.stripe_cache", "256"))
 
 
-def test_btrfs_mirrors_its_disks_itself_and_reads_are_counted_at_all_of_them(subject: Subject) -> None:
+def test_btrfs_mirrors_its_disks_itself_and_reads_are_counted_at_all_of_them(subject: RunContext) -> None:
     place = subject.place
     assert isinstance(place, ArrayPlace)
     place.want_filesystem("btrfs")
@@ -125,7 +125,7 @@ def test_btrfs_mirrors_its_disks_itself_and_reads_are_counted_at_all_of_them(sub
     turn(subject, "raid.maker", "md")
 
 
-def test_the_device_mapper_stripes_whole_chunks_over_all_disks(subject: Subject) -> None:
+def test_the_device_mapper_stripes_whole_chunks_over_all_disks(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid0")
     turn(subject, "raid.chunk", "256 KiB")
     assert turn(subject, "raid.maker", "lvm") == "lvm"
@@ -148,7 +148,7 @@ def test_the_device_mapper_stripes_whole_chunks_over_all_disks(subject: Subject)
     turn(subject, "raid.maker", "md")
 
 
-def test_a_queue_setting_is_turned_on_every_disk_and_read_ahead_on_the_array(subject: Subject) -> None:
+def test_a_queue_setting_is_turned_on_every_disk_and_read_ahead_on_the_array(subject: RunContext) -> None:
     for value in ("mq-deadline", "none"):
         turn(subject, "block.scheduler", value)
         for disk in ("vda", "vdb", "vdc", "vdd"):
@@ -159,7 +159,7 @@ def test_a_queue_setting_is_turned_on_every_disk_and_read_ahead_on_the_array(sub
     assert subject.target.read("/sys/block/vda/queue/read_ahead_kb") == before
 
 
-def test_disks_that_differ_are_told(subject: Subject) -> None:
+def test_disks_that_differ_are_told(subject: RunContext) -> None:
     turn(subject, "block.nr_requests", "64")
     subject.target.write("/sys/block/vdc/queue/nr_requests", "32")
     setting = Setting("block.nr_requests", "64")
@@ -184,7 +184,7 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
         few.format()
 
 
-def rebuilt(subject: Subject, work: RebuildWork) -> dict[str, Any]:
+def rebuilt(subject: RunContext, work: RebuildWork) -> dict[str, Any]:
     """Made ready and done as a run does it; the probe's answer and what is made of it."""
     place = subject.place
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
@@ -198,7 +198,7 @@ def rebuilt(subject: Subject, work: RebuildWork) -> dict[str, Any]:
     return {**answer, **work.measured(answer, asked).numbers}
 
 
-def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: Subject) -> None:
+def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid1")
     found = rebuilt(subject, RebuildWork())
     last = subject.place.queues[-1]
@@ -216,7 +216,7 @@ def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: Subj
 
 
 def test_with_a_bitmap_only_what_was_written_meanwhile_is_written_to_a_disk_that_comes_back(
-    subject: Subject,
+    subject: RunContext,
 ) -> None:
     turn(subject, "raid.level", "raid1")
     away = RebuildWork(returns="same", away_bytes=4 << 20)
@@ -234,7 +234,7 @@ def test_with_a_bitmap_only_what_was_written_meanwhile_is_written_to_a_disk_that
     turn(subject, "raid.bitmap", "none")
 
 
-def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) -> None:
+def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid1")
     place = subject.place
     place.make_files(FileSet("loaded", f"{place.root}/loaded", 1, 1 << 20, "random", 1), seed=9)
@@ -250,7 +250,7 @@ def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: Subject) 
     subject.target.call("fileset_verify", set="loaded")
 
 
-def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: Subject) -> None:
+def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid0")
     place = subject.place
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
@@ -258,7 +258,7 @@ def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: Subject) -> No
         RebuildWork().provide(at)
 
 
-def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(subject: Subject) -> None:
+def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid5")
     assert turn(subject, "raid.state", "degraded") == "degraded"
     told = subject.target.read("/proc/mdstat")

@@ -20,7 +20,7 @@ from iotrial.lab.guest.place import GuestPlace
 from iotrial.lab.guest.protocols import PROTOCOLS
 from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -44,7 +44,7 @@ class Pair:
     def turn(self, name: str, value: str, **options: str) -> str:
         """Write it, have the place settle, read back and verify; what is read."""
         knob, setting = registry.knob(name), Setting(name, value, tuple(options.items()))
-        subject = Subject(
+        subject = RunContext(
             self.link.server,
             self.place,
             Journal(Path("/nowhere")),

@@ -16,7 +16,7 @@ from iotrial.knobs.declaration import Stage
 from iotrial.lab import host, registry, superblock
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import FileSelection, Subject, WorkDraft
+from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
@@ -97,13 +97,13 @@ def place(target: Target, disk_folder: Path) -> Iterator[ImagePlace]:
 
 
 @pytest.fixture
-def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subject]:
+def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[RunContext]:
     place.want_filesystem("ext4")
     place.format()
     files = FileSet("ext4-s0", f"{place.root}/s0", 12, 65536, "text", 1)
     place.make_files(files, seed=7)
     journal = Journal(tmp_path / "journal")
-    yield Subject(
+    yield RunContext(
         target=target,
         place=place,
         journal=journal,
@@ -114,7 +114,7 @@ def subject(target: Target, place: ImagePlace, tmp_path: Path) -> Iterator[Subje
     assert not any(r.kept for r in restore(journal, target))
 
 
-def settle(subject: Subject, stage: Stage) -> None:
+def settle(subject: RunContext, stage: Stage) -> None:
     assert isinstance(subject.place, ImagePlace)
     if stage is Stage.MOUNT:
         subject.place.settle(always=True, fresh=False)
@@ -141,7 +141,7 @@ ELSEWHERE = {"memory.limit", "filesystem.log"}
 
 
 @pytest.mark.parametrize("name", sorted(VALUES.keys() - ELSEWHERE))
-def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject: Subject) -> None:
+def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject: RunContext) -> None:
     knob = registry.knob(name)
     values, options = VALUES[name]
     settings = [Setting(name, value, options) for value in values]
@@ -171,7 +171,7 @@ def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject
         assert knob.read(subject, settings[0]) == original
 
 
-def test_remounting_with_relatime_leaves_noatime_behind(subject: Subject) -> None:
+def test_remounting_with_relatime_leaves_noatime_behind(subject: RunContext) -> None:
     # mount(8) of util-linux 2.38 passes both words on in a remount and the mount stays noatime
     knob = registry.knob("mount.atime")
     for value in ("noatime", "relatime", "noatime", "strictatime", "lazytime", "noatime"):
@@ -187,7 +187,7 @@ def test_remounting_with_relatime_leaves_noatime_behind(subject: Subject) -> Non
 
 
 @pytest.mark.parametrize("value", ["allocsize=1m", "allocsize=64k", "logbsize=65536", "logbufs=4"])
-def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(subject: Subject, value: str) -> None:
+def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(subject: RunContext, value: str) -> None:
     knob = registry.knob("mount.option")
     place = subject.place
     assert isinstance(place, ImagePlace)
@@ -202,14 +202,14 @@ def test_a_size_that_the_kernel_shows_in_another_unit_has_taken(subject: Subject
     knob.verify(subject, Setting("mount.option", value), value)
 
 
-def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(subject: Subject) -> None:
+def test_a_scheduler_that_the_kernel_lacks_is_an_error_that_names_what_it_has(subject: RunContext) -> None:
     knob = registry.knob("block.scheduler")
     with pytest.raises(UnsupportedLevel) as caught:
         knob.write(subject, Setting("block.scheduler", "elevator9"), "elevator9")
     assert "none" in str(caught.value.hint)
 
 
-def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subject: Subject) -> None:
+def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subject: RunContext) -> None:
     knob = registry.knob("block.nr_requests")
     with pytest.raises(KnobError) as caught:
         knob.write(subject, Setting("block.nr_requests", "4096"), "99999999")
@@ -217,7 +217,7 @@ def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subje
     assert 'wrote "99999999"' in caught.value.message
 
 
-def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: Subject) -> None:
+def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: RunContext) -> None:
     # `none` sets nr_requests 128, others 256: the reason for pinning
     scheduler, requests = registry.knob("block.scheduler"), registry.knob("block.nr_requests")
     at = {}
@@ -230,7 +230,7 @@ def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: Subject) -> Non
     assert at["mq-deadline"] != at["none"]
 
 
-def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them(subject: Subject) -> None:
+def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them(subject: RunContext) -> None:
     folder = Path(f"/sys/block/{subject.place.device}/queue")
     ahead = (folder / "read_ahead_kb").read_text()
     for name, value in (
@@ -246,7 +246,7 @@ def test_limits_of_the_queue_drag_read_ahead_along_and_it_is_put_back_after_them
     assert (folder / "read_ahead_kb").read_text() in (ahead, "128\n")
 
 
-def test_bytes_of_dirty_pages_clear_their_share_and_both_are_put_back(subject: Subject) -> None:
+def test_bytes_of_dirty_pages_clear_their_share_and_both_are_put_back(subject: RunContext) -> None:
     share, limit = Path("/proc/sys/vm/dirty_ratio"), Path("/proc/sys/vm/dirty_bytes")
     before = share.read_text()
     if limit.read_text() != "0\n":
@@ -260,7 +260,7 @@ def test_bytes_of_dirty_pages_clear_their_share_and_both_are_put_back(subject: S
     assert (share.read_text(), limit.read_text()) == (before, "0\n")
 
 
-def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(subject: Subject) -> None:
+def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(subject: RunContext) -> None:
     place = subject.place
     assert isinstance(place, ImagePlace)
     knob = registry.knob("mount.option")
@@ -287,7 +287,7 @@ def test_several_mount_options_are_mounted_at_once_and_each_is_read_back(subject
         knob.verify(subject, Setting("mount.option", "nodelalloc"), "nodelalloc")
 
 
-def test_several_options_of_mkfs_are_made_at_once_and_read_from_the_superblock(subject: Subject) -> None:
+def test_several_options_of_mkfs_are_made_at_once_and_read_from_the_superblock(subject: RunContext) -> None:
     place = subject.place
     assert isinstance(place, ImagePlace)
     knob = registry.knob("mkfs.option")

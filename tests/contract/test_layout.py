@@ -12,7 +12,7 @@ from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import FileSelection, Subject, WorkDraft
+from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
@@ -26,7 +26,7 @@ FILES, SIZE = 4, 2 * MIB + 123
 
 
 @pytest.fixture(scope="module", params=["ext4", "xfs", "btrfs"])
-def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -> Iterator[Subject]:
+def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -> Iterator[RunContext]:
     kind = request.param
     journal = Journal(disk_folder / f"journal-of-{kind}")
     place = ImagePlace(
@@ -35,18 +35,18 @@ def subject(request: pytest.FixtureRequest, target: Target, disk_folder: Path) -
     )  # fmt: skip
     place.open()
     place.make_files(FileSet("s", f"{place.root}/s", FILES, SIZE, "text", 1), seed=7)
-    yield Subject(target, place, journal, FileSelection("s", None, SIZE, FILES), WorkDraft())
+    yield RunContext(target, place, journal, FileSelection("s", None, SIZE, FILES), WorkDraft())
     place.close()
     assert not any(r.kept for r in restore(journal, target))
 
 
-def by_filefrag(subject: Subject, *files: int) -> int:
+def by_filefrag(subject: RunContext, *files: int) -> int:
     names = [f"{subject.place.root}/s/f{n:06}" for n in files or range(FILES)]
     done = subject.target.run(["filefrag", *names])
     return sum(int(count) for count in re.findall(r": (\d+) extents? found", done.stdout))
 
 
-def turned(name: str, value: str, subject: Subject) -> None:
+def turned(name: str, value: str, subject: RunContext) -> None:
     setting = Setting(name, value)
     knob = registry.knob(name)
     knob.write(subject, setting, knob.parse(setting))
@@ -55,7 +55,7 @@ def turned(name: str, value: str, subject: Subject) -> None:
 
 @pytest.mark.parametrize(("value", "extents"), [("0 %", 4), ("50 %", 8), ("99 %", 400), ("99.2 %", 500)])
 def test_files_lie_in_as_many_pieces_as_were_asked_for_and_hold_what_they_held(
-    subject: Subject, value: str, extents: int
+    subject: RunContext, value: str, extents: int
 ) -> None:
     turned("file.fragmentation", value, subject)
     found = by_filefrag(subject)
@@ -65,7 +65,7 @@ def test_files_lie_in_as_many_pieces_as_were_asked_for_and_hold_what_they_held(
 
 
 def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_pieces(
-    subject: Subject,
+    subject: RunContext,
 ) -> None:
     subject.place.syncfs()  # delayed allocation: a file that is not written back lies nowhere yet
     whole = by_filefrag(subject, 0)
@@ -85,7 +85,7 @@ def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_p
     assert by_filefrag(subject, 0) == whole
 
 
-def test_a_layout_that_is_another_is_an_error_that_counts_it(subject: Subject) -> None:
+def test_a_layout_that_is_another_is_an_error_that_counts_it(subject: RunContext) -> None:
     subject.work = WorkDraft()
     turned("file.fragmentation", "50 %", subject)
     with pytest.raises(KnobError, match=r"8 extents of 4 files"):
@@ -104,7 +104,7 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
             knob.parse(Setting(knob.name, value))
 
 
-def aged(subject: Subject, value: str) -> tuple[float, str]:
+def aged(subject: RunContext, value: str) -> tuple[float, str]:
     """Made anew, that old: percent that stat(1) calls used, and the names and sizes of all that is there."""
     assert isinstance(subject.place, ImagePlace)
     subject.place.want_filesystem(subject.place.filesystem)
@@ -117,7 +117,7 @@ def aged(subject: Subject, value: str) -> tuple[float, str]:
     return 100 * (1 - int(blocks[1]) / int(blocks[0])), "\n".join(sorted(shown.stdout.splitlines()))
 
 
-def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(subject: Subject) -> None:
+def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(subject: RunContext) -> None:
     full, first = aged(subject, "20 %")
     assert 16 <= full <= 24
     assert aged(subject, "20 %")[1] == first
@@ -128,7 +128,7 @@ def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(
     assert aged(subject, "fresh")[1] == ""
 
 
-def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subject: Subject) -> None:
+def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subject: RunContext) -> None:
     def counted() -> tuple[int, int]:
         # Documentation/block/stat.rst: sectors written, sectors discarded
         numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()

@@ -13,7 +13,7 @@ from iotrial.lab import host, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.log_device import LogPlace, log_bytes
 from iotrial.lab.restore import restore
@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def subject(disk_folder: Path) -> Iterator[Subject]:
+def subject(disk_folder: Path) -> Iterator[RunContext]:
     journal = Journal(disk_folder / "journal-of-the-log")
     with MachineLock(), Probe(isolate=True) as probe:
         target = Target(probe)
@@ -45,14 +45,14 @@ def subject(disk_folder: Path) -> Iterator[Subject]:
             log=log,
         )
         place.open()
-        yield Subject(target, place, journal, None, WorkDraft(), host.boot_id(target))
+        yield RunContext(target, place, journal, None, WorkDraft(), host.boot_id(target))
         place.close()
         target.unmount("/run/iotrial")
         target.call("remove", path="/run/iotrial", recursive=True)
         assert not any(r.kept for r in restore(journal, target))
 
 
-def turn(subject: Subject, filesystem: str, value: str, *options: str) -> ImagePlace:
+def turn(subject: RunContext, filesystem: str, value: str, *options: str) -> ImagePlace:
     place, knob = subject.place, registry.knob("filesystem.log")
     assert isinstance(place, ImagePlace)
     place.want_filesystem(filesystem)
@@ -81,7 +81,7 @@ def output(*argv: str) -> str:
 
 @pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
 def test_an_external_log_is_on_the_second_device_and_its_flushes_too(
-    subject: Subject, filesystem: str
+    subject: RunContext, filesystem: str
 ) -> None:
     for value in ("internal", "external", "external", "internal"):
         place = turn(subject, filesystem, value)
@@ -94,7 +94,7 @@ def test_an_external_log_is_on_the_second_device_and_its_flushes_too(
 
 
 @pytest.mark.parametrize("value", ["internal", "external"])
-def test_the_log_has_the_same_size_wherever_it_is(subject: Subject, value: str) -> None:
+def test_the_log_has_the_same_size_wherever_it_is(subject: RunContext, value: str) -> None:
     place = turn(subject, "xfs", value)
     line = next(line for line in output("xfs_db", "-r", *_log_of(place, value), "-c", "sb 0", "-c", "p logblocks",
                                         f"/dev/{place.device}").splitlines())  # fmt: skip
@@ -119,7 +119,9 @@ def _log_of(place: ImagePlace, value: str) -> list[str]:
 
 
 @pytest.mark.parametrize("filesystem", ["xfs", "ext4"])
-def test_a_mount_with_an_external_log_is_remounted_and_made_cold(subject: Subject, filesystem: str) -> None:
+def test_a_mount_with_an_external_log_is_remounted_and_made_cold(
+    subject: RunContext, filesystem: str
+) -> None:
     place = turn(subject, filesystem, "external")
     fsync_a_file(place)
     for fresh in (False, True):
@@ -134,7 +136,7 @@ def test_a_mount_with_an_external_log_is_remounted_and_made_cold(subject: Subjec
 
 
 def test_a_log_that_does_not_fit_is_refused_and_its_device_is_made_large_enough_by_itself(
-    subject: Subject,
+    subject: RunContext,
 ) -> None:
     place = subject.place
     assert isinstance(place, ImagePlace)

@@ -17,7 +17,7 @@ import pytest
 from iotrial.errors import LabError, UnsupportedLevel
 from iotrial.lab import cgroup, host, registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, Undone, WorkDraft
+from iotrial.lab.knob import RunContext, Undone, WorkDraft
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
@@ -37,14 +37,14 @@ def probe() -> Iterator[Probe]:
 
 
 @pytest.fixture
-def subject(probe: Probe, tmp_path: Path) -> Subject:
+def subject(probe: Probe, tmp_path: Path) -> RunContext:
     target = Target(probe)
     try:
         cgroup.find(target)
     except UnsupportedLevel as error:
         pytest.skip(error.message)
     place: object = SimpleNamespace(worker=target)
-    return Subject(
+    return RunContext(
         target=target,
         place=place,  # type: ignore[arg-type]
         journal=Journal(tmp_path / "journal"),
@@ -55,7 +55,7 @@ def subject(probe: Probe, tmp_path: Path) -> Subject:
     )
 
 
-def groups(subject: Subject) -> dict[str, Path]:
+def groups(subject: RunContext) -> dict[str, Path]:
     home = cgroup.find(subject.target, anywhere=True)
     return {value: Path(home.group(subject.trial, value)) for value in VALUES}
 
@@ -66,7 +66,7 @@ def undone(journal: Journal) -> list[Undone | None]:
 
 
 def test_the_page_cache_that_the_probe_fills_inside_stays_below_the_limit(
-    subject: Subject, disk_folder: Path
+    subject: RunContext, disk_folder: Path
 ) -> None:
     KNOB.prepare(subject, NONE, VALUES)
     (disk_folder / "big").write_bytes(os.urandom(1 << 20) * 96)
@@ -93,7 +93,7 @@ def test_the_page_cache_that_the_probe_fills_inside_stays_below_the_limit(
 
 
 def test_a_probe_that_is_killed_inside_leaves_groups_that_restore_removes(
-    subject: Subject, probe: Probe
+    subject: RunContext, probe: Probe
 ) -> None:
     KNOB.prepare(subject, NONE, VALUES)
     made = groups(subject)
@@ -105,7 +105,7 @@ def test_a_probe_that_is_killed_inside_leaves_groups_that_restore_removes(
     assert undone(subject.journal) == []
 
 
-def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(subject: Subject) -> None:
+def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(subject: RunContext) -> None:
     KNOB.prepare(subject, NONE, ("none",))
     group = groups(subject)["none"]
     stranger = subprocess.Popen(["sleep", "60"])
@@ -119,7 +119,7 @@ def test_a_group_that_somebody_is_in_keeps_its_entry_and_names_him(subject: Subj
     assert undone(subject.journal) == [Undone.RESTORED]
 
 
-def test_a_group_of_that_name_that_is_not_ours_is_refused_and_stays(subject: Subject) -> None:
+def test_a_group_of_that_name_that_is_not_ours_is_refused_and_stays(subject: RunContext) -> None:
     group = groups(subject)["none"]
     group.mkdir()
     try:

@@ -16,7 +16,7 @@ from running import SCHEDULERS, stored_runs, write_study
 from iotrial.errors import KnobError
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
@@ -81,7 +81,7 @@ def test_a_write_that_is_swallowed_is_an_error_with_knob_target_written_and_repo
     key = "vm.min_free_kbytes" if name == "guest.sysctl" else "vm.swappiness"
     options = (("key", key),) if knob.option == "key" else ()
     setting = Setting(name, value, options)
-    subject = Subject(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
+    subject = RunContext(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
     knob.write(subject, setting, value)
     [(path, data)] = channel.written
     assert data == value

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from iotrial.conduct.probe_job import failure_of
-from iotrial.conduct.resolve import Turn
+from iotrial.conduct.resolve import KnobSetting
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.study.model import Study, Workload
@@ -25,7 +25,7 @@ from iotrial.units import format_size
 from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
 
-def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
+def wished(subject: RunContext, work: Work, turns: Sequence[KnobSetting]) -> bool:
     """If the work makes the file system, record the options its knobs want and return True."""
     if not work.makes_filesystem:
         return False
@@ -34,7 +34,7 @@ def wished(subject: Subject, work: Work, turns: Sequence[Turn]) -> bool:
     return True
 
 
-def begin(subject: Subject, work: Work) -> None:
+def begin(subject: RunContext, work: Work) -> None:
     """Clear the device, right before the timed part: unused, and nothing of it cached."""
     if work.makes_filesystem:
         assert isinstance(work, MkfsWork)
@@ -42,7 +42,7 @@ def begin(subject: Subject, work: Work) -> None:
         subject.work.mkfs = place.clear_for_mkfs(work.volume_bytes)
 
 
-def end(subject: Subject, work: Work, turns: Iterable[Turn], answer: dict[str, Any]) -> None:
+def end(subject: RunContext, work: Work, turns: Iterable[KnobSetting], answer: dict[str, Any]) -> None:
     """Mount the new file system, verify its knobs, and add its free space to the answer.
 
     Raises KnobError.

@@ -13,7 +13,7 @@ from iotrial.conduct.probe_job import clock_of, failure_of
 from iotrial.conduct.sampling import series_of
 from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.lab import cache
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
 from iotrial.study.work import JobContext, Work, to_take_off
 
@@ -39,7 +39,7 @@ class Outcome:
 
 def outcome_of(
     answer: dict[str, Any],
-    subject: Subject,
+    subject: RunContext,
     work: Work,
     state: str,
     context: JobContext,
@@ -119,7 +119,7 @@ def outcome_of(
     )
 
 
-def devices_of(subject: Subject) -> dict[str, str]:
+def devices_of(subject: RunContext) -> dict[str, str]:
     """Return the block devices that a run's work may reach, by what each holds: its place's, and those of
     additional places.
     """
@@ -129,7 +129,7 @@ def devices_of(subject: Subject) -> dict[str, str]:
     return {**subject.place.devices, **beside}
 
 
-def requested_of(subject: Subject) -> tuple[str, ...]:
+def requested_of(subject: RunContext) -> tuple[str, ...]:
     """Return the block devices that receive requests: for an array its disks, since the array itself gets none."""
     place = subject.place
     return tuple(
@@ -137,7 +137,7 @@ def requested_of(subject: Subject) -> tuple[str, ...]:
     )
 
 
-def counters_of(subject: Subject) -> tuple[str, ...]:
+def counters_of(subject: RunContext) -> tuple[str, ...]:
     """Return the block devices whose counters the working probe reads around a run.
 
     These are all devices that the work may reach, and the disks of an array; none if another machine has

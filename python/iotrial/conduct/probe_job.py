@@ -9,10 +9,10 @@ from typing import Any
 from iotrial.analysis.spec import stretched_response
 from iotrial.conduct.invoking_user import command_user
 from iotrial.conduct.outcome import counters_of
-from iotrial.conduct.resolve import Turn
+from iotrial.conduct.resolve import KnobSetting
 from iotrial.conduct.session import Session
 from iotrial.conduct.work_server import Serving
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.environment import ProcessUser
 from iotrial.study.model import Workload
 from iotrial.study.server import NOBODY
@@ -27,7 +27,7 @@ class Asking:
         self._serving = serving
         self._syncs_after = syncs
 
-    def job(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, object]:
+    def job(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, object]:
         """Return the whole job: the fields common to all kinds, and the kind's own.
 
         ``stretch``: the slowdown injected in the positive control, as a share; 0 in other arms.
@@ -51,7 +51,7 @@ class Asking:
         }
         return {**common, **work.probe_job(self.context(subject, workload))}
 
-    def context(self, subject: Subject, workload: Workload) -> JobContext:
+    def context(self, subject: RunContext, workload: Workload) -> JobContext:
         """Return what the kind of work needs to know about the run."""
         draft = subject.work
         folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
@@ -66,7 +66,7 @@ class Asking:
             draft.mkfs,
         )
 
-    def owner(self, turns: list[Turn], work: Work) -> dict[str, int] | None:
+    def owner(self, turns: list[KnobSetting], work: Work) -> dict[str, int] | None:
         """Return the owner of the scratch folder: the user who will do the work."""
         reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
         return self._user(reader, work)

@@ -31,14 +31,14 @@ from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
 from iotrial.study.places import DISK_LABS, GUEST, LABS
 
-__all__ = ["Resolved", "Turn", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
+__all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
 FILES_FOR_ATIME = 1000
 MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class KnobSetting:
     """One knob to set in a run: canonical ``value``, and ``values`` of all levels of its factor."""
 
     knob: Knob
@@ -61,12 +61,12 @@ class Resolved:
     root: bool
     notes: tuple[str, ...]
     changes: tuple[str, ...]
-    turns: Mapping[tuple[str, str], tuple[Turn, ...]]
-    pinned: tuple[Turn, ...]
+    turns: Mapping[tuple[str, str], tuple[KnobSetting, ...]]
+    pinned: tuple[KnobSetting, ...]
     sites: tuple[Site, ...]
     needs: Needs | None = None
 
-    def turns_of(self, condition: Condition, arm: Arm) -> tuple[Turn, ...]:
+    def turns_of(self, condition: Condition, arm: Arm) -> tuple[KnobSetting, ...]:
         """Return every knob setting of a run in the order of stages."""
         found = list(self.pinned)
         for factor, label in (*condition.levels.items(), *arm.treatment.items()):
@@ -88,9 +88,9 @@ class Resolved:
         )
 
 
-def cache_turn(state: str) -> Turn:
+def cache_turn(state: str) -> KnobSetting:
     """Return the setting that pins a workload's own cache state."""
-    return Turn(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
+    return KnobSetting(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
 
 
 def resolve(
@@ -244,7 +244,7 @@ def _possible(level: Level, kind: str, *, root: bool) -> bool:
     return all(kind in need.labs and (root or not need.root) for need in needs)
 
 
-def _turns(factor: Factor, level: Level, kind: str) -> tuple[Turn, ...]:
+def _turns(factor: Factor, level: Level, kind: str) -> tuple[KnobSetting, ...]:
     turns = []
     for setting in level.settings:
         knob = registry.knob(setting.knob)
@@ -258,19 +258,19 @@ def _turns(factor: Factor, level: Level, kind: str) -> tuple[Turn, ...]:
         value = knob.parse(setting)
         if knob.name == "cache.state":
             value = cache.resolve(value, kind)
-        turns.append(Turn(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
+        turns.append(KnobSetting(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
     return tuple(turns)
 
 
-def _pin(setting: Setting, kind: str) -> Turn:
+def _pin(setting: Setting, kind: str) -> KnobSetting:
     knob = registry.knob(setting.knob)
     value = knob.parse(setting)
     if knob.name == "cache.state":
         value = cache.resolve(value, kind)
-    return Turn(knob, setting, value, (value,), None)
+    return KnobSetting(knob, setting, value, (value,), None)
 
 
-def _coarse_clock(study: Study, turns: Sequence[Turn]) -> list[str]:
+def _coarse_clock(study: Study, turns: Sequence[KnobSetting]) -> list[str]:
     """Access times come from a clock that ticks every few milliseconds: a few files, read fast, hardly move it."""
     if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
         return []
@@ -308,7 +308,7 @@ def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
     return found
 
 
-def _changes(sites: Sequence[Site], turns: Sequence[Turn]) -> tuple[str, ...]:
+def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, ...]:
     found: list[str] = []
     for site in sites:
         at = f" (place {site.name})" if site.name else ""

@@ -17,7 +17,7 @@ from iotrial.conduct import file_server, mkfs_run
 from iotrial.conduct.guest import MachineSpec
 from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
 from iotrial.conduct.probe_job import Asking, failure_of
-from iotrial.conduct.resolve import Turn
+from iotrial.conduct.resolve import KnobSetting
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
 from iotrial.conduct.trace_job import Counted, Told, asked, told
@@ -27,7 +27,7 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
 from iotrial.study.model import Role, Workload
@@ -55,7 +55,7 @@ class Runner:
         #: The stretch (whole plot) for which the guest was booted.
         self._stretch_booted: tuple[str, int, int] | None = None
         self._compares_places = Stage.PLACE in stages
-        self._entered: list[tuple[Turn, Subject]] = []
+        self._entered: list[tuple[KnobSetting, RunContext]] = []
         #: By workload: what a run of it was seen to use.
         self._seen: dict[str, Touched] = {}
         self._serving = Serving(root=session.resolved.root)
@@ -95,12 +95,12 @@ class Runner:
         answer, subject, _ = self._untimed(condition, run, block, lambda _: asked(what))
         return told(answer, what, requested_of(subject))
 
-    def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, Subject, str]:
+    def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
         """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
         ``account`` does.
         """
 
-        def roots(subject: Subject) -> dict[str, object]:
+        def roots(subject: RunContext) -> dict[str, object]:
             return {"touches": [subject.place.root, *(place.root for place in subject.beside.values())]}
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
@@ -108,7 +108,7 @@ class Runner:
         self._check_told(condition, answer, subject)
         return Touched.of(answer, subject.files.bytes), subject, state
 
-    def _check_told(self, condition: Condition, answer: dict[str, Any], subject: Subject) -> None:
+    def _check_told(self, condition: Condition, answer: dict[str, Any], subject: RunContext) -> None:
         """Raise NothingPrinted if a program succeeded without printing what the study reads."""
         workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
         missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
@@ -124,8 +124,8 @@ class Runner:
         condition: Condition,
         run: PlannedRun,
         block: int,
-        besides: Callable[[Subject], Mapping[str, object]],
-    ) -> tuple[dict[str, Any], Subject, str]:
+        besides: Callable[[RunContext], Mapping[str, object]],
+    ) -> tuple[dict[str, Any], RunContext, str]:
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
         self._boot_if_due(turns, stretch)
@@ -148,7 +148,7 @@ class Runner:
             raise ProbeError(failure)
         return answer, subject, state
 
-    def _enter(self, subject: Subject, turns: list[Turn]) -> None:
+    def _enter(self, subject: RunContext, turns: list[KnobSetting]) -> None:
         """Apply the knobs of the work to the probe for the rest of the run."""
         for turn in turns:
             self._entered.append((turn, subject))
@@ -213,7 +213,7 @@ class Runner:
 
     # before the timed part
 
-    def _boot_if_due(self, turns: tuple[Turn, ...], stretch: tuple[str, int, int] | None) -> None:
+    def _boot_if_due(self, turns: tuple[KnobSetting, ...], stretch: tuple[str, int, int] | None) -> None:
         """Boot the guest if this run needs it.
 
         If a treatment varies it: for every run, or at the start of a stretch (whole plot). If it is pinned or
@@ -234,10 +234,10 @@ class Runner:
         self,
         condition: Condition,
         run: PlannedRun,
-        turns: tuple[Turn, ...],
+        turns: tuple[KnobSetting, ...],
         place: Place,
         stretch: tuple[str, int, int] | None,
-    ) -> tuple[Subject, str, Workload]:
+    ) -> tuple[RunContext, str, Workload]:
         session = self._session
         subject = session.subject(place)
         if self._compares_places:
@@ -296,10 +296,10 @@ class Runner:
         mkfs_run.begin(subject, workload.work)
         return subject, state, workload
 
-    def _cache_state(self, turns: list[Turn]) -> str:
+    def _cache_state(self, turns: list[KnobSetting]) -> str:
         return turns[-1].value if turns else "as-is"
 
-    def _turn_settings(self, subject: Subject, turns: tuple[Turn, ...]) -> None:
+    def _turn_settings(self, subject: RunContext, turns: tuple[KnobSetting, ...]) -> None:
         settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
         # the scheduler first: changing it changes the others
         settings.sort(key=lambda t: t.knob.name != "block.scheduler")
@@ -309,7 +309,9 @@ class Runner:
         for turn in settings:
             turn.knob.verify(subject, turn.setting, turn.value)
 
-    def _turn_through_neutral(self, subject: Subject, turns: list[Turn], *, verify: bool = True) -> None:
+    def _turn_through_neutral(
+        self, subject: RunContext, turns: list[KnobSetting], *, verify: bool = True
+    ) -> None:
         for turn in turns:
             # a value that is the same in every arm of a block needs no neutral step
             neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
@@ -320,7 +322,9 @@ class Runner:
             for turn in turns:
                 turn.knob.verify(subject, turn.setting, turn.value)
 
-    def _format_due(self, subject: Subject, turns: list[Turn], stretch: tuple[str, int, int] | None) -> bool:
+    def _format_due(
+        self, subject: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
+    ) -> bool:
         """Return whether the file system must be made for this run.
 
         If a treatment makes it: for every run, or at the start of a stretch (whole plot). If it is pinned or
@@ -331,7 +335,7 @@ class Runner:
             return self._formats_each_run or stretch is None or stretch != made_for
         return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
 
-    def _format(self, subject: Subject, turns: list[Turn], condition: Condition, arm: Arm) -> None:
+    def _format(self, subject: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
@@ -348,7 +352,7 @@ class Runner:
 
     # the timed part
 
-    def _measure(self, subject: Subject, workload: Workload, stretch: float) -> dict[str, Any]:
+    def _measure(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, Any]:
         job = self._asking.job(subject, workload, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
             return file_server.measured(
@@ -364,10 +368,10 @@ class Runner:
             samples = sampler.stop()
         return {**answer, "samples": samples}
 
-    def _do(self, subject: Subject, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
+    def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
         return subject.worker.call(workload.work.verb, **job)
 
 
-def _as_drafted(workload: Workload, subject: Subject) -> Workload:
+def _as_drafted(workload: Workload, subject: RunContext) -> Workload:
     """Return the workload with the keys that knobs have set."""
     return structs.replace(workload, work=varied(workload.work, subject.work.options))

@@ -31,7 +31,7 @@ from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.journal import Entry, Journal
-from iotrial.lab.knob import FileSelection, Subject, TakenError, WorkDraft
+from iotrial.lab.knob import FileSelection, RunContext, TakenError, WorkDraft
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
@@ -397,9 +397,9 @@ class Session:
 
     # settings that outlive the conductor
 
-    def subject(self, place: Place, files: FileSelection | None = None) -> Subject:
+    def subject(self, place: Place, files: FileSelection | None = None) -> RunContext:
         """Return what knobs act on."""
-        return Subject(
+        return RunContext(
             target=self.target,
             place=place,
             journal=self.journal,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from iotrial.conduct.resolve import Resolved, Turn
+from iotrial.conduct.resolve import KnobSetting, Resolved
 from iotrial.knobs.block import NR_REQUESTS
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
 from iotrial.lab.place import Place
 from iotrial.study.model import Setting
@@ -22,11 +22,11 @@ from iotrial.study.model import Setting
 class Settings:
     """The settings of one trial. ``subject_of`` returns what knobs act on, for a place."""
 
-    def __init__(self, resolved: Resolved, subject_of: Callable[[Place], Subject]) -> None:
+    def __init__(self, resolved: Resolved, subject_of: Callable[[Place], RunContext]) -> None:
         self._resolved = resolved
         self._subject_of = subject_of
         #: By name of the place.
-        self._pins: dict[str, tuple[Turn, ...]] = {}
+        self._pins: dict[str, tuple[KnobSetting, ...]] = {}
 
     def pinned(self) -> Mapping[str, str]:
         """Return the pinned values by knob name; where places differ, by place and knob name."""
@@ -76,7 +76,7 @@ class Settings:
             self._record(subject, turn)
         self.repin(place)
 
-    def _try_out(self, subject: Subject, varied: list[Turn]) -> None:
+    def _try_out(self, subject: RunContext, varied: list[KnobSetting]) -> None:
         """Raise KnobError, before the first run, for a level that the kernel does not accept as written."""
         if any(turn.knob.name == BlockScheduler.name for turn in varied):
             return  # it changes the other settings: only a run sets them all in their final combination
@@ -86,7 +86,7 @@ class Settings:
             turn.knob.write(subject, turn.setting, turn.value)
             turn.knob.verify(subject, turn.setting, turn.value)
 
-    def _record(self, subject: Subject, turn: Turn) -> None:
+    def _record(self, subject: RunContext, turn: KnobSetting) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
         turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
         if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
@@ -95,12 +95,12 @@ class Settings:
             turn.knob.write(subject, turn.setting, turn.value)
             self._note_dragged(subject)
 
-    def _note_dragged(self, subject: Subject) -> None:
+    def _note_dragged(self, subject: RunContext) -> None:
         """Journal the settings that a write has changed as a side effect."""
         for pin in self._pins.get(subject.place.name, ()):
             pin.knob.prepare(subject, pin.setting, ())
 
-    def _pin_a_length_for_all_schedulers(self, subject: Subject) -> None:
+    def _pin_a_length_for_all_schedulers(self, subject: RunContext) -> None:
         """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
         scheduler = registry.knob(BlockScheduler.name)
         scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
@@ -123,5 +123,5 @@ class Settings:
             turn.knob.verify(subject, turn.setting, turn.value)
 
 
-def _pin(setting: Setting) -> Turn:
-    return Turn(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)
+def _pin(setting: Setting) -> KnobSetting:
+    return KnobSetting(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from iotrial.conduct.counters import summed
-from iotrial.conduct.resolve import Turn
+from iotrial.conduct.resolve import KnobSetting
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Scope
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.study.model import Role
 from iotrial.units import format_bytes
 
@@ -96,17 +96,17 @@ class Touched:
         return elsewhere < LEAST_ELSEWHERE or own >= NEGLIGIBLE * (own + elsewhere)
 
 
-def in_the_lab(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+def in_the_lab(turns: Iterable[KnobSetting]) -> tuple[KnobSetting, ...]:
     """Return the settings of factors that act on the lab only: a work outside the lab is not affected by them."""
     return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
 
 
-def turns_device(turns: Iterable[Turn]) -> bool:
+def turns_device(turns: Iterable[KnobSetting]) -> bool:
     """Return whether a treatment changes the lab's device."""
     return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in turns)
 
 
-def needs_lab(turns: Iterable[Turn], state: str) -> bool:
+def needs_lab(turns: Iterable[KnobSetting], state: str) -> bool:
     """Return whether a work has to use the lab's files: because factors change the lab, or because its files are
     made cold.
     """
@@ -114,7 +114,7 @@ def needs_lab(turns: Iterable[Turn], state: str) -> bool:
 
 
 def refusal(
-    workload: str, touched: Touched, turns: Iterable[Turn], subject: Subject, state: str
+    workload: str, touched: Touched, turns: Iterable[KnobSetting], subject: RunContext, state: str
 ) -> RequestError:
     """Return the error for a work that uses little or nothing of the lab."""
     place = subject.place

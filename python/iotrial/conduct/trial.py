@@ -15,7 +15,7 @@ from iotrial.analysis.carryover import in_words
 from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.conduct.outcome import READ_BACK_FAILED, UNUSED, Outcome
 from iotrial.conduct.progress import Snapshot, Watcher
-from iotrial.conduct.resolve import Turn
+from iotrial.conduct.resolve import KnobSetting
 from iotrial.conduct.runner import NothingPrinted, Runner
 from iotrial.conduct.session import Session
 from iotrial.conduct.signals import StopSignals
@@ -35,7 +35,7 @@ from iotrial.design.plan import Plan
 from iotrial.design.treatments import join
 from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
 from iotrial.lab import health
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
@@ -248,8 +248,8 @@ class Conductor:
         something there, and if no arm prints what the study reads. A run that fails for another reason shows
         nothing; the first timed run reports why.
         """
-        first: tuple[Touched, Subject, str] | None = None
-        turns: list[Turn] = []
+        first: tuple[Touched, RunContext, str] | None = None
+        turns: list[KnobSetting] = []
         done: set[str] = set()
         silent: NothingPrinted | None = None
         for planned in self._plan.block(condition, 0).runs:

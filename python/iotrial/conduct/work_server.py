@@ -10,7 +10,7 @@ from typing import Any
 
 from iotrial.conduct.invoking_user import invoking_user
 from iotrial.lab import cache
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.target import Target
 from iotrial.study import server
 from iotrial.study.server import NOBODY, Server
@@ -35,7 +35,7 @@ class Serving:
             return None
         return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
 
-    def lab_context(self, subject: Subject) -> LabContext:
+    def lab_context(self, subject: RunContext) -> LabContext:
         """Return the context of the run in the lab."""
         files, place, log = subject.files, subject.place, subject.beside.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
@@ -52,14 +52,14 @@ class Serving:
             disks=place.queues,
         )
 
-    def provide(self, subject: Subject, work: Work) -> None:
+    def provide(self, subject: RunContext, work: Work) -> None:
         """Create what the work needs in the lab. Call before the cache is prepared."""
         if isinstance(work, HasServer) and work.listens():
             self._port = server.free_port(subject.worker)
         if isinstance(work, HasOwnData):
             work.provide(self.lab_context(subject))
 
-    def start(self, subject: Subject, work: Work, state: str) -> None:
+    def start(self, subject: RunContext, work: Work, state: str) -> None:
         """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""
         lab = self.lab_context(subject)
         if state != "warm":
@@ -78,7 +78,7 @@ class Serving:
             cache.prepare(subject, state)
 
     def warm(
-        self, subject: Subject, work: Work, state: str, job: Callable[[], Mapping[str, object]]
+        self, subject: RunContext, work: Work, state: str, job: Callable[[], Mapping[str, object]]
     ) -> str | None:
         """Run the warm-up jobs that the work wants before its timed one; return a problem, if any.
 
@@ -92,7 +92,7 @@ class Serving:
                 return wrong
         return None
 
-    def settle(self, subject: Subject, work: Work, answer: Mapping[str, Any]) -> str | None:
+    def settle(self, subject: RunContext, work: Work, answer: Mapping[str, Any]) -> str | None:
         """Check and undo what the job did; return a problem, if any."""
         return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None
 

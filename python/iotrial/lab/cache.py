@@ -9,7 +9,7 @@ So residency is supporting evidence only.
 from __future__ import annotations
 
 from iotrial.errors import RequestError, UnsupportedLevel
-from iotrial.lab.knob import Subject, a_lab
+from iotrial.lab.knob import RunContext, a_lab
 
 ON_A_DISK = ("cold-files", "cold-data", "cold-system", "warm", "as-is")
 #: cache states by kind of lab; the first is what ``cold`` means there
@@ -42,7 +42,7 @@ def needs_fresh_mount(state: str) -> bool:
     return state == "cold-files"
 
 
-def prepare(subject: Subject, state: str) -> None:
+def prepare(subject: RunContext, state: str) -> None:
     """Bring the cache to this state, as the last step before the timed part.
 
     ``cold-files`` needs nothing here: the fresh mount has already done it.

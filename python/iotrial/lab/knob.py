@@ -84,7 +84,7 @@ class WorkDraft:
 
 
 @dataclass(slots=True)
-class Subject:
+class RunContext:
     """Everything that a knob may act on in one run."""
 
     target: Target
@@ -125,7 +125,7 @@ class Knob(Declaration, ABC):
         """Return the canonical value of a setting. Raises RequestError or UnsupportedLevel if it is never valid."""
 
     @abstractmethod
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the levels possible here, by asking the kernel; empty if ``open_levels`` describes them in words."""
 
     def requires(self, setting: Setting) -> Requirement:
@@ -143,11 +143,11 @@ class Knob(Declaration, ABC):
         return None
 
     @abstractmethod
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         """Return the current value in canonical form."""
 
     @abstractmethod
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Set the value. In stages FORMAT and MOUNT this only registers a request; the place applies the requests of all
         knobs of the stage at once."""
 
@@ -156,34 +156,34 @@ class Knob(Declaration, ABC):
         (unmounted, unformatted, a fresh draft of the work)."""
         return None
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Read the value back. Raises KnobError if it was not applied."""
         found = self.read(subject, setting)
         if found != value:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
 
-    def restore(self, subject: Subject, setting: Setting, original: str) -> None:
+    def restore(self, subject: RunContext, setting: Setting, original: str) -> None:
         """Restore the original value and verify it. Raises KnobError."""
         self.write(subject, setting, original)
         self.verify(subject, setting, original)
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         """Record in the journal, before the first write of a trial, what would outlive the conductor."""
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
+    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Move the probe to where this value wants it, and verify it.
 
         Called in stage WORK, after all other settings. The cache is prepared and the work is done there. Raises KnobError.
         """
 
-    def leave(self, subject: Subject, setting: Setting) -> None:
+    def leave(self, subject: RunContext, setting: Setting) -> None:
         """Move the probe back, in every arm alike. Raises KnobError."""
 
     def undo(self, target: Target, entry: Entry) -> Undone:
         """Undo the change in a journal entry of this knob. Only knobs that record entries implement it."""
         raise NotImplementedError(f"{self.name} records nothing ({entry.target} on {target.name})")
 
-    def where(self, subject: Subject, setting: Setting) -> str:
+    def where(self, subject: RunContext, setting: Setting) -> str:
         """Return what the knob acts on in words, for messages."""
         return subject.place.label
 

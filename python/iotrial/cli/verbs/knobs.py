@@ -16,7 +16,7 @@ from iotrial.knobs.declaration import Consequence, Safety, Stage
 from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
@@ -80,7 +80,7 @@ def _safety_lines(row: Row) -> list[str]:
     return lines + [f"data at risk at {', '.join(values)}: {what}" for what, values in risks.items()]
 
 
-def _row(knob: Knob, subject: Subject) -> Row:
+def _row(knob: Knob, subject: RunContext) -> Row:
     try:
         levels = knob.levels(subject, Setting(knob.name, ""))
     except TargetError:  # no such device or file on this machine
@@ -97,9 +97,9 @@ def _row(knob: Knob, subject: Subject) -> Row:
     )
 
 
-def _subject(target: Any) -> Subject:
+def _subject(target: Any) -> RunContext:
     """An image lab that is not made: enough to ask the kernel what there is."""
     journal = Journal(state_folder() / "journal")
     place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"
-    return Subject(target=target, place=place, journal=journal, files=None, work=WorkDraft())
+    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())

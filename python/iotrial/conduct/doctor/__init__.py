@@ -15,7 +15,7 @@ from iotrial.errors import TargetError
 from iotrial.lab import host
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import Subject, WorkDraft
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.machine import neighbours, processor
 from iotrial.lab.machine.programs import Program, programs
 from iotrial.lab.target import Target
@@ -85,12 +85,12 @@ def _space(target: Target, what: str, folder: str, wanted: int) -> Finding:
     return checks.space_finding(what, folder, facts, wanted=wanted)
 
 
-def _no_lab(target: Target) -> Subject:
+def _no_lab(target: Target) -> RunContext:
     """Return an image lab that is not created: enough to ask knobs what they need."""
     journal = Journal(state_folder() / "journal")
     place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"
-    return Subject(target=target, place=place, journal=journal, files=None, work=WorkDraft())
+    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
 
 
 def noise_findings(noise: Noise) -> list[Finding]:

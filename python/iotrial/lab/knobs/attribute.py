@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -22,7 +22,7 @@ class FileAttribute(Knob, declared.FileAttribute):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -31,7 +31,7 @@ class FileAttribute(Knob, declared.FileAttribute):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         found: dict[str, int] = {}
         for paths in _batches(subject):
             done = self._run(subject, ["lsattr", "-d", *paths])
@@ -45,7 +45,7 @@ class FileAttribute(Knob, declared.FileAttribute):
             ", ".join(f"{letters or 'none'} ({n} files)" for letters, n in sorted(found.items())) or "no file"
         )
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         letter = self.LETTERS[value]
         words = [f"-{''.join(c for c in 'ASj' if c != letter)}", *([f"+{letter}"] if letter else [])]
         for paths in _batches(subject):
@@ -59,11 +59,11 @@ class FileAttribute(Knob, declared.FileAttribute):
                     hint=done.stderr.strip()[-200:],
                 )
 
-    def _run(self, subject: Subject, argv: list[str]) -> Finished:
+    def _run(self, subject: RunContext, argv: list[str]) -> Finished:
         return subject.worker.run(argv, timeout_s=300)
 
 
-def _batches(subject: Subject) -> Iterator[list[str]]:
+def _batches(subject: RunContext) -> Iterator[list[str]]:
     """Yield the paths of a run's files in batches. Uses the path in the view if the view holds regular files."""
     if subject.files is None:
         raise RequestError("knob file.attribute: this workload has no files to act on")

@@ -27,7 +27,7 @@ from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab import disk_identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject, a_lab, one_of, whole_number
+from iotrial.lab.knob import Requirement, RunContext, a_lab, one_of, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
@@ -51,7 +51,7 @@ class BlockKnob(KernelFileKnob):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         place = subject.place
         devices = (place.device,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
@@ -61,7 +61,7 @@ class BlockKnob(KernelFileKnob):
             )
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
-    def original(self, subject: Subject, path: str) -> str:
+    def original(self, subject: RunContext, path: str) -> str:
         # Attaching an image changes read-ahead, and detaching may. Both are our doing, so use the value from before.
         place = subject.place
         before = None
@@ -69,7 +69,7 @@ class BlockKnob(KernelFileKnob):
             before = place.queue_before.get(self.file)
         return super().original(subject, path) if before is None else self.shown(before)
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         super().prepare(subject, setting, (*values, self.read(subject, setting)))
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -77,7 +77,7 @@ class BlockKnob(KernelFileKnob):
         found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
         if isinstance(subject.place, DevicePlace):
             return {"disk": subject.place.disk_name}
         return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
@@ -136,14 +136,14 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
             raise UnsupportedLevel(f'knob block.scheduler: "{value}" is no name of a scheduler')
         return value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         text = subject.target.read(self.paths(subject, setting)[0])
         return tuple(word.strip("[]") for word in text.split())
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         # Do not look it up first: the kernel lists a modular scheduler only after it has been requested.
         try:
             super().write(subject, setting, value)
@@ -176,7 +176,7 @@ class DeviceFileKnob(BlockKnob):
             return one_of(self.name, setting.value, self._row.words)
         return whole_number(f"knob {self.name}", setting.value, *self._row.numbers)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         if self._row.numbers is not None:
             return ()
         subject.target.read(self.paths(subject, setting)[0])  # raises if the kernel or device lacks it
@@ -185,13 +185,13 @@ class DeviceFileKnob(BlockKnob):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return self._row.neutral
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         if self._row.is_limit:
             _prepare_read_ahead(subject, values)
         super().prepare(subject, setting, (*values, *self._row.dragged))
 
 
-def _prepare_read_ahead(subject: Subject, values: tuple[str, ...]) -> None:
+def _prepare_read_ahead(subject: RunContext, values: tuple[str, ...]) -> None:
     """Journal read-ahead together with a limit that changes it, so that it is restored, and restored last."""
     queue = f"/sys/block/{subject.place.device}/queue"
     sizes = {value for value in values if value.isdigit()}

@@ -10,7 +10,7 @@ import re
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.knobs import work as declared
 from iotrial.lab import cache
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.study.model import Setting
 
 MAXIMUM_TEXT = 4096
@@ -36,13 +36,13 @@ class CommandArgument(Knob, declared.CommandArgument):
             raise RequestError(f"knob command.argument: {placeholder} is filled in by iotrial itself")
         return _text(self.name, setting.value)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.arguments.get(self.value_option(setting), "")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.arguments[self.value_option(setting)] = value
 
 
@@ -57,13 +57,13 @@ class EnvironmentVariable(Knob, declared.EnvironmentVariable):
             )
         return _text(self.name, setting.value)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.environment.get(self.value_option(setting), "")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.environment[self.value_option(setting)] = value
 
 
@@ -77,13 +77,13 @@ class WorkOption(Knob, declared.WorkOption):
             )
         return setting.value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.options.get(self.value_option(setting), "")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.options[self.value_option(setting)] = value
 
 
@@ -91,16 +91,16 @@ class ProcessUser(Knob, declared.ProcessUser):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=setting.value != "self")
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.reader
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.reader = value
 
 
@@ -108,17 +108,17 @@ class CacheState(Knob, declared.CacheState):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, cache.ALL)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ("cold", *cache.STATES[subject.place.kind])
 
     def requires(self, setting: Setting) -> Requirement:
         labs = {kind for kind, states in cache.STATES.items() if setting.value in (*states, "cold")}
         return Requirement(root=setting.value in cache.NEEDS_ROOT, labs=frozenset(labs))
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.cache
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.cache = value
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:

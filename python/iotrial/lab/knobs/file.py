@@ -6,7 +6,7 @@ import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import FileSelection, Knob, Subject, one_of, size_within
+from iotrial.lab.knob import FileSelection, Knob, RunContext, one_of, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 
@@ -17,7 +17,7 @@ SET_ID = ~0o1777
 PERCENT = re.compile(r"([0-9]{1,3}) ?%")
 
 
-def _selection(knob: str, subject: Subject) -> FileSelection:
+def _selection(knob: str, subject: RunContext) -> FileSelection:
     if subject.files is None:
         raise RequestError(f"knob {knob}: this workload has no files to act on")
     return subject.files
@@ -45,17 +45,17 @@ class FileMode(Knob, declared.FileMode):
             )
         return f"{mode:04o}"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "0000"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         files = _selection(self.name, subject)
         return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
@@ -64,7 +64,7 @@ class FileSize(Knob, declared.FileSize):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
@@ -77,11 +77,11 @@ class FileSize(Knob, declared.FileSize):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "1"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         files = _selection(self.name, subject)
         return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
@@ -93,20 +93,20 @@ class FileLink(Knob, declared.FileLink):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.KINDS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.KINDS
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         files = _selection(self.name, subject)
         if subject.work.view is None:
             return "none"
         kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("unlink", set=files.set, view=VIEW)
         subject.work.view = None
@@ -123,18 +123,18 @@ class FileAtimeState(Knob, declared.FileAtimeState):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.STATES)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.STATES
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "day-old"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         files = _selection(self.name, subject)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
@@ -150,7 +150,7 @@ class FileRewritten(Knob, declared.FileRewritten):
             )
         return f"{int(found[1])} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
@@ -164,7 +164,7 @@ class FileRewritten(Knob, declared.FileRewritten):
                 hint="a number of files that can be divided so",
             )
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         files = _selection(self.name, subject)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
@@ -172,7 +172,7 @@ class FileRewritten(Knob, declared.FileRewritten):
             return _only(self.name, states)
         return f"{100 * stale / files.count:g} %"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         percent = int(value.removesuffix(" %"))
         chosen = range(files.count) if files.indices is None else files.indices

@@ -9,7 +9,7 @@ from iotrial.knobs import filesystem as declared
 from iotrial.lab import superblock
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab.log_device import EXTERNAL, INTERNAL
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -21,7 +21,7 @@ class FilesystemType(Knob, declared.FilesystemType):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(FILESYSTEMS))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         known = {line.split()[-1] for line in subject.target.read("/proc/filesystems").splitlines()}
         return tuple(name for name in FILESYSTEMS if name in known)
 
@@ -29,12 +29,12 @@ class FilesystemType(Knob, declared.FilesystemType):
         kind = FILESYSTEMS[setting.value]
         return Requirement(root=True, labs=DISK_LABS, tools={kind.mkfs[0]: kind.package})
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         place = disk_place(self.name, subject.place)
         info = subject.target.mount_at(place.root)
         return info.type if info else "none"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         disk_place(self.name, subject.place).want_filesystem(value)
 
 
@@ -58,7 +58,7 @@ class MkfsOption(Knob, declared.MkfsOption):
             f'knob mkfs.option: "{value}" is not on its list', hint="it has patterns: " + "; ".join(known)
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ("default", *FILESYSTEMS[disk_place(self.name, subject.place).filesystem].mkfs_allowed)
 
     def requires(self, setting: Setting) -> Requirement:
@@ -66,15 +66,15 @@ class MkfsOption(Knob, declared.MkfsOption):
         tools = {"dumpe2fs": "e2fsprogs"} if FILESYSTEMS["ext4"].allows_mkfs(value) else {}
         return Requirement(root=True, labs=DISK_LABS, tools=tools)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         made = disk_place(self.name, subject.place).made_with
         return made.get(dict(setting.options).get("option", _about(self.parse(setting))), "default")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         if value != "default":
             disk_place(self.name, subject.place).want_mkfs_option(_about(value), value)
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)
         place = disk_place(self.name, subject.place)
         if place.filesystem != "ext4":
@@ -91,13 +91,13 @@ class FilesystemLog(Knob, declared.FilesystemLog):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         place = disk_place(self.name, subject.place)
         device = None if place.log is None else place.log.device
         info = subject.target.mount_at(place.root)
@@ -114,7 +114,7 @@ class FilesystemLog(Knob, declared.FilesystemLog):
         minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
         return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else told[1], device)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         disk_place(self.name, subject.place).want_log(value)
 
 

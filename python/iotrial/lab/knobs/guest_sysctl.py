@@ -5,7 +5,7 @@ from __future__ import annotations
 from iotrial.errors import UnknownName, UnsupportedLevel
 from iotrial.knobs import machine as declared
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject, whole_number
+from iotrial.lab.knob import Requirement, RunContext, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.knobs.vm import sysctl_file
 from iotrial.study.model import Setting
@@ -33,10 +33,10 @@ class GuestSysctl(KernelFileKnob, declared.GuestSysctl):
             )
         return " ".join(whole_number(f"guest.sysctl {key}", word, least, most) for word in words)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return (sysctl_file(self._key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:

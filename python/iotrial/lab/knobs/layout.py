@@ -14,7 +14,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import files as declared
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import FileSelection, Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext, one_of
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work
@@ -27,13 +27,13 @@ ARGUMENTS_AT_ONCE = 500
 BEFORE, AFTER, TIME = "extents_before", "extents", "relayout_time"
 
 
-def _selection(knob: str, subject: Subject) -> FileSelection:
+def _selection(knob: str, subject: RunContext) -> FileSelection:
     if subject.files is None:
         raise RequestError(f"knob {knob}: this workload has no files to act on")
     return subject.files
 
 
-def _count(subject: Subject, files: FileSelection) -> tuple[int, int]:
+def _count(subject: RunContext, files: FileSelection) -> tuple[int, int]:
     """Count the extents, and the files that have any."""
     found = subject.worker.call("extents", set=files.set, files=files.wire)
     return int(found["extents"]), int(found["files"])
@@ -49,7 +49,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
             )
         return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
@@ -73,7 +73,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
 
     # No neutral value: every arm's files are truncated, on the disk too, and written again, so no earlier layout survives.
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         extents, files = _count(subject, _selection(self.name, subject))
         return self._told(extents, files, setting)
 
@@ -81,12 +81,12 @@ class FileFragmentation(Knob, declared.FileFragmentation):
         wanted = self.parse(setting)
         return wanted if _close(extents, files, wanted) else _share(extents, files)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         subject.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
         subject.work.evidence[AFTER] = float(_count(subject, files)[0])
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         # Use the count from before defragmentation; the result of that is verified by its own knob.
         files = _selection(self.name, subject)
         extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
@@ -105,7 +105,7 @@ class FileDefragment(Knob, declared.FileDefragment):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -115,10 +115,10 @@ class FileDefragment(Knob, declared.FileDefragment):
         kind = FILESYSTEMS[filesystem]
         return (kind.defragment[0], kind.package) if setting.value == "defragmented" else None
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.relaid
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         files = _selection(self.name, subject)
         evidence = subject.work.evidence
         evidence[BEFORE] = float(_count(subject, files)[0])
@@ -136,7 +136,7 @@ class FileDefragment(Knob, declared.FileDefragment):
         evidence[AFTER] = float(_count(subject, files)[0])
         evidence[TIME] = took_ns / 1e9
 
-    def _defragment(self, subject: Subject, setting: Setting, files: FileSelection) -> int:
+    def _defragment(self, subject: RunContext, setting: Setting, files: FileSelection) -> int:
         kind = FILESYSTEMS[disk_place(self.name, subject.place).filesystem]
         paths: Sequence[str] = subject.worker.call("paths", set=files.set, files=files.wire)["paths"]
         took_ns = 0

@@ -9,7 +9,7 @@ from typing import ClassVar
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import network as declared
 from iotrial.lab.guest.link import WIRE, Link
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
@@ -26,16 +26,16 @@ class LinkKnob(Knob):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
         return levels[0] if self.plain is None else self.plain
 
-    def where(self, subject: Subject, setting: Setting) -> str:
+    def where(self, subject: RunContext, setting: Setting) -> str:
         return "the network cards of both guests"
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         link = _link(self.name, subject)
         try:
             self.turn(link, value)
@@ -65,7 +65,7 @@ class LinkRate(LinkKnob, declared.LinkRate):
             )
         return format_bit_rate(rate)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return format_bit_rate(_link(self.name, subject).rate())
 
     def turn(self, link: Link, value: str) -> None:
@@ -78,7 +78,7 @@ class LinkMtu(LinkKnob, declared.LinkMtu):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 576, 9000)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return _link(self.name, subject).server.read(f"/sys/class/net/{WIRE}/mtu")
 
     def turn(self, link: Link, value: str) -> None:
@@ -91,7 +91,7 @@ class LinkRing(LinkKnob, declared.LinkRing):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 48, 4096)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         said = _asked(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
         found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", said, re.MULTILINE))
         return " and ".join(sorted({found.get("RX", "none"), found.get("TX", "none")}))
@@ -106,7 +106,7 @@ class LinkCoalescing(LinkKnob, declared.LinkCoalescing):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 0, 10000)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         found = re.search(r"^rx-usecs:\s+(\d+)$", _asked(_link(self.name, subject), "-c"), re.MULTILINE)
         return "none" if found is None else found[1]
 
@@ -125,10 +125,10 @@ class LinkOffload(LinkKnob, declared.LinkOffload):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, tuple(self.LEVELS))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return tuple(self.LEVELS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         said = _asked(_link(self.name, subject), "-k")
         found = {
             key: match[1]
@@ -144,7 +144,7 @@ class LinkOffload(LinkKnob, declared.LinkOffload):
         link.both(["ethtool", "-K", WIRE, *(word for pair in self.LEVELS[value].items() for word in pair)])
 
 
-def _link(knob: str, subject: Subject) -> Link:
+def _link(knob: str, subject: RunContext) -> Link:
     return share_of(knob, subject).link
 
 

@@ -7,7 +7,7 @@ import re
 
 from iotrial.errors import UnsupportedLevel
 from iotrial.knobs import machine as declared
-from iotrial.lab.knob import Knob, Requirement, Subject, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size, parse_size
 
@@ -20,13 +20,13 @@ _COUNTED = 0.65
 class MachineKnob(Knob):
     """A property that a guest has from boot on. The conductor boots it; the knob checks and reads back."""
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the conductor has booted the guest with this value."""
 
 
@@ -38,7 +38,7 @@ class KernelVersion(MachineKnob, declared.KernelVersion):
             )
         return setting.value
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         release = subject.target.read("/proc/sys/kernel/osrelease")
         numbers = re.split(r"[.+-]", release)
         return ".".join(numbers[: setting.value.count(".") + 1])
@@ -52,7 +52,7 @@ class GuestMemory(MachineKnob, declared.GuestMemory):
             )
         )
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         (line,) = [
             line for line in subject.target.read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")
         ]
@@ -65,6 +65,6 @@ class GuestProcessors(MachineKnob, declared.GuestProcessors):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 1, 64)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         lines = subject.target.read("/proc/stat").splitlines()
         return str(sum(re.match(r"cpu\d", line) is not None for line in lines))

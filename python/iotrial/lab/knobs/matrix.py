@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from iotrial.knobs import work as declared
 from iotrial.knobs.work import LARGEST_FILE, LARGEST_RECORD, SMALLEST_RECORD
-from iotrial.lab.knob import Knob, Subject, size_within
+from iotrial.lab.knob import Knob, RunContext, size_within
 from iotrial.study.model import Setting
 
 
@@ -19,13 +19,13 @@ class _Size(Knob):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, SMALLEST_RECORD, self.largest, self.open_levels))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return str(subject.work.sizes.get(self.of, 0))
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.sizes[self.of] = int(value)
 
 

@@ -6,7 +6,7 @@ from iotrial.errors import KnobError, TargetError
 from iotrial.knobs import machine as declared
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, Subject, Undone, one_of, size_within
+from iotrial.lab.knob import Knob, Requirement, RunContext, Undone, one_of, size_within
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
@@ -22,13 +22,13 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return (HUGE_PAGES,)
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -40,7 +40,7 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "madvise"
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
         return {"min_free_kbytes": subject.target.read_or_none(MIN_FREE) or ""}
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -69,19 +69,19 @@ class MemoryLimit(Knob, declared.MemoryLimit):
         said = "none, or multiples of 64 KiB from 16 MiB on: the probe itself needs some"
         return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, said, multiple_of=PAGES))
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.memory_limit
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.memory_limit = value
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         home = cgroup.find(subject.worker)
         for value in dict.fromkeys(values):
             group = home.group(subject.trial, value)
@@ -92,13 +92,13 @@ class MemoryLimit(Knob, declared.MemoryLimit):
                 subject.worker.write(f"{group}/{home.limit_file}", value)
             self._check(subject, home, value)
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
+    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
         home = cgroup.find(subject.worker)
         self._check(subject, home, value)
         subject.work.home = home
         self._move(subject, home.group(subject.trial, value))
 
-    def leave(self, subject: Subject, setting: Setting) -> None:
+    def leave(self, subject: RunContext, setting: Setting) -> None:
         if subject.work.home is not None:
             self._move(subject, subject.work.home.folder)
             subject.work.home = None
@@ -108,13 +108,13 @@ class MemoryLimit(Knob, declared.MemoryLimit):
             "control groups of the lab's own beside or below the one that iotrial runs in, removed again",
         )
 
-    def _check(self, subject: Subject, home: cgroup.Home, value: str) -> None:
+    def _check(self, subject: RunContext, home: cgroup.Home, value: str) -> None:
         group = home.group(subject.trial, value)
         found = home.limit(subject.worker, group)
         if found != value:
             raise KnobError(self.name, f"{group}/{home.limit_file}", wrote=value, found=found)
 
-    def _move(self, subject: Subject, folder: str) -> None:
+    def _move(self, subject: RunContext, folder: str) -> None:
         try:
             subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: the writing process, which is the probe
         except TargetError as error:

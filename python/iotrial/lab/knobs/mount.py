@@ -12,7 +12,7 @@ import re
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -22,7 +22,7 @@ ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
 
-def _mounted(knob: str, subject: Subject) -> MountInfo:
+def _mounted(knob: str, subject: RunContext) -> MountInfo:
     place = disk_place(knob, subject.place)
     info = subject.target.mount_at(place.root)
     if info is None:
@@ -42,7 +42,7 @@ class MountKnob(Knob):
         """Return the mount options for a value."""
         return (value,)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         place = disk_place(self.name, subject.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
@@ -51,7 +51,7 @@ class MountAtime(MountKnob, declared.MountAtime):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def words(self, value: str) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class MountAtime(MountKnob, declared.MountAtime):
         # so that each level differs from strictatime by its own option only.
         return (value,) if value not in ("nodiratime", "lazytime") else ("strictatime", value)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         options = _mounted(self.name, subject).options
         # another knob may have added lazytime to any mode
         lazy = disk_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
@@ -78,13 +78,13 @@ class MountReadonly(MountKnob, declared.MountReadonly):
             self.name, {"true": "ro", "false": "rw"}.get(setting.value, setting.value), ("rw", "ro")
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ("rw", "ro")
 
     def words(self, value: str) -> tuple[str, ...]:
         return ("ro",) if value == "ro" else ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
 
 
@@ -113,20 +113,20 @@ class MountOption(MountKnob, declared.MountOption):
             raise UnsupportedLevel(f'knob mount.option: "{argument}" is no value of {key}')
         return value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         filesystem = disk_place(self.name, subject.place).filesystem
         return ("default", *(o for o, where in sorted(self.ALLOWED.items()) if filesystem in where))
 
     def words(self, value: str) -> tuple[str, ...]:
         return () if value == "default" else (value,)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         # One request per option, so that several factors are mounted together. Also for the default: mounts with and
         # without an option are set up in the same way.
         place = disk_place(self.name, subject.place)
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         _mounted(self.name, subject)
         words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
@@ -134,7 +134,7 @@ class MountOption(MountKnob, declared.MountOption):
     def _wish(self, setting: Setting, value: str) -> str:
         return f"{self.name} {family(dict(setting.options).get('option', value))}"
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         # The kernel omits its defaults from mountinfo and rewrites other options; what it cannot do, it refuses at mount(2).
         # ext4 lists all options in its own file. Any option that is shown must have the wanted value.
         super().verify(subject, setting, value)
@@ -153,7 +153,7 @@ class MountOption(MountKnob, declared.MountOption):
         if shown and not same:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
 
-    def _shown(self, subject: Subject) -> list[str]:
+    def _shown(self, subject: RunContext) -> list[str]:
         told = ""
         if disk_place(self.name, subject.place).filesystem == "ext4":
             told = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""

@@ -7,7 +7,7 @@ from iotrial.knobs import network as declared
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.guest import protocols
 from iotrial.lab.guest.share import Share
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -23,13 +23,13 @@ class ShareKnob(Knob):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return share_of(self.name, subject).found(self.about)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         share_of(self.name, subject).want(self.about, value)
 
 
@@ -40,7 +40,7 @@ class NasProtocol(ShareKnob, declared.NasProtocol):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -51,7 +51,7 @@ class NasExport(ShareKnob, declared.NasExport):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -67,7 +67,7 @@ class NasTransfer(ShareKnob, declared.NasTransfer):
             )
         )
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         """Return the size that the client's kernel shows, if one was requested."""
         found = super().read(subject, setting)
         info = subject.worker.mount_at(subject.place.root)
@@ -84,7 +84,7 @@ class NasThreads(ShareKnob, declared.NasThreads):
         return whole_number(f"knob {self.name}", setting.value, 1, 256)
 
 
-def share_of(knob: str, subject: Subject) -> Share:
+def share_of(knob: str, subject: RunContext) -> Share:
     """Return the share that a knob acts on. Raises RequestError if the lab serves no files."""
     place = subject.place
     if isinstance(place, DiskPlace) and place.share is not None:

@@ -7,7 +7,7 @@ import re
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import machine as declared
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Knob, Subject
+from iotrial.lab.knob import Knob, RunContext
 from iotrial.study.model import Setting
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -22,16 +22,16 @@ class LabDevice(Knob, declared.LabDevice):
             )
         return setting.value
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.place.site
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the run is given its place as a whole."""
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)
         place = subject.place
         if not isinstance(place, DiskPlace):

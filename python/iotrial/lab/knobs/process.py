@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import work as declared
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
 from iotrial.study.model import Setting
 
 NICE_FIELD = 16  # field 19 of proc_pid_stat(5), counted from after the name
@@ -29,30 +29,30 @@ class ProcessKnob(Knob):
 
     tool: ClassVar[str]
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.process.get(self.name, self.plain)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.process[self.name] = value
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
+    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
         self._change(subject, value)
 
-    def leave(self, subject: Subject, setting: Setting) -> None:
+    def leave(self, subject: RunContext, setting: Setting) -> None:
         self._change(subject, self.plain)
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.name} of the work itself, which others may feel: {', '.join(values)}",)
 
     @abstractmethod
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         """Return the arguments that set the value."""
 
     @abstractmethod
-    def found(self, subject: Subject, pid: str) -> str:
+    def found(self, subject: RunContext, pid: str) -> str:
         """Return the kernel's current value."""
 
-    def _change(self, subject: Subject, value: str) -> None:
+    def _change(self, subject: RunContext, value: str) -> None:
         pid = subject.worker.read("/proc/self/stat").split(" ", 1)[0]
         done = subject.worker.run([self.tool, *self.argv(subject, value, pid)])
         found = self.found(subject, pid)
@@ -61,7 +61,7 @@ class ProcessKnob(Knob):
                 self.name, "the probe", wrote=value, found=found, hint=done.stderr.strip()[-200:] or None
             )
 
-    def wanted(self, subject: Subject, value: str) -> str:
+    def wanted(self, subject: RunContext, value: str) -> str:
         """Return the value in the form that ``found`` returns."""
         return value
 
@@ -75,13 +75,13 @@ class ProcessNice(ProcessKnob, declared.ProcessNice):
         number = whole_number("knob process.nice", setting.value.removeprefix("-"), 0, 20 if negative else 19)
         return f"-{number}" if negative and number != "0" else number
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         return ["-n", value, "-p", pid]
 
-    def found(self, subject: Subject, pid: str) -> str:
+    def found(self, subject: RunContext, pid: str) -> str:
         fields = subject.worker.read("/proc/self/stat").rpartition(")")[2].split()
         return fields[NICE_FIELD] if len(fields) > NICE_FIELD else "nothing"
 
@@ -95,15 +95,15 @@ class ProcessIoPriority(ProcessKnob, declared.ProcessIoPriority):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         if value in ("none", "idle"):
             return ["-c", {"none": "0", "idle": "3"}[value], "-p", pid]
         return ["-c", "2", "-n", value[-1], "-p", pid]
 
-    def found(self, subject: Subject, pid: str) -> str:
+    def found(self, subject: RunContext, pid: str) -> str:
         text = subject.worker.run([self.tool, "-p", pid]).stdout.strip()
         known = re.fullmatch(r"(none|best-effort|idle)(?:: prio ([0-7]))?", text)
         if known is None:
@@ -118,10 +118,10 @@ class ProcessCpu(ProcessKnob, declared.ProcessCpu):
     def parse(self, setting: Setting) -> str:
         return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def enter(self, subject: Subject, setting: Setting, value: str) -> None:
+    def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
         allowed = self.found(subject, "")
         subject.work.processors = allowed
         if value != "any" and value not in _numbers(allowed):
@@ -130,16 +130,16 @@ class ProcessCpu(ProcessKnob, declared.ProcessCpu):
             )
         super().enter(subject, setting, value)
 
-    def argv(self, subject: Subject, value: str, pid: str) -> list[str]:
+    def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         return ["-a", "-c", "-p", self.wanted(subject, value), pid]
 
-    def found(self, subject: Subject, pid: str) -> str:
+    def found(self, subject: RunContext, pid: str) -> str:
         for line in subject.worker.read("/proc/self/status").split("\n"):
             if line.startswith("Cpus_allowed_list:"):
                 return line.partition(":")[2].strip()
         return ""
 
-    def wanted(self, subject: Subject, value: str) -> str:
+    def wanted(self, subject: RunContext, value: str) -> str:
         return subject.work.processors if value == "any" else value
 
 

@@ -10,7 +10,7 @@ import posixpath
 
 from iotrial.errors import KnobError, TargetError, UnsupportedLevel
 from iotrial.knobs import work as declared
-from iotrial.lab.knob import Knob, Subject
+from iotrial.lab.knob import Knob, RunContext
 from iotrial.study.model import Setting
 from iotrial.study.programs import PROGRAM
 
@@ -31,16 +31,16 @@ class ProgramPath(Knob, declared.ProgramPath):
             )
         return path
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.programs.get(PROGRAM, "")
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         subject.work.programs[PROGRAM] = value
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         super().verify(subject, setting, value)
         if not value:
             return  # Debian's default location

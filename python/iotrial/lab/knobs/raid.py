@@ -8,7 +8,7 @@ from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLeve
 from iotrial.knobs import array as declared
 from iotrial.lab.guest import array
 from iotrial.lab.guest.array import ArrayPlace
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size
 
@@ -25,10 +25,10 @@ class ArrayKnob(Knob):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=_GUEST, tools=_MD)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return array_of(self.name, subject).found(self.about)
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         array_of(self.name, subject).want_array(self.about, value)
 
 
@@ -39,7 +39,7 @@ class RaidMaker(ArrayKnob, declared.RaidMaker):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -54,7 +54,7 @@ class RaidLevel(ArrayKnob, declared.RaidLevel):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
@@ -70,7 +70,7 @@ class RaidChunk(ArrayKnob, declared.RaidChunk):
             size_within(self.name, setting.value, _LEAST_CHUNK, _MOST_CHUNK, self.open_levels, power=True)
         )
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
 
@@ -81,7 +81,7 @@ class RaidBitmap(ArrayKnob, declared.RaidBitmap):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -92,7 +92,7 @@ class RaidState(ArrayKnob, declared.RaidState):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
 
@@ -100,7 +100,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 17, 32768)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
@@ -109,10 +109,10 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "256"
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return self._ask(subject).strip()
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         self._ask(subject)
         path = array_of(self.name, subject).file("stripe_cache_size")
         try:
@@ -121,7 +121,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
             found = self.read(subject, setting)
             raise KnobError(self.name, path, wrote=value, found=found, hint=error.message) from error
 
-    def _ask(self, subject: Subject) -> str:
+    def _ask(self, subject: RunContext) -> str:
         place = array_of(self.name, subject)
         try:
             return subject.target.read(place.file("stripe_cache_size"))
@@ -134,7 +134,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
             ) from error
 
 
-def array_of(knob: str, subject: Subject) -> ArrayPlace:
+def array_of(knob: str, subject: RunContext) -> ArrayPlace:
     """Return the array that a knob acts on. Raises RequestError if the lab has none."""
     if isinstance(subject.place, ArrayPlace):
         return subject.place

@@ -7,7 +7,7 @@ from abc import abstractmethod
 
 from iotrial.errors import KnobError, LabError, TargetError, UnsupportedLevel
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Subject, TakenError, Undone
+from iotrial.lab.knob import Knob, RunContext, TakenError, Undone
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -19,7 +19,7 @@ class KernelFileKnob(Knob):
     """
 
     @abstractmethod
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the files, at least one."""
 
     @abstractmethod
@@ -30,7 +30,7 @@ class KernelFileKnob(Knob):
         file as root.
         """
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
         """Return facts that must still hold when the entry is undone."""
         return {}
 
@@ -38,14 +38,14 @@ class KernelFileKnob(Knob):
         """Extract the value from the text that the kernel shows."""
         return " ".join(text.split())
 
-    def where(self, subject: Subject, setting: Setting) -> str:
+    def where(self, subject: RunContext, setting: Setting) -> str:
         return ", ".join(self.paths(subject, setting))
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         found = [self._read(subject, path) for path in self.paths(subject, setting)]
         return found[0] if len(set(found)) == 1 else " and ".join(found)
 
-    def _read(self, subject: Subject, path: str) -> str:
+    def _read(self, subject: RunContext, path: str) -> str:
         try:
             return self.shown(subject.target.read(path))
         except TargetError as error:
@@ -56,7 +56,7 @@ class KernelFileKnob(Knob):
                 hint="`iotrial knobs` lists what it has; leave the factor out",
             ) from error
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         for path in self.paths(subject, setting):
             try:
                 subject.target.write(path, value)
@@ -65,11 +65,11 @@ class KernelFileKnob(Knob):
                     self.name, path, wrote=value, found=self._read(subject, path), hint=error.message
                 ) from error
 
-    def original(self, subject: Subject, path: str) -> str:
+    def original(self, subject: RunContext, path: str) -> str:
         """Return the value to restore in one file: its value before the trial's first change."""
         return self._read(subject, path)
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         for path in self.paths(subject, setting):
             subject.journal.record(
                 self.name,

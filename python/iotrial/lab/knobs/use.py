@@ -8,7 +8,7 @@ import time
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Knob, Requirement, Subject, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -33,21 +33,21 @@ class FilesystemAge(Knob, declared.FilesystemAge):
             )
         return f"{int(found[1])} %"
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         age = disk_place(self.name, subject.place).age
         return f"{age} %" if age else FRESH
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         percent = 0 if value == FRESH else int(value.removesuffix(" %"))
         disk_place(self.name, subject.place).want_age(percent)
 
-    def verify(self, subject: Subject, setting: Setting, value: str) -> None:
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         # right after mkfs and ageing, while nothing else is there yet
         super().verify(subject, setting, value)
         if value == FRESH:
@@ -64,16 +64,16 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True, labs=DISK_LABS)
 
-    def read(self, subject: Subject, setting: Setting) -> str:
+    def read(self, subject: RunContext, setting: Setting) -> str:
         return TRIMMED if subject.work.trimmed_bytes else NONE
 
-    def write(self, subject: Subject, setting: Setting, value: str) -> None:
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         place = disk_place(self.name, subject.place)
         target, folder = subject.target, f"/sys/block/{place.device}"
         if place.share is not None:
@@ -89,7 +89,7 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
         subject.work.trimmed_bytes = _discarded(target, folder) - before
         subject.work.evidence["trimmed_bytes"] = float(subject.work.trimmed_bytes)
 
-    def _await(self, subject: Subject, folder: str) -> None:
+    def _await(self, subject: RunContext, folder: str) -> None:
         """Wait until no request is in flight: FITRIM on XFS returns before its discards are done (fs/xfs/xfs_discard.c)."""
         until = time.monotonic() + LONGEST_S
         while subject.target.read(f"{folder}/inflight").split() != ["0", "0"]:

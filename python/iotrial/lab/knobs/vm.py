@@ -13,7 +13,7 @@ from typing import ClassVar
 from iotrial.errors import KnobError, UnknownName
 from iotrial.knobs import machine as declared
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, Subject, TakenError, Undone, whole_number
+from iotrial.lab.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
@@ -29,7 +29,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
     def requires(self, setting: Setting) -> Requirement:
         return Requirement(root=True)
 
-    def identity(self, subject: Subject, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
         share = self.SHARES.get(self._key(setting))
         return {} if share is None else {"share": subject.target.read(sysctl_file(share))}
 
@@ -44,10 +44,10 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
         least, most, _ = self.ALLOWED[key]
         return whole_number(f"sysctl {key}", setting.value, least, most)
 
-    def levels(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()
 
-    def paths(self, subject: Subject, setting: Setting) -> tuple[str, ...]:
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return (sysctl_file(self._key(setting)),)
 
     def is_own(self, path: str, entry: Entry) -> bool:
@@ -57,7 +57,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
         # any value will do, as long as every arm passes through it; the first level is as good as any
         return levels[0] if levels else self.parse(setting)
 
-    def prepare(self, subject: Subject, setting: Setting, values: tuple[str, ...]) -> None:
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         for other in self.ALLOWED[self._key(setting)][2]:
             found = subject.target.read(sysctl_file(other))
             if found != "0":

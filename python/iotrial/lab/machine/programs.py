@@ -12,7 +12,7 @@ from iotrial.errors import IotrialError
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guest import qemu
-from iotrial.lab.knob import Subject
+from iotrial.lab.knob import RunContext
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
@@ -39,7 +39,7 @@ class Program:
 
 
 def programs(
-    target: Target, subject: Subject, more: Iterable[tuple[str, str, str]] = ()
+    target: Target, subject: RunContext, more: Iterable[tuple[str, str, str]] = ()
 ) -> tuple[Program, ...]:
     """Return the programs that labs and knobs need, by name, then the other useful ones.
 
@@ -79,7 +79,7 @@ def _want(wanted: dict[str, tuple[str, list[str]]], tool: str, package: str, who
         known.append(who)
 
 
-def _of_knobs(subject: Subject) -> Iterable[tuple[str, str, str]]:
+def _of_knobs(subject: RunContext) -> Iterable[tuple[str, str, str]]:
     """Yield (program, package, knob) for every level of every knob that can be listed."""
     for name, knob in registry.knobs().items():
         try:
