@@ -24,7 +24,7 @@ from iotrial.cli.run_request import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
 from iotrial.importers import formats
 from iotrial.importers import read as read_foreign
-from iotrial.importers.contract import Asked, source_of
+from iotrial.importers.contract import ReadOptions, source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of
@@ -173,7 +173,7 @@ def foreign(data: bytes) -> None:
         return
     for form in (None, *formats()):
         try:
-            dataset = read_foreign([source], Asked(), form=form)
+            dataset = read_foreign([source], ReadOptions(), form=form)
             found = audited(dataset)
         except IotrialError:
             continue

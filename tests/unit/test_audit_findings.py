@@ -11,16 +11,16 @@ from iotrial.analysis.audit.claims import parse_claim
 from iotrial.analysis.audit.model import Audit, Dataset, Observation, Reading, Standing
 from iotrial.errors import RequestError, UnknownName
 from iotrial.importers import read
-from iotrial.importers.contract import Asked, open_source, source_of
+from iotrial.importers.contract import ReadOptions, open_source, source_of
 from iotrial.report.audit import sentences
 from iotrial.report.audit.studies import answering
 
 TABLES = Path(__file__).parents[2] / "docs" / "audits"
 
 
-def published(name: str, **asked: object) -> Audit:
+def published(name: str, **options: object) -> Audit:
     file = TABLES / f"{name}.csv"
-    return audit(read([open_source(file, name=file.name, given=None, alone=True)], Asked(**asked)))
+    return audit(read([open_source(file, name=file.name, given=None, alone=True)], ReadOptions(**options)))
 
 
 def values(
@@ -199,9 +199,9 @@ def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
     source = open_source(table, name=table.name, given=None, alone=True)
     if table.stem == "nas-knobs":
         with pytest.raises(RequestError, match="no column of numbers"):
-            read([source], Asked())
+            read([source], ReadOptions())
         return
-    found = audit(read([source], Asked()))
+    found = audit(read([source], ReadOptions()))
     assert found.dataset.title
     assert found.dataset.notes
 
@@ -263,7 +263,7 @@ def test_apart_holds_only_for_independent_runs_and_says_so() -> None:
 
 
 def table(content: str, name: str = "x.csv") -> Audit:
-    return audit(read([source_of(content.encode(), name=name)], Asked()))
+    return audit(read([source_of(content.encode(), name=name)], ReadOptions()))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 import program
 from iotrial.analysis.audit.audit import audit
 from iotrial.importers import read
-from iotrial.importers.contract import Asked, open_source, source_of
+from iotrial.importers.contract import ReadOptions, open_source, source_of
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering
@@ -43,7 +43,7 @@ def iotrial(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     + [f"tests/data/audit/{name}" for name in ("hyperfine.json", "fio-1.json", "strace-w.txt", "bonnie.csv")],
 )
 def test_every_audit_fits_the_schema_and_can_be_written(name: str) -> None:
-    found = audit(read([open_source(ROOT / name, name=name, given=None, alone=True)], Asked()))
+    found = audit(read([open_source(ROOT / name, name=name, given=None, alone=True)], ReadOptions()))
     answer = answering(found)
     VALIDATOR.validate(json.loads(json.dumps(audit_json(found, answer), allow_nan=False)))
     assert audit_text(found, answer)
@@ -51,7 +51,7 @@ def test_every_audit_fits_the_schema_and_can_be_written(name: str) -> None:
 
 
 def test_labels_cannot_steer_the_terminal_or_make_markup() -> None:
-    found = audit(read([source_of(HOSTILE.encode(), name="x\x1b[2J")], Asked()))
+    found = audit(read([source_of(HOSTILE.encode(), name="x\x1b[2J")], ReadOptions()))
     for line in audit_text(found, None).splitlines():
         assert line.isprintable()
     markdown = audit_markdown(found, None)

@@ -11,7 +11,7 @@ import pytest
 from iotrial.analysis.audit.model import Dataset
 from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.importers import detect, formats, read
-from iotrial.importers.contract import MAX_BYTES, Asked, open_source, source_of
+from iotrial.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 
 DATA = Path(__file__).parents[1] / "data" / "audit"
 IOZONE = (
@@ -30,8 +30,8 @@ REPORTS = (
 )
 
 
-def text(content: str, *, name: str = "x.txt", **asked: object) -> Dataset:
-    return read([source_of(content.encode(), name=name)], Asked(**asked))
+def text(content: str, *, name: str = "x.txt", **options: object) -> Dataset:
+    return read([source_of(content.encode(), name=name)], ReadOptions(**options))
 
 
 def files(*names: str, labels: tuple[str | None, ...] = ()) -> Dataset:
@@ -41,7 +41,7 @@ def files(*names: str, labels: tuple[str | None, ...] = ()) -> Dataset:
             open_source(DATA / name, name=name, given=label, alone=len(names) == 1)
             for name, label in zip(names, given, strict=True)
         ],
-        Asked(),
+        ReadOptions(),
     )
 
 
@@ -269,7 +269,7 @@ def test_limits_hold() -> None:
 
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(UnknownName, match="nope"):
-        read([source_of(b"a,b\n1,2", name="x")], Asked(), form="nope")
+        read([source_of(b"a,b\n1,2", name="x")], ReadOptions(), form="nope")
     assert list(formats())[-1] == "csv"
 
 
@@ -339,7 +339,7 @@ def test_files_of_one_response_are_brought_to_one_unit() -> None:
         source_of(b"kind,time_s\na,1.5\n", name="a.csv", alone=False),
         source_of(b"kind,time_ms\nb,1200\n", name="b.csv", alone=False),
     ]
-    assert measured(read(sources, Asked())) == [("a", "time", 1.5, "s"), ("b", "time", 1.2, "s")]
+    assert measured(read(sources, ReadOptions())) == [("a", "time", 1.5, "s"), ("b", "time", 1.2, "s")]
 
 
 @pytest.mark.parametrize(

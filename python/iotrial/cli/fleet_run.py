@@ -15,7 +15,7 @@ from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.finish import EXIT_INVALID
 from iotrial.cli.fleet_view import fleet_view, table
 from iotrial.cli.output import tell
-from iotrial.cli.run_request import asked_of, find_study, quantity_of, resolve_study, sampling_period
+from iotrial.cli.run_request import find_study, quantity_of, request_of, resolve_study, sampling_period
 from iotrial.conduct.refusals import check_trust
 from iotrial.conduct.signals import Held
 from iotrial.conduct.start import default_folder
@@ -37,7 +37,7 @@ from iotrial.study.model import TYPICAL
 from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.cli.run_request import Asked
+    from iotrial.cli.run_request import RunRequest
     from iotrial.fleet.conduct import Hosts, Standing
     from iotrial.study.model import Study
 
@@ -74,14 +74,14 @@ _REFUSED = {
 
 def fleet_of(
     study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
-) -> tuple[Record, Study, Asked]:
+) -> tuple[Record, Study, RunRequest]:
     """A new fleet, as asked for. RequestError and its kin, with nothing changed, for what no fleet can do."""
     for name, why in _REFUSED.items():
         if values.get(name):
             raise RequestError(f"on a fleet there is no {why}")
     sampling_period(values.get("sample"))
-    chosen, asked = find_study(study, asked_of({**values, "places": (), "erase": ()}))
-    if "device" in (asked.lab, chosen.lab.kind):
+    chosen, request = find_study(study, request_of({**values, "places": (), "erase": ()}))
+    if "device" in (request.lab, chosen.lab.kind):
         raise RequestError(
             "a device lab overwrites a disk, and is not run on a fleet",
             hint="run it on each machine by itself, with --device and --erase; or --lab image",
@@ -101,7 +101,7 @@ def fleet_of(
     order = Order(
         fleet=uuid.uuid4().hex,
         host="unnamed",
-        seed=asked.seed or new_seed(),
+        seed=request.seed or new_seed(),
         study=chosen.name if shipped else "",
         text="" if shipped else chosen.text,
         options={said: _words(values[name]) for name, said in _SAID.items() if values.get(name)},
@@ -109,7 +109,7 @@ def fleet_of(
         grace_s=grace_s,
     )
     order.check()
-    return Record(order, chosen.name, asked.seed is not None, reached), chosen, asked
+    return Record(order, chosen.name, request.seed is not None, reached), chosen, request
 
 
 def reached_by(
@@ -154,20 +154,20 @@ def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
     return hosts
 
 
-def consented(chosen: Study, asked: Asked) -> None:
+def consented(chosen: Study, request: RunRequest) -> None:
     """Show a study that does not ship, once for the whole fleet, and ask for consent to somebody else's commands."""
     if is_shipped(chosen):
         return
-    check_trust(chosen, trust=asked.trust)
+    check_trust(chosen, trust=request.trust)
     try:
-        resolved = resolve_study(chosen, asked)
+        resolved = resolve_study(chosen, request)
         show_intent(resolved, default_folder(resolved, None), ())
         tell("This happens on every host of the fleet.", err=True)
     except IotrialError as error:
         tell(f"What a host would do cannot be worked out on this machine ({error.message}).", err=True)
         tell("Every host of the fleet gets this study:", err=True)
         tell(chosen.text, err=True)
-    ask_consent(chosen, trust=asked.trust)
+    ask_consent(chosen, trust=request.trust)
 
 
 def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:

@@ -13,7 +13,7 @@ from iotrial.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
     from iotrial.analysis.forecast import Forecast
-    from iotrial.cli.run_request import Asked
+    from iotrial.cli.run_request import RunRequest
     from iotrial.conduct.pilot import Pilot
     from iotrial.conduct.resolve import Resolved
     from iotrial.design.plan import Plan
@@ -43,13 +43,13 @@ def piloted(
     resolved: Resolved,
     plan: Plan,
     seconds: float,
-    asked: Asked,
+    request: RunRequest,
     *,
     folder: str,
     quiet: bool,
 ) -> tuple[Pilot, Forecast]:
     """The pilot and what it predicts. Raises what a trial raises; nothing is stored, nothing left."""
-    seek_consent(resolved, folder, trust=asked.trust)
+    seek_consent(resolved, folder, trust=request.trust)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
     budget = resolved.study.budget
     return pilot, predict(pilot, plan, budget_s=budget.time_s, budget_blocks=budget.blocks)

@@ -21,7 +21,7 @@ from iotrial.terminal import shown
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
-    from iotrial.cli.run_request import Asked
+    from iotrial.cli.run_request import RunRequest
     from iotrial.conduct.rehearsal import Rehearsal
     from iotrial.study.model import Study
 
@@ -55,12 +55,12 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
             )
 
 
-def rehearsed(chosen: Study, asked: Asked, *, as_json: bool) -> int:
+def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
     """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
-    resolved = resolve_study(cut_down(chosen), asked)
-    plan = ShortPlan(resolved.study, asked.seed or new_seed(), controls=False)
-    folder = default_folder(resolved, asked.on)
-    seek_consent(resolved, folder, trust=asked.trust)
+    resolved = resolve_study(cut_down(chosen), request)
+    plan = ShortPlan(resolved.study, request.seed or new_seed(), controls=False)
+    folder = default_folder(resolved, request.on)
+    seek_consent(resolved, folder, trust=request.trust)
     done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
     if as_json:
         tell(json_text(Rehearsing.of(resolved, rehearsal=Outcome.of(done), study=chosen.name), indent=None))

@@ -38,7 +38,7 @@ Q = TypeVar("Q", int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunRequest:
     """What the user asked of a study.
 
     ``named`` are the factors that he named himself, or that whoever ran the packed trial ``like`` did.
@@ -68,7 +68,7 @@ class Asked:
     foreign: bool = False
 
 
-def asked_of(values: dict[str, Any]) -> Asked:
+def request_of(values: dict[str, Any]) -> RunRequest:
     """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
     sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
     consent, located = named(
@@ -78,7 +78,7 @@ def asked_of(values: dict[str, Any]) -> Asked:
         discard_contents=values["discard_contents"],
         discard_contents_of=values["discard_contents_of"],
     )
-    return Asked(
+    return RunRequest(
         sets=sets,
         conditions=conditions,
         full=values["full"],
@@ -133,41 +133,41 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     return found
 
 
-def find_study(name: str | None, asked: Asked) -> tuple[Study, Asked]:
+def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest]:
     """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
 
     Raises RequestError and its kin.
     """
-    if not name and asked.like is None:
+    if not name and request.like is None:
         raise RequestError(
             "which study? none is named",
             hint="`iotrial list` shows those that ship, such as files/permissions; a TOML file is one too",
         )
-    if name and asked.like is not None:
+    if name and request.like is not None:
         raise RequestError(
-            f"two studies are named: {name} and that of {asked.like}", hint="STUDY, or --like FILE"
+            f"two studies are named: {name} and that of {request.like}", hint="STUDY, or --like FILE"
         )
-    margin = quantity_of("--margin", asked.margin, parse_margin)
-    time_s = quantity_of("--time", asked.time, parse_duration)
-    size = quantity_of("--size", asked.size, parse_size)
-    if asked.like is not None:
-        study, asked = _study_like(asked.like, asked)
+    margin = quantity_of("--margin", request.margin, parse_margin)
+    time_s = quantity_of("--time", request.time, parse_duration)
+    size = quantity_of("--size", request.size, parse_size)
+    if request.like is not None:
+        study, request = _study_like(request.like, request)
     else:
         study = find(name or "")
-        study = structs.replace(study, trusted=study.trusted and not asked.foreign)
+        study = structs.replace(study, trusted=study.trusted and not request.foreign)
     chosen = select(
         study,
-        sets=asked.sets,
-        conditions=asked.conditions,
-        full=asked.full,
+        sets=request.sets,
+        conditions=request.conditions,
+        full=request.full,
         margin=margin,
-        alpha=asked.alpha,
+        alpha=request.alpha,
         time_s=time_s,
-        blocks=asked.blocks,
+        blocks=request.blocks,
     )
     lab = chosen.lab if size is None else structs.replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
-    chosen = _on_disk(structs.replace(chosen, lab=lab), asked.disk)
-    return structs.replace(chosen, account=chosen.account and asked.account), asked
+    chosen = _on_disk(structs.replace(chosen, lab=lab), request.disk)
+    return structs.replace(chosen, account=chosen.account and request.account), request
 
 
 def _on_disk(study: Study, disk: str | None) -> Study:
@@ -184,7 +184,7 @@ def _on_disk(study: Study, disk: str | None) -> Study:
     return structs.replace(study, lab=structs.replace(study.lab, disk=wanted), places=places)
 
 
-def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
+def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
     path = Path(file).expanduser()
     with open_packed(path) as packed:
@@ -194,7 +194,7 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
             pass
     assert isinstance(header, TrialHeader)
     named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
-    if named_paths and not asked.trust:
+    if named_paths and not request.trust:
         raise RequestError(
             f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
             hint="look whose they are here; with --trust they are run",
@@ -202,13 +202,13 @@ def _study_like(file: str, asked: Asked) -> tuple[Study, Asked]:
     options = header.options
     named = options.get("asked")
     return structs.replace(header.study, trusted=False, origin=shown(path)), replace(
-        asked,
-        seed=asked.seed or header.seed,
-        lab=asked.lab or (str(options["lab"]) if "lab" in options else None),
-        controls=asked.controls and options.get("controls") is not False,
-        no_stop=asked.no_stop or options.get("no_stop") is True,
-        precise=asked.precise or options.get("precise") is True,
-        named=tuple(sorted({*asked.named, *(named if isinstance(named, list) else ())})),
+        request,
+        seed=request.seed or header.seed,
+        lab=request.lab or (str(options["lab"]) if "lab" in options else None),
+        controls=request.controls and options.get("controls") is not False,
+        no_stop=request.no_stop or options.get("no_stop") is True,
+        precise=request.precise or options.get("precise") is True,
+        named=tuple(sorted({*request.named, *(named if isinstance(named, list) else ())})),
     )
 
 
@@ -235,14 +235,14 @@ def sampling_period(text: str | None) -> float | None:
     return period_s
 
 
-def resolve_study(study: Study, asked: Asked) -> Resolved:
+def resolve_study(study: Study, request: RunRequest) -> Resolved:
     """The study as it can be run on this machine."""
     return resolve(
         study,
         root=os.geteuid() == 0,
-        lab=asked.lab,
-        asked=set(asked.named),
-        trust=asked.trust,
-        consent=asked.consent,
-        located=asked.located,
+        lab=request.lab,
+        asked=set(request.named),
+        trust=request.trust,
+        consent=request.consent,
+        located=request.located,
     )

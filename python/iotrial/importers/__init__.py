@@ -14,7 +14,7 @@ from dataclasses import replace
 from iotrial.analysis.audit.claims import parse_claim
 from iotrial.analysis.audit.model import Dataset, Observation
 from iotrial.errors import RequestError, UnknownName
-from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source
+from iotrial.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source
 from iotrial.units import converted
 
 
@@ -39,18 +39,20 @@ def detect(source: Source) -> Format:
     )
 
 
-def read(sources: Sequence[Source], asked: Asked, *, form: str | None = None) -> Dataset:
+def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = None) -> Dataset:
     """Read all files into one dataset."""
     if form is not None and form not in formats():
         raise UnknownName("format", form, formats())
     imported = []
     for source in sources:
         chosen = formats()[form] if form is not None else detect(source)
-        imported.append((chosen, chosen.read(source, asked)))
-    return _merged(sources, imported, asked)
+        imported.append((chosen, chosen.read(source, options)))
+    return _merged(sources, imported, options)
 
 
-def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], asked: Asked) -> Dataset:
+def _merged(
+    sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+) -> Dataset:
     parts = [one for _, one in imported]
     observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
     if len(observations) > MAX_OBSERVATIONS:
@@ -59,12 +61,12 @@ def _merged(sources: Sequence[Source], imported: Sequence[tuple[Format, Imported
         )
     if not observations:
         raise RequestError(f"{sources[0].name}: no number in it to audit")
-    claims = [*asked.claims, *(claim for part in parts for claim in part.claims)]
+    claims = [*options.claims, *(claim for part in parts for claim in part.claims)]
     return Dataset(
         name=", ".join(source.name for source in sources[:4]) + (" ..." if len(sources) > 4 else ""),
         form=", ".join(dict.fromkeys(form.title for form, _ in imported)),
         observations=observations,
-        reference=asked.reference or _first(part.reference for part in parts),
+        reference=options.reference or _first(part.reference for part in parts),
         claims=tuple(parse_claim(claim) for claim in dict.fromkeys(claims)),
         same=tuple(row for part in parts for row in part.same),
         traced=_first(part.traced for part in parts),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
-from iotrial.importers.contract import MAX_ROWS, Asked, Format, Imported, Source, label, number
+from iotrial.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
 
 _IO = ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")
 _FILES = ("seq_create", "seq_stat", "seq_del", "ran_create", "ran_stat", "ran_del")
@@ -33,7 +33,7 @@ def recognises(text: str) -> bool:
     )
 
 
-def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 2000]
     observations: list[Observation] = []
     fast = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from iotrial.errors import RequestError, UnknownName
 from iotrial.importers.cells import DECIMALS, Mark, is_missing, marks_of, parse_cell, unclear
-from iotrial.importers.contract import Asked
+from iotrial.importers.contract import ReadOptions
 from iotrial.importers.iozone import TESTS
 from iotrial.importers.table import Table
 from iotrial.units import converted
@@ -117,26 +117,26 @@ class Layout:
     empty: tuple[str, ...]
 
 
-def find_layout(table: Table, asked: Asked) -> Layout:
+def find_layout(table: Table, options: ReadOptions) -> Layout:
     """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
     said = {key: values[0] for key, values in table.directives.items()}
     ignored = set(table.directives.get("ignore", ()))
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
-    marks = _marks(table.name, cells, asked.decimal or said.get("decimal"))
+    marks = _marks(table.name, cells, options.decimal or said.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
     left = [name for name in cells if name not in empty]
     numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
-    group = asked.group or said.get("group")
-    order = asked.order or said.get("order")
-    run = asked.run or said.get("run") or _named(left, _RUNS, numeric)
-    series = asked.series or said.get("series") or _named(left, _SERIES, left)
+    group = options.group or said.get("group")
+    order = options.order or said.get("order")
+    run = options.run or said.get("run") or _named(left, _RUNS, numeric)
+    series = options.series or said.get("series") or _named(left, _SERIES, left)
     order = order or _named(left, _ORDERS, numeric)
     for name in (group, run, series, None if order == "rows" else order):
         if name is not None:
             table.column(name)
     taken = {group, order, run, series}
-    asked_values = asked.values or table.directives.get("value", ())
-    conditions = asked.conditions or table.directives.get("condition", ())
+    asked_values = options.values or table.directives.get("value", ())
+    conditions = options.conditions or table.directives.get("condition", ())
     for name in (*asked_values, *conditions):
         table.column(name)
     columns = list(asked_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
@@ -147,7 +147,7 @@ def find_layout(table: Table, asked: Asked) -> Layout:
             raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken]
     group = group or _group(rest, columns, conditions)
-    unit = asked.unit or said.get("unit")
+    unit = options.unit or said.get("unit")
     values = _distinct(_values(columns, group, unit, said.get("response")))
     if not conditions:
         conditions = tuple(name for name in rest if name != group and name.casefold() not in _SPREADS)

@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadOptions:
     """What the user specified about the columns and the claims; None and empty: guess."""
 
     group: str | None = None
@@ -76,7 +76,7 @@ class Format:
     name: str
     title: str
     recognises: Callable[[str], bool]
-    read: Callable[[Source, Asked], Imported]
+    read: Callable[[Source, ReadOptions], Imported]
     rank: int = 10
 
 

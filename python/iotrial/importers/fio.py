@@ -16,7 +16,7 @@ from typing import Any
 
 from iotrial.analysis.audit.model import Condition, Observation
 from iotrial.errors import RequestError
-from iotrial.importers.contract import Asked, Format, Imported, Source, finite, label
+from iotrial.importers.contract import Format, Imported, ReadOptions, Source, finite, label
 
 _PERCENTILES = ("50.000000", "99.000000", "99.900000")
 _LATENCIES = (("clat", "clat"), ("lat", "lat"))
@@ -26,7 +26,7 @@ def recognises(text: str) -> bool:
     return '"fio version"' in text[: 1 << 20] and '"jobs"' in text
 
 
-def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     document = _document(source)
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):

@@ -11,7 +11,7 @@ from typing import Any
 
 from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
-from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source, finite, label
+from iotrial.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, finite, label
 
 _WITHOUT_TIMES = "without single times; export with --export-json, whose results hold times"
 
@@ -21,7 +21,7 @@ def recognises(text: str) -> bool:
     return head.startswith("{") and '"results"' in head and '"command"' in head
 
 
-def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     try:
         document = json.loads(source.text)
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
-from iotrial.importers.contract import MAX_ROWS, Asked, Format, Imported, Source, label, number
+from iotrial.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
 
 TESTS = (
     "write", "rewrite", "read", "reread", "random_read", "random_write", "backward_read", "record_rewrite",
@@ -52,7 +52,7 @@ def recognises(text: str) -> bool:
     )
 
 
-def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 20_000]
     unit = _unit(source.text)
     found = [*_table(lines), *_sums(lines)]

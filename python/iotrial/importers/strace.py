@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
-from iotrial.importers.contract import MAX_ROWS, Asked, Format, Imported, Source, label, number
+from iotrial.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
 
 _DASHES = re.compile(r"-{3,}(?: +-{3,})+ *")
 _COLUMNS = {
@@ -27,7 +27,7 @@ def recognises(text: str) -> bool:
     return any(True for _ in _tables(text.split("\n")[:MAX_ROWS]))
 
 
-def read(source: Source, asked: Asked) -> Imported:  # noqa: ARG001
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     observations: list[Observation] = []
     lines = source.text.split("\n")[:MAX_ROWS]
     for number_of, (header, start, spans) in enumerate(_tables(lines)):

@@ -9,7 +9,7 @@ from iotrial.analysis.audit.model import Observation
 from iotrial.errors import RequestError
 from iotrial.importers.cells import Mark, Quantity, parse_cell
 from iotrial.importers.columns import Layout, Value, find_layout
-from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Format, Imported, Source, label
+from iotrial.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, label
 from iotrial.importers.table import Table, read_table
 from iotrial.units import converted
 
@@ -23,13 +23,13 @@ def recognises(text: str) -> bool:
     return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t")
 
 
-def read(source: Source, asked: Asked) -> Imported:
+def read(source: Source, options: ReadOptions) -> Imported:
     table = read_table(source.text, source.name)
-    layout = find_layout(table, asked)
+    layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
         raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="audit a part of it")
     unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
-    observations = tuple(_observations(source, table, layout, asked, unread))
+    observations = tuple(_observations(source, table, layout, options, unread))
     said = {key: values[0] for key, values in table.directives.items()}
     return Imported(
         observations,
@@ -48,11 +48,11 @@ def read(source: Source, asked: Asked) -> Imported:
 
 
 def _observations(
-    source: Source, table: Table, layout: Layout, asked: Asked, unread: list[str]
+    source: Source, table: Table, layout: Layout, options: ReadOptions, unread: list[str]
 ) -> Iterator[Observation]:
     """Yield the numbers of all value columns; list what is left out of a column in ``unread``."""
     at = {name: i for i, name in enumerate(table.columns)}
-    wanted = set(asked.responses)
+    wanted = set(options.responses)
     known = {value.response for value in layout.values}
     if not wanted <= known:
         missing = sorted(wanted - known)[0]

@@ -13,7 +13,7 @@ from iotrial.analysis.audit.audit import audit as audited
 from iotrial.analysis.audit.claims import parse_claim
 from iotrial.errors import RequestError
 from iotrial.importers import read
-from iotrial.importers.contract import MAX_OBSERVATIONS, Asked, Source, finite, open_source, source_of
+from iotrial.importers.contract import MAX_OBSERVATIONS, ReadOptions, Source, finite, open_source, source_of
 from iotrial.library.display import Card, html
 from iotrial.library.table import Column, Table
 from iotrial.report.audit import sentences
@@ -182,7 +182,7 @@ def audit(
     if isinstance(data, Mapping):
         dataset = _of_groups(data, unit or "1", reference, claims)
     else:
-        asked = Asked(
+        options = ReadOptions(
             group=group,
             values=tuple(values),
             unit=unit,
@@ -193,7 +193,7 @@ def audit(
             decimal=decimal,
         )
         table = not isinstance(data, str | os.PathLike)
-        dataset = read([_source(data)], asked, form="csv" if table else None)
+        dataset = read([_source(data)], options, form="csv" if table else None)
     return Audit(audited(dataset, alpha=alpha, margin=margin))
 
 

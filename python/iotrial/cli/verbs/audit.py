@@ -16,7 +16,7 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.importers import read
-from iotrial.importers.contract import MAX_BYTES, Asked, open_source, source_of
+from iotrial.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering
@@ -77,7 +77,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
         alpha, margin = parse_alpha(values["alpha"]), parse_margin(values["margin"])
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
-    asked = Asked(
+    options = ReadOptions(
         group=values["group"],
         values=values["values"],
         unit=values["unit"],
@@ -92,7 +92,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
     )
     if values["markdown"]:
         refuse_missing_folder(values["markdown"])
-    dataset = read([_source(file, alone=len(files) == 1) for file in files], asked, form=values["form"])
+    dataset = read([_source(file, alone=len(files) == 1) for file in files], options, form=values["form"])
     found = audit(dataset, alpha=alpha, margin=margin)
     answer = answering(found)
     if values["markdown"]:

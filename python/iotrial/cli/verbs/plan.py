@@ -16,7 +16,7 @@ from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
 from iotrial.cli.pilot_run import DEFAULT, pilot_seconds, piloted
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
-from iotrial.cli.run_request import asked_of, find_study, resolve_study
+from iotrial.cli.run_request import find_study, request_of, resolve_study
 from iotrial.conduct.same_disk import Together, sharing
 from iotrial.conduct.start import default_folder, look_at_disks, make_plan
 from iotrial.design.model import ArmKind
@@ -108,13 +108,15 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
     study, pilot_s = pilot_seconds(study, pilot)
-    asked = asked_of(values)
-    chosen, asked = find_study(study, asked)
-    resolved = resolve_study(chosen, asked)
-    plan = make_plan(resolved, asked.seed, controls=asked.controls)
-    folder = default_folder(resolved, asked.on)
+    request = request_of(values)
+    chosen, request = find_study(study, request)
+    resolved = resolve_study(chosen, request)
+    plan = make_plan(resolved, request.seed, controls=request.controls)
+    folder = default_folder(resolved, request.on)
     disks = look_at_disks(resolved)
-    found = None if pilot_s is None else piloted(resolved, plan, pilot_s, asked, folder=folder, quiet=as_json)
+    found = (
+        None if pilot_s is None else piloted(resolved, plan, pilot_s, request, folder=folder, quiet=as_json)
+    )
     ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
         Block(
@@ -137,7 +139,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             places=places_of(resolved, folder, disks),
             shared=sharing(resolved, folder),
             seed=plan.seed,
-            seed_chosen=asked.seed is not None,
+            seed_chosen=request.seed is not None,
             primary_effects=plan.primary_effects,
             conditions=[c.key for c in plan.conditions],
             design=design_in_full(design_of(plan)),

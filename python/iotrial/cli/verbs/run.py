@@ -14,7 +14,7 @@ from iotrial.cli.live_view import watcher_for
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.options import markdown_option, study_options
 from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
-from iotrial.cli.run_request import asked_of, find_study, resolve_study, sampling_period
+from iotrial.cli.run_request import find_study, request_of, resolve_study, sampling_period
 from iotrial.conduct.start import begin, default_folder, make_plan
 from iotrial.conduct.trial import Limits
 from iotrial.errors import RequestError
@@ -91,28 +91,28 @@ def command(
             "sample": sample,
             "rehearse": rehearse,
         }
-        record, chosen, asked = fleet_of(
+        record, chosen, request = fleet_of(
             study, whole, reached_by(fleet, keys, hosts, ssh_config), grace=grace
         )
-        consented(chosen, asked)
+        consented(chosen, request)
         return conducted(record, as_json=as_json, new=True)
     _refuse_without_fleet(keys, grace)
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     refuse_missing_folder(html, markdown)
-    asked = asked_of(values)
+    request = request_of(values)
     sample_s = sampling_period(sample)
-    chosen, asked = find_study(study, asked)
+    chosen, request = find_study(study, request)
     if rehearse:
         refuse_what_needs_numbers(
             {"--html": html, "--markdown": markdown, "--fail-if": fail_if, "--sample": sample}
         )
-        return rehearsed(chosen, asked, as_json=as_json)
-    resolved = resolve_study(chosen, asked)
-    plan = make_plan(resolved, asked.seed, controls=asked.controls)
+        return rehearsed(chosen, request, as_json=as_json)
+    resolved = resolve_study(chosen, request)
+    plan = make_plan(resolved, request.seed, controls=request.controls)
     budget = resolved.study.budget
-    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not asked.no_stop)
-    folder = default_folder(resolved, asked.on)
-    seek_consent(resolved, folder, trust=asked.trust)
+    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)
+    folder = default_folder(resolved, request.on)
+    seek_consent(resolved, folder, trust=request.trust)
     store = Store.open(store_path())
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = begin(
@@ -122,15 +122,15 @@ def command(
             limits,
             watcher,
             folder=folder,
-            seed_chosen=asked.seed is not None,
+            seed_chosen=request.seed is not None,
             options={
                 "argv": ["iotrial", *sys.argv[1:]],
                 "time_s": budget.time_s,
                 "blocks": budget.blocks,
-                "no_stop": asked.no_stop,
-                "precise": asked.precise,
-                "controls": asked.controls,
-                "asked": list(asked.named),
+                "no_stop": request.no_stop,
+                "precise": request.precise,
+                "controls": request.controls,
+                "asked": list(request.named),
                 **({} if resolved.study.trusted else {"consented": True}),
                 **({} if sample_s is None else {"sample_s": sample_s}),
             },
