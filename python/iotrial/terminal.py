@@ -15,7 +15,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _BLANK_LETTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5")
 
 
-def shown(label: object) -> str:
+def escape(label: object) -> str:
     """Return the label on one line, with every control or invisible character escaped (``\\x1b``, ``\\u202e``)."""
     text = str(label)
     if text.isascii() and text.isprintable():
@@ -23,9 +23,9 @@ def shown(label: object) -> str:
     return "".join(_escape(c) if _steers(c) else c for c in text)
 
 
-def shown_lines(text: object) -> str:
-    """Apply ``shown`` to each line: line breaks are kept, tabs become spaces."""
-    return "\n".join(shown(line.expandtabs()) for line in str(text).split("\n"))
+def escape_lines(text: object) -> str:
+    """Apply ``escape`` to each line: line breaks are kept, tabs become spaces."""
+    return "\n".join(escape(line.expandtabs()) for line in str(text).split("\n"))
 
 
 def _steers(character: str) -> bool:

@@ -24,7 +24,7 @@ from iotrial.report.jsonreport import report_json
 from iotrial.report.live import PlainView, TerminalView
 from iotrial.report.progress import EffectLine, Progress
 from iotrial.report.render import html_report, markdown_report, print_report
-from iotrial.terminal import shown, shown_lines
+from iotrial.terminal import escape, escape_lines
 from values import replace
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")  # colours and weights, as rich writes them itself
@@ -61,10 +61,10 @@ def test_the_text_report_holds_nothing_that_steers_a_terminal(
 def test_the_live_view_holds_nothing_that_steers_a_terminal(*, terminal: bool) -> None:
     text = attacks()
     lines = tuple(
-        EffectLine(shown(attack), attack, next(text), next(text), 0.5, 0.4, 0.6, 3, "faster")
+        EffectLine(escape(attack), attack, next(text), next(text), 0.5, 0.4, 0.6, 3, "faster")
         for attack in ATTACKS
     )
-    progress = Progress(1, next(text), 3.0, 9.0, {shown(a): 1 for a in ATTACKS}, 1, 1, lines, next(text))
+    progress = Progress(1, next(text), 3.0, 9.0, {escape(a): 1 for a in ATTACKS}, 1, 1, lines, next(text))
     out = io.StringIO()
     console = Console(file=out, width=120, height=60, force_terminal=terminal, color_system=None)
     view = TerminalView(console) if terminal else PlainView(console)
@@ -221,9 +221,9 @@ def test_no_verb_prints_text_by_another_way() -> None:
                 safe = (
                     "json.dumps(",
                     "json_text(",
-                    "shown_lines(",
+                    "escape_lines(",
                     "context.get_usage(",
-                    "f'Error: {shown_lines(",
+                    "f'Error: {escape_lines(",
                 )
                 safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # the inserted text is sanitised before
                 safe += ("report.json()",)  # this is json.dumps, or its cached result
@@ -236,7 +236,7 @@ def test_no_verb_prints_text_by_another_way() -> None:
     "code", [0x00, 0x1B, 0x7F, 0x85, 0x9B, 0xAD, 0x200B, 0x200F, 0x2028, 0x202E, 0x2066, 0xFEFF, 0xE0041]
 )
 def test_a_character_that_steers_or_hides_is_told_by_its_number(code: int) -> None:
-    found = shown(f"a{chr(code)}b")
+    found = escape(f"a{chr(code)}b")
     assert found.isprintable()
     assert f"{code:x}" in found
-    assert shown_lines(f"a{chr(code)}\nb") == found[:-1] + "\nb"
+    assert escape_lines(f"a{chr(code)}\nb") == found[:-1] + "\nb"

@@ -22,7 +22,7 @@ from iotrial.cli.pending_restore import mention_leftovers
 from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
-from iotrial.terminal import shown_lines
+from iotrial.terminal import escape_lines
 
 #: what the list of verbs says of each, in the order in which a new user meets them
 SHORT_HELPS = {
@@ -121,7 +121,7 @@ def _status() -> int:
             context = getattr(error, "ctx", None)
             if context is not None:
                 click.echo(context.get_usage(), err=True)
-            click.echo(f"Error: {shown_lines(error.format_message())}", err=True)
+            click.echo(f"Error: {escape_lines(error.format_message())}", err=True)
             tell(f"hint: {hint}", err=True)
         return 2
     except IotrialError as error:

@@ -15,7 +15,7 @@ from iotrial.conduct.start import look_at_disks
 from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
 from iotrial.study.catalogue import is_shipped
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from iotrial.conduct.resolve import Resolved
@@ -62,4 +62,4 @@ def _why_asked(study: Study) -> str:
     """The study, and who else could have written it."""
     path = Path(study.origin)
     other = other_writer(path) if path.suffix == ".toml" and path.exists() else None
-    return shown(f"study {study.name} comes from elsewhere" + (f" ({other})" if other else ""))
+    return escape(f"study {study.name} comes from elsewhere" + (f" ({other})" if other else ""))

@@ -16,7 +16,7 @@ from iotrial.documents import Amount, Count, JsonDocument, JsonObject
 from iotrial.lab.machine.programs import Program
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import LabKind
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 WIDTH = 80
@@ -86,15 +86,15 @@ def doctor_lines(found: Examination) -> Iterator[str]:
     """The examination in lines of at most 80 columns."""
     machine = found.machine
     words = [str(machine[key]) for key in ("processor", "system") if key in machine]
-    yield from _wrapped("", ", ".join(shown(word) for word in words) or "this machine", indent=0)
+    yield from _wrapped("", ", ".join(escape(word) for word in words) or "this machine", indent=0)
     yield ""
     for finding in found.findings:
         yield from _finding(finding)
     yield ""
     for lab in found.labs:
-        yield from _wrapped(f"{lab.kind:<{_INDENT + 1}} ", f"lab: {shown(lab.serves)}", indent=_INDENT + 2)
+        yield from _wrapped(f"{lab.kind:<{_INDENT + 1}} ", f"lab: {escape(lab.serves)}", indent=_INDENT + 2)
         for lack in lab.lacks:
-            yield from _wrapped(" " * (_INDENT + 2), f"lacks {shown(lack)}", indent=_INDENT + 4)
+            yield from _wrapped(" " * (_INDENT + 2), f"lacks {escape(lack)}", indent=_INDENT + 4)
     if found.noise is not None:
         yield ""
         yield from _noise(found.noise)
@@ -102,10 +102,10 @@ def doctor_lines(found: Examination) -> Iterator[str]:
 
 def _finding(finding: Finding) -> Iterator[str]:
     yield from _wrapped(
-        f"{finding.grade.value:<{_INDENT}}", f"{finding.area}: {shown(finding.found)}", indent=_INDENT
+        f"{finding.grade.value:<{_INDENT}}", f"{finding.area}: {escape(finding.found)}", indent=_INDENT
     )
     if finding.do is not None:
-        yield from _wrapped(" " * _INDENT + "-> ", shown(finding.do), indent=_INDENT + 3)
+        yield from _wrapped(" " * _INDENT + "-> ", escape(finding.do), indent=_INDENT + 3)
 
 
 def _wrapped(head: str, text: str, *, indent: int) -> list[str]:
@@ -135,7 +135,7 @@ def _floor(floor: Floor) -> str:
     scatter = "?" if floor.scatter is None else percent(floor.scatter.sd)
     cells = [floor.resolvable.get(seconds) for seconds in HORIZONS_S]
     texts = ["none" if cell is None else percent(cell) if cell < 10 else "> 1000 %" for cell in cells]
-    return f"{shown(floor.workload):<18}{floor.blocks:>7}{block:>10}{scatter:>10}" + "".join(
+    return f"{escape(floor.workload):<18}{floor.blocks:>7}{block:>10}{scatter:>10}" + "".join(
         f"{text:>10}" for text in texts
     )
 

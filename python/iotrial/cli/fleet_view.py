@@ -11,7 +11,7 @@ from iotrial.cli.output import tell
 from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 DRAWN_EVERY_S = 0.25
@@ -42,7 +42,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         self._said = time.monotonic()
-        tell(shown(text), err=True)
+        tell(escape(text), err=True)
 
 
 class Table:
@@ -70,7 +70,7 @@ class Table:
     def say(self, text: str) -> None:
         lines = self._last
         self._put([])
-        tell(shown(text), err=True)
+        tell(escape(text), err=True)
         self._put(lines)
 
     def clear(self) -> None:
@@ -132,14 +132,14 @@ def table(standing: Standing, *, width: int) -> list[str]:
     """
     hosts: Sequence[HostStanding] = standing.hosts
     names = min(24, max([4, *(len(host.name) for host in hosts)]))
-    lines = [f"{shown(standing.study)}, {summary(standing)}"]
+    lines = [f"{escape(standing.study)}, {summary(standing)}"]
     if hosts:
         lines.append(f"{'host':{names}}  {'state':9}  {'blocks':>6}  {'trial':>5}")
     for host in hosts:
         name = _cut(host.name, names)
         trial = "" if host.trial is None else str(host.trial)
         said = host.said + (f" ({host.left} not put back)" if host.left and host.phase.over else "")
-        line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {shown(said)}"
+        line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {escape(said)}"
         lines.append(line.rstrip())
     return [_cut(line, width) for line in lines]
 

@@ -9,7 +9,7 @@ from iotrial.conduct.pilot import Pilot
 from iotrial.documents import Amount, Count, JsonObject
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
 
 
@@ -47,7 +47,9 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
         "(four of five lie between)"
     )
     for one in found.predicted:
-        yield f"  {shown(one.condition)}, {shown(one.response)}" + (f", {one.stratum}" if one.stratum else "")
+        yield f"  {escape(one.condition)}, {escape(one.response)}" + (
+            f", {one.stratum}" if one.stratum else ""
+        )
         yield f"    {_words(one)}"
     yield f"all of them decided: {_range(found.seconds)}"
     yield "           a large effect is decided sooner; one near the margin takes several times as long"
@@ -55,7 +57,7 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
 
 def _words(one: Predicted) -> str:
     if one.reason is not None:
-        return f"not predicted: {shown(one.reason)}; give it longer, such as --pilot 1m"
+        return f"not predicted: {escape(one.reason)}; give it longer, such as --pilot 1m"
     assert one.scatter is not None
     blocks = one.blocks
     count = (

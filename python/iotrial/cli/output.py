@@ -14,7 +14,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.documents import JsonObject, json_text
-from iotrial.terminal import shown, shown_lines
+from iotrial.terminal import escape, escape_lines
 
 #: a column narrower than this is worse than none
 _LEAST = 30
@@ -28,8 +28,8 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
     """
     if fold is not None and (sys.stderr if err else sys.stdout).isatty():
         width = shutil.get_terminal_size().columns
-        text = "\n".join(folded(line, width, fold) for line in shown_lines(text).split("\n"))
-    print(shown_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
+        text = "\n".join(folded(line, width, fold) for line in escape_lines(text).split("\n"))
+    print(escape_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def folded(line: str, width: int, column: int) -> str:
@@ -45,7 +45,7 @@ def folded(line: str, width: int, column: int) -> str:
 
 def warn(text: str) -> None:
     """A line on standard error that is no error, with nothing in it that a terminal would obey."""
-    tell(f"iotrial: warning: {shown(text)}", err=True)
+    tell(f"iotrial: warning: {escape(text)}", err=True)
 
 
 class Error(JsonObject, frozen=True):
@@ -80,4 +80,4 @@ def report_error(code: str, message: str, hint: str | None, *, as_json: bool) ->
 
 
 def _set_in(text: str) -> str:
-    return shown_lines(text).replace("\n", "\n    ")
+    return escape_lines(text).replace("\n", "\n    ")

@@ -22,7 +22,7 @@ from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
 from iotrial.study.work import HasPrograms
-from iotrial.terminal import shown, shown_lines
+from iotrial.terminal import escape, escape_lines
 
 _WIDTH = 11
 _FEW_LINES = 12
@@ -77,9 +77,9 @@ def command_lines(study: Study) -> Iterator[str]:
             continue
         launched = workload.work.launched()
         for command in launched.commands:
-            yield _line("command", f"{shown(workload.name)}: {shown(command)}")
+            yield _line("command", f"{escape(workload.name)}: {escape(command)}")
         for detail in launched.details:
-            yield _line("", shown(detail))
+            yield _line("", escape(detail))
         for line in _input(launched.input, study):
             yield _line("", line)
     if runs_commands(study):
@@ -94,20 +94,20 @@ def _as_nobody(resolved: Resolved) -> bool:
 def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     unnamed = next((disk for disk in disks if "place" not in disk), None)
     if unnamed is None:
-        yield _line("lab", f"{resolved.lab}, in {shown(folder)}")
+        yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
     else:
         yield _line("lab", f"device, on {_disk(unnamed)}")
         yield _line("", _share(unnamed))
         yield _line("", UNSEEN)
     yield from _places(resolved, folder, disks)
     for note in shared_disks_in_words(plain(sharing(resolved, folder))):
-        yield _line("", shown(f"NOTE: {note}"))
+        yield _line("", escape(f"NOTE: {note}"))
     for note in resolved.notes:
-        yield _line("", shown(note))
+        yield _line("", escape(note))
     if resolved.changes:
         yield _line("changes", "made as root, and put back:")
         for change in resolved.changes:
-            yield _line("", f"- {shown(change)}")
+            yield _line("", f"- {escape(change)}")
     else:
         yield _line("changes", "none outside that folder")
     yield from study_safety_lines(resolved.study)
@@ -121,12 +121,12 @@ def _input(text: str, study: Study) -> Iterator[str]:
     """What a command reads: whole, line by line; of what ships with iotrial, and is long, only how long."""
     lines = text.removesuffix("\n").split("\n") if text else []
     if len(lines) == 1:
-        yield shown(f"with the input {shlex.quote(text)}")
+        yield escape(f"with the input {shlex.quote(text)}")
     elif len(lines) > _FEW_LINES and _ships(study):
         yield f"with an input of {len(lines)} lines, {len(text.encode()):,} bytes, which ships with iotrial"
     elif lines:
         yield "with the input"
-        yield from (f"  {line}" for line in shown_lines("\n".join(lines)).split("\n"))
+        yield from (f"  {line}" for line in escape_lines("\n".join(lines)).split("\n"))
 
 
 def _ships(study: Study) -> bool:
@@ -139,10 +139,12 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
         meant = f" ({place.text})" if place.text else ""
         kind = f"{place.kind}, modelled {place.modelled}" if place.modelled else place.kind
         disk = place.disk
-        where = _disk(disk) if disk is not None else shown(place.folder or "memory")
+        where = _disk(disk) if disk is not None else escape(place.folder or "memory")
         other = "one of your own" if place.modelled else "elsewhere"
         unsaid = "" if place.located else f"; {other}: --place {place.name}=FOLDER"
-        yield _line("place", f"{shown(place.name + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}")
+        yield _line(
+            "place", f"{escape(place.name + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}"
+        )
         if disk is not None:
             yield _line("", _share(disk))
             yield _line("", UNSEEN)
@@ -156,7 +158,7 @@ UNSEEN = (
 
 
 def _disk(disk: Mapping[str, Any]) -> str:
-    return f"{shown(disk['path'])}: {shown(disk['model'] or 'a disk')}, {shown(disk['name'])}"
+    return f"{escape(disk['path'])}: {escape(disk['model'] or 'a disk')}, {escape(disk['name'])}"
 
 
 def _share(disk: Mapping[str, Any]) -> str:
@@ -179,7 +181,7 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
     if calls:
         yield _line(
             "",
-            f"- system calls of {shown(', '.join(calls))}, by BPF where the kernel allows it",
+            f"- system calls of {escape(', '.join(calls))}, by BPF where the kernel allows it",
         )
     if any(Counted.REQUESTS in what for what in wanted.values()):
         yield _line(
@@ -198,7 +200,7 @@ def _values(study: Study) -> Iterator[str]:
         if name is not None and setting.value not in found.setdefault(name, []):
             found[name].append(setting.value)
     for name, values in found.items():
-        yield _line("with", f"{shown(name)} = {', '.join(shown(shlex.quote(value)) for value in values)}")
+        yield _line("with", f"{escape(name)} = {', '.join(escape(shlex.quote(value)) for value in values)}")
 
 
 def _stands_for(setting: Setting) -> str | None:

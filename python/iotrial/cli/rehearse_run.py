@@ -17,7 +17,7 @@ from iotrial.design.plan import new_seed
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.study.model import LabKind
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _print(chosen: Study, done: Rehearsal) -> None:
         levels = ", ".join(f"{name} {label}" for name, label in one.levels.items())
         tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_said(one)}")
     for note in done.notes:
-        tell(f"note: {shown(note)}")
+        tell(f"note: {escape(note)}")
     rest = "It cannot run here as it is." if done.failures else "It can run here."
     tell(f"\n{rest} A trial takes up to {format_duration(chosen.budget.time_s)}: iotrial run {chosen.origin}")
 

@@ -20,7 +20,7 @@ from iotrial.study.catalogue import find
 from iotrial.study.disks import parse_disk
 from iotrial.study.programs import PROGRAM_KNOB
 from iotrial.study.select import select
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
     """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
     path = Path(file).expanduser()
     with open_packed(path) as packed:
-        records = read_packed(packed, shown(path))
+        records = read_packed(packed, escape(path))
         header = next(records)
         for _ in records:  # the whole file must be sound
             pass
@@ -196,12 +196,12 @@ def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
     named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
     if named_paths and not request.trust:
         raise RequestError(
-            f"{shown(path)}: whoever ran it had programs of {shown(named_paths[0])} run, and so would you",
+            f"{escape(path)}: whoever ran it had programs of {escape(named_paths[0])} run, and so would you",
             hint="look whose they are here; with --trust they are run",
         )
     options = header.options
     named = options.get("asked")
-    return structs.replace(header.study, trusted=False, origin=shown(path)), replace(
+    return structs.replace(header.study, trusted=False, origin=escape(path)), replace(
         request,
         seed=request.seed or header.seed,
         lab=request.lab or (str(options["lab"]) if "lab" in options else None),

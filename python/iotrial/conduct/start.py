@@ -48,7 +48,7 @@ from iotrial.store.model import (
     shared_disks_in_words,
 )
 from iotrial.study.places import GUEST
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
 _GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
@@ -243,8 +243,8 @@ def _check_unchanged(trial: StoredTrial, session: Session) -> None:
     if changed:
         what, then, found = changed[0]
         raise RequestError(
-            f"trial {trial.number} cannot be continued here: {shown(what)} was {shown(str(then))}, "
-            f"and is {shown(str(found))}",
+            f"trial {trial.number} cannot be continued here: {escape(what)} was {escape(str(then))}, "
+            f"and is {escape(str(found))}",
             hint="its blocks would be of two machines; `iotrial run` puts the study on trial as it is now, "
             "and `iotrial compare` lays both side by side",
         )

@@ -31,7 +31,7 @@ from iotrial.lab.journal import Journal
 from iotrial.paths import state_folder
 from iotrial.store import Store
 from iotrial.store.states import TrialState, is_alive
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 STOPPED_WITHIN_S = 600.0
 MAX_ASKED = 4 << 20
@@ -223,6 +223,6 @@ def refused(host: str, answer: object) -> str:
     if answer.startswith('{"error"'):
         with suppress(ValueError, KeyError, TypeError):
             error = json.loads(answer)["error"]
-            raise IotrialError(f"host {host}: {shown(str(error['message'])[:2000])}")
+            raise IotrialError(f"host {host}: {escape(str(error['message'])[:2000])}")
         raise Distrusted(f"host {host}: an answer that cannot be read")
     return answer

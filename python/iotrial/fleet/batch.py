@@ -27,7 +27,7 @@ from iotrial.store.model import BlockEnd, Event, TrialHeader
 from iotrial.store.packed.privacy import Privacy
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value, to_value
 from iotrial.store.packed.stream import MAX_DEPTH, check_plain
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 __all__ = ["Batch", "HostFacts", "Lost", "Position", "Stage", "tail"]
 
@@ -156,7 +156,7 @@ def _record(kind: str, fields: dict[str, Any]) -> PackedRecord:
         return from_value(kind, fields, "a host")
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, StudyError) as error:
         message = error.message if isinstance(error, StudyError) else str(error)
-        raise Distrusted(f"a batch: a record that cannot be: {shown(message[:300])}") from error
+        raise Distrusted(f"a batch: a record that cannot be: {escape(message[:300])}") from error
 
 
 def tail(store: Path, position: Position, stage: Stage) -> Batch:

@@ -24,7 +24,7 @@ from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.order import Distrusted, Order, Record
 from iotrial.store.exchange import Position
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 MOST_THREADS = 64
 BEGINNINGS = 3  # retries of a trial that is interrupted repeatedly without a new block
@@ -411,7 +411,7 @@ class FleetConductor:
             self._say(host, f"left out: it has not answered for {self._pace.leave_out_s:g} s")
 
     def _say(self, host: _Host, what: str) -> None:
-        text = f"host {host.order.host}: {shown(what)[:1000]}"
+        text = f"host {host.order.host}: {escape(what)[:1000]}"
         self._collector.note(host.order.host, text)
         self._watcher.say(text)
 

@@ -23,7 +23,7 @@ from iotrial.report.notation import bracketed
 from iotrial.report.opening import spec_of
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 #: number of comparisons that are followed, from the first of the plan
 MOST = 3
@@ -170,6 +170,6 @@ def _comparisons(header: TrialHeader) -> list[_Comparison]:
         where = "" if place == EVERYWHERE else f" ({place})"
         for term in spec.terms:
             for response in spec.responses_of(condition, primary=True) if term.primary else ():
-                text = f"{shown(term.factor)} {shown(term.level)} / {shown(term.reference)}{where}"
+                text = f"{escape(term.factor)} {escape(term.level)} / {escape(term.reference)}{where}"
                 found.append(_Comparison(condition, term, response, spec.alpha_of(term, response), text))
     return found

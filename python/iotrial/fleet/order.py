@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.paths import state_folder
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 #: options of ``iotrial run`` with a value, and flags
 VALUES = (
@@ -68,7 +68,7 @@ def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
     try:
         return msgspec.json.decode(text.encode(), type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Distrusted(f"{what}: {shown(str(error)[:200])}") from error
+        raise Distrusted(f"{what}: {escape(str(error)[:200])}") from error
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +112,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise Distrusted("an order: wanted either a study of the catalogue or the text of one")
         for name in (*self.options, *self.flags):
             if name not in (*VALUES, *FLAGS):
-                raise Distrusted(f"an order: no option --{shown(name[:40])} may be given to a host")
+                raise Distrusted(f"an order: no option --{escape(name[:40])} may be given to a host")
         if any(lab not in LABS for lab in self.options.get("lab", ())):
             raise Distrusted(f"an order: a lab on a host is one of {', '.join(LABS)}")
 

@@ -34,7 +34,7 @@ from iotrial.fleet.engine import GREETING, READY, configured
 from iotrial.fleet.hosts import HOSTS, SSH_CONFIG, DaskHosts, DaskLink
 from iotrial.fleet.keys import INSTALL, Keys, Part, new_keys
 from iotrial.fleet.order import HOST_NAME, Distrusted
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.workers import start_worker
 
 MOST_HOSTS = 1000
@@ -319,7 +319,7 @@ class _Connection:
             return False
         if version != __version__:
             raise RequestError(
-                f"host {host}: has iotrial {shown(version[:40])}, and this is {__version__}",
+                f"host {host}: has iotrial {escape(version[:40])}, and this is {__version__}",
                 hint="install the same version on all hosts",
             )
         process.stdin.write(self._keys.line())
@@ -443,7 +443,7 @@ def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
 def said_in_words(said: bytes) -> str:
     """Return standard error as one line, without terminal control characters."""
     lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines()]
-    return shown(" / ".join(line for line in lines if line and set(line) != {"@"})[-600:])
+    return escape(" / ".join(line for line in lines if line and set(line) != {"@"})[-600:])
 
 
 def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
@@ -522,7 +522,7 @@ def _destination(word: str) -> Destination:
     match = _NAMED.fullmatch(word) or _NUMBERED.fullmatch(word)
     if match is None:
         raise RequestError(
-            f'--hosts: "{shown(word[:100])}" cannot be a host',
+            f'--hosts: "{escape(word[:100])}" cannot be a host',
             hint="letters, digits, dots and hyphens, as in host, user@host, host:2222 or [2001:db8::1]:22; "
             "anything else that a host needs goes into ~/.ssh/config",
         )

@@ -36,7 +36,7 @@ from iotrial.store.model import TrialHeader
 from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.workers import end_worker, start_worker
 
 #: trials; with fewer, starting a process costs more than it saves
@@ -142,7 +142,7 @@ def properties_of(header: TrialHeader) -> dict[str, str]:
         "iotrial": header.version,
     }
     return {
-        name: shown(str(value))[:_LONGEST_VALUE] for name, value in found.items() if value not in (None, "")
+        name: escape(str(value))[:_LONGEST_VALUE] for name, value in found.items() if value not in (None, "")
     }
 
 

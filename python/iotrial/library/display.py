@@ -1,6 +1,6 @@
 """Display of values: one ``Card`` as text for a terminal, as Markdown, and as HTML for a notebook.
 
-All text in a card is untrusted until a renderer has sanitised it: ``shown`` for control characters, then the
+All text in a card is untrusted until a renderer has sanitised it: ``escape`` for control characters, then the
 escapes of Markdown or HTML. Only figures are markup; they come from the report's own plots. The HTML inherits
 its text and background colours from the surrounding page, so that it is readable in light and dark notebooks.
 """
@@ -18,7 +18,7 @@ from markupsafe import Markup
 from iotrial.report.markdown import escaped
 from iotrial.report.notation import elided
 from iotrial.report.templating import environment
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -58,13 +58,13 @@ def html(card: Card) -> str:
 
 
 def _text(card: Card) -> Iterator[str]:
-    yield shown(card.title)
+    yield escape(card.title)
     for line in (card.lead, *card.lines):
-        yield from textwrap.wrap(shown(line), _LINE, break_long_words=False)
+        yield from textwrap.wrap(escape(line), _LINE, break_long_words=False)
     if card.rows:
         last = len(card.heads) - 1
         rows = [
-            tuple(_cut(shown(cell), last=i == last) for i, cell in enumerate(row))
+            tuple(_cut(escape(cell), last=i == last) for i, cell in enumerate(row))
             for row in (card.heads, *card.rows)
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(len(card.heads))]
@@ -97,4 +97,4 @@ def _cut(cell: str, *, last: bool) -> str:
 
 @cache
 def _template() -> Template:
-    return environment("iotrial.library", shown=shown).get_template("card.html.j2")
+    return environment("iotrial.library", shown=escape).get_template("card.html.j2")

@@ -17,7 +17,7 @@ from iotrial.paths import store_path
 from iotrial.report.opening import document_of, packed_document
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def trials(store: Where | None = None) -> Trials:
     with _opened(path) as opened:
         sound, damaged = opened.listing()
     for lost in damaged:
-        warnings.warn(f"trial {lost.number} cannot be read: {shown(lost.problem)}", stacklevel=2)
+        warnings.warn(f"trial {lost.number} cannot be read: {escape(lost.problem)}", stacklevel=2)
     found = (_of_store(one, path) for one in sound)
     return Trials(found, damaged={lost.number: lost.problem for lost in damaged})
 
@@ -133,5 +133,5 @@ def _path(store: Where | None) -> Path:
 def _opened(path: Path) -> Store:
     opened = Store.open(path, read_only=True)
     for warning in opened.warnings:
-        warnings.warn(shown(warning), stacklevel=3)
+        warnings.warn(escape(warning), stacklevel=3)
     return opened

@@ -17,7 +17,7 @@ from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks, risks_of
 from iotrial.study.model import Setting, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ def _does(study: Study) -> Iterator[tuple[str, str]]:
     for factor in study.factors:
         for level in factor.levels:
             yield (
-                shown(f"{factor.name} {level.label}"),
+                escape(f"{factor.name} {level.label}"),
                 ", ".join(_set(setting) for setting in level.settings),
             )
     for setting in study.fixed:
-        yield shown(f"pinned {setting.knob}"), _set(setting)
+        yield escape(f"pinned {setting.knob}"), _set(setting)
 
 
 def _set(setting: Setting) -> str:
     options = "".join(f", {name} {value}" for name, value in setting.options)
-    return shown(f"{setting.knob} = {setting.value}{options}")
+    return escape(f"{setting.knob} = {setting.value}{options}")

@@ -49,7 +49,7 @@ from iotrial.report.phrases import interval, interval_of
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
 from iotrial.workloads.database import DatabaseWork
 
@@ -114,7 +114,7 @@ def _contained(ran: Study, now: Study) -> bool:
 def not_run(claim: Claim, study: Study) -> str | None:
     """What the claim speaks of and this trial did not run, in words; None where it ran all of it."""
     missing = select.not_run(claim, study.factors, {workload.name for workload in study.workloads})
-    return None if missing is None else f"the claim is about {shown(missing)}, which this trial did not run"
+    return None if missing is None else f"the claim is about {escape(missing)}, which this trial did not run"
 
 
 def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: 
 
 def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> Iterator[str]:
     if claim.cannot:
-        yield shown(claim.cannot)
+        yield escape(claim.cannot)
     pooled_over = [factor for factor in setup.study.treatment_factors if factor.name in claim.condition]
     for factor in pooled_over:
-        over = joined([shown(level.label) for level in factor.levels])
-        wanted = shown(claim.condition[factor.name])
-        yield f"the claim is about {shown(factor.name)} {wanted}, and effects here are means over {over}"
+        over = joined([escape(level.label) for level in factor.levels])
+        wanted = escape(claim.condition[factor.name])
+        yield f"the claim is about {escape(factor.name)} {wanted}, and effects here are means over {over}"
     used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
     values = _settings(setup.study, used)
     if "disk" in claim.needs:
@@ -210,7 +210,7 @@ def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
 
 
 def _words(found: object) -> list[str]:
-    return [shown(str(one)) for one in found] if isinstance(found, list | tuple) else []
+    return [escape(str(one)) for one in found] if isinstance(found, list | tuple) else []
 
 
 def _of_engine(wanted: Sequence[str], study: Study, workload: str) -> Iterator[str]:
@@ -218,7 +218,7 @@ def _of_engine(wanted: Sequence[str], study: Study, workload: str) -> Iterator[s
     work = works.get(workload)
     engine = work.engine if isinstance(work, DatabaseWork) else "none"
     if engine not in wanted:
-        yield f"the claim is about the engine {' or '.join(map(shown, wanted))}, and here it is {shown(engine)}"
+        yield f"the claim is about the engine {' or '.join(map(escape, wanted))}, and here it is {escape(engine)}"
 
 
 def _of_rate(wanted: Sequence[str], study: Study, rates: Sequence[str]) -> Iterator[str]:
@@ -226,14 +226,14 @@ def _of_rate(wanted: Sequence[str], study: Study, rates: Sequence[str]) -> Itera
     found = {_rate(rate) for rate in rates} or ({format_bit_rate(link.rate_bits_per_s)} if link else set())
     if not found or not found <= set(wanted):
         here = f"the network here has {joined(sorted(found))}" if found else "this trial had no network"
-        yield f"the claim is about {' or '.join(map(shown, wanted))}, and {here}"
+        yield f"the claim is about {' or '.join(map(escape, wanted))}, and {here}"
 
 
 def _rate(text: str) -> str:
     try:
         return format_bit_rate(parse_bit_rate(text))
     except UnitError:
-        return shown(text)
+        return escape(text)
 
 
 NOT_COMPARABLE = "not comparable"
@@ -334,8 +334,8 @@ def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
 
 def said(claim: Claim) -> str:
     """The claim in its own words, and who made it."""
-    text = f"\u201c{shown(claim.text)}\u201d" if claim.text else _published(claim)
-    return f"{text} ({shown(claim.source)})" if claim.source else text
+    text = f"\u201c{escape(claim.text)}\u201d" if claim.text else _published(claim)
+    return f"{text} ({escape(claim.source)})" if claim.source else text
 
 
 def grouped(held: Sequence[HeldClaim]) -> tuple[ClaimGroup, ...]:
@@ -374,7 +374,7 @@ def hold_claims(
             if why is None and not claim.cannot:
                 why = "this trial did not compare these levels under that condition"
             here = NOT_COMPARABLE if why is None else NOT_MEASURED
-            held.append(unjudged(claim, (shown(claim.cannot), why or ""), here))
+            held.append(unjudged(claim, (escape(claim.cannot), why or ""), here))
             continue
         unlike = [mismatches(claim, setup, effect.condition, effect.workload) for effect in matching]
         held.extend(
@@ -513,7 +513,7 @@ def _direction(
     if claim.says in (Says.FASTER, Says.SLOWER):
         named_so = effect.better is not Better.NONE and effect.verdict not in (Verdict.BETTER, Verdict.WORSE)
         if not named_so:
-            return Outcome.CANNOT_SAY, f'{shown(effect.response)} cannot be called "{claim.says.value}"'
+            return Outcome.CANNOT_SAY, f'{escape(effect.response)} cannot be called "{claim.says.value}"'
         rising = (claim.says is Says.FASTER) is (effect.better is Better.HIGHER)
     else:
         rising = claim.says is Says.HIGHER
@@ -534,12 +534,12 @@ def _direction(
 
 def _published(claim: Claim) -> str:
     if claim.ratio is None:
-        return f"{shown(claim.text)} ({_pair(claim)})"
+        return f"{escape(claim.text)} ({_pair(claim)})"
     return f"ratio {claim.ratio:.3g} ({_pair(claim)})"
 
 
 def _pair(claim: Claim) -> str:
-    return f"{named_level(shown(claim.factor), shown(claim.level))} against {shown(claim.reference)}"
+    return f"{named_level(escape(claim.factor), escape(claim.level))} against {escape(claim.reference)}"
 
 
 def _inverse(number: float | None) -> float | None:
@@ -557,7 +557,7 @@ def hold_value(
     rows = [row for row in evidence if _speaks_of_value(claim, row)]
     if not rows:
         why = (setup and not_run(claim, setup.study)) or "this trial has no such runs"
-        return (unjudged(claim, (shown(claim.cannot), why), NOT_MEASURED),)
+        return (unjudged(claim, (escape(claim.cannot), why), NOT_MEASURED),)
     if setup is None:
         return tuple(_against(claim, row, valid=valid) for row in rows)
     unlike = [mismatches(claim, setup, row.condition.levels, row.condition.workload) for row in rows]
@@ -594,8 +594,8 @@ def _against(claim: Claim, row: EvidenceRow, *, valid: bool) -> HeldClaim:
 
 
 def _held_value(claim: Claim, row: EvidenceRow, outcome: Outcome, why: str, here: str) -> HeldClaim:
-    level = named_level(shown(claim.factor), shown(claim.level))
-    published = f"{_count(claim.value or 0.0)} {shown(claim.response or '')} ({level})"
+    level = named_level(escape(claim.factor), escape(claim.level))
+    published = f"{_count(claim.value or 0.0)} {escape(claim.response or '')} ({level})"
     return HeldClaim(claim, row.condition, claim.response, None, None, None, outcome, why, published, here)
 
 

@@ -28,7 +28,7 @@ from iotrial.report.comparison import (
 from iotrial.report.notation import elided, joined
 from iotrial.report.safety import risk_of
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 LONGEST_NAME = 40
 _OPPOSITES = (
@@ -67,7 +67,7 @@ def _refuse(trials: Sequence[Analysed]) -> None:
     seen: dict[str, Analysed] = {}
     for one in trials:
         if one.id in seen:
-            named = f"trial {one.number}" if one.number else f"trial {shown(one.id)[:12]}"
+            named = f"trial {one.number}" if one.number else f"trial {escape(one.id)[:12]}"
             raise RequestError(
                 f"{named} is named twice: compared with itself, a trial says nothing",
                 hint="a packed trial and its import are the same trial",
@@ -82,10 +82,10 @@ def _refuse_strangers(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     for position, column in enumerate(columns):
         if position not in sharing and studies.count(studies[position]) == 1:
             others = joined(
-                dict.fromkeys(f'"{shown(name)}"' for name in studies if name != studies[position])
+                dict.fromkeys(f'"{escape(name)}"' for name in studies if name != studies[position])
             )
             raise RequestError(
-                f'{column.name} is of the study "{shown(column.trial.study)}" and shares no comparison with '
+                f'{column.name} is of the study "{escape(column.trial.study)}" and shares no comparison with '
                 f"the others, of {others}",
                 hint="compare trials of one study: `iotrial run --like FILE` runs the study of a packed trial here",
             )
@@ -103,7 +103,7 @@ def _mark(position: int) -> str:
 
 def _name(one: Analysed, names: Mapping[str, str]) -> str:
     name = names.get(one.id) or (f"trial {one.number}" if one.number else f"trial {one.id[:12]}")
-    return elided(shown(name), LONGEST_NAME)
+    return elided(escape(name), LONGEST_NAME)
 
 
 def _key(effect: Effect) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ from iotrial.report.notation import counted, interval_numbers, joined, named_lev
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.study.model import Better, Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_bytes
 
 #: per cent do not help beyond twice as much
@@ -137,10 +137,10 @@ def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
 def _own(one: Analysed) -> Mapping[str, str]:
     """What was asked, and by which version."""
     return {
-        "study": shown(one.study),
+        "study": escape(one.study),
         "margin": percent(one.margin),
         "alpha": f"{one.alpha:g}",
-        "version": shown(one.version),
+        "version": escape(one.version),
         "state": ("" if one.valid else "invalid, ") + one.state if one.state != "invalid" else "invalid",
     }
 
@@ -324,9 +324,9 @@ class Comparison:
     def place(self, row: Row | LevelRow) -> str:
         """The condition in words, without what all have in common: "cache cold, size 10 KiB"."""
         constant = self.constant
-        parts = [f"{shown(n)} {shown(v)}" for n, v in row.condition.items() if constant.get(n) != v]
+        parts = [f"{escape(n)} {escape(v)}" for n, v in row.condition.items() if constant.get(n) != v]
         if len(self.workloads) > 1:
-            parts.insert(0, f"workload {shown(row.workload)}")
+            parts.insert(0, f"workload {escape(row.workload)}")
         said = ", ".join(parts) or "all conditions"
         return f"pooled over {said}" if isinstance(row, Row) and row.kind == "pooled" else said
 
@@ -382,7 +382,7 @@ def notes(comparison: Comparison) -> Iterator[Note]:
     if works := [one.name for one in comparison.differences if one.group == "work"]:
         named = joined(some(works, _MOST_NAMED))
         yield Note(
-            f"The same labels stand for other work in these trials: {shown(named)}. That may be all of a difference."
+            f"The same labels stand for other work in these trials: {escape(named)}. That may be all of a difference."
         )
     yield from map(Note, _risks(comparison))
     yield from map(Note, _left_out(comparison, rows))
@@ -449,7 +449,7 @@ def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
             Words(f"⚠ {cell.risk}", "risk", badge=True, small=small, view=View.PAGE),
         ]
     if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {shown(effect.detectably)}", small=small))
+        found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
     if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
         found.append(Words(reason_in_words(str(effect.reason)), small=small))
     return tuple(found)
@@ -552,7 +552,7 @@ def _risks(comparison: Comparison) -> Iterator[str]:
         for level, sentence in levels.items()
     )
     yield from (
-        f"Data at risk under {named_level(shown(factor), shown(level))}: {what}."
+        f"Data at risk under {named_level(escape(factor), escape(level))}: {what}."
         for factor, level, what in told
     )
 

@@ -43,7 +43,7 @@ from iotrial.report.notation import capitalised, day_and_time, elided, quantity
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.trials import fitting, trials_forest
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 #: trials that have a column each, on a page and in text; of more, each has a row
@@ -98,13 +98,13 @@ def _blocks(
             blocks.append(Section(heading, tables, folded=True, view=View.LONG))
         yield Section("Effects", tuple(blocks), id="effects")
     yield from notes(comparison)
-    verdicts = (Note(shown(one.trial.headline), one.mark, view=View.FULL) for one in comparison.columns)
+    verdicts = (Note(escape(one.trial.headline), one.mark, view=View.FULL) for one in comparison.columns)
     yield Section("Trials", (_trials(comparison), *verdicts), id="trials")
     if comparison.differences:
         rows: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
             (
-                (f"{one.group}: {elided(shown(one.name), 44)}",),
-                tuple(shown(value or "–") for value in one.values),
+                (f"{one.group}: {elided(escape(one.name), 44)}",),
+                tuple(escape(value or "–") for value in one.values),
             )
             for one in comparison.differences
         ]
@@ -117,7 +117,7 @@ def _blocks(
     if levels := [row for row in comparison.levels if sum(m is not None for m in row.medians) > 1]:
         rows = [
             (
-                (comparison.place(row), shown(row.arm), spoken(row.response)),
+                (comparison.place(row), escape(row.arm), spoken(row.response)),
                 tuple(quantity(median, row.unit) for median in row.medians),
             )
             for row in levels
@@ -213,7 +213,7 @@ def _trials(comparison: Comparison) -> Table:
         state = one.state if one.valid or one.state == "invalid" else f"{one.state}, invalid"
         tone = "invalid" if not one.valid else "" if one.state == "done" else "mixed"
         verdict = (
-            Words(shown(one.headline)),
+            Words(escape(one.headline)),
             Words(
                 f"{one.blocks:,} blocks; the verdict is at its own alpha of {one.alpha}",
                 small=True,
@@ -223,7 +223,7 @@ def _trials(comparison: Comparison) -> Table:
         began = f"{day_and_time(one.started)} UTC"
         took = format_duration(one.duration_s)
         rows.append(
-            (column.mark, column.name, shown(one.study), began, took, Words(shown(state), tone), verdict)
+            (column.mark, column.name, escape(one.study), began, took, Words(escape(state), tone), verdict)
         )
     columns = ("", "~trial", "~study", "began", "took", "state", Column("verdict", wide=True, view=View.PAGE))
     return table(columns, rows)

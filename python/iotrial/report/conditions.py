@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from iotrial.design.plan import condition_key
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 EVERYWHERE = "all conditions"
 
@@ -49,7 +49,7 @@ class Conditions:
     @property
     def constant(self) -> str:
         """E.g. "size 10 KiB, filesystem ext4": the conditions that this trial did not vary; empty without any."""
-        return ", ".join(f"{shown(name)} {shown(label)}" for name, label in self._constant.items())
+        return ", ".join(f"{escape(name)} {escape(label)}" for name, label in self._constant.items())
 
     def of_key(self, key: str) -> ConditionText:
         """The condition of this key; a key of another form is shown as it is."""
@@ -72,9 +72,9 @@ class Conditions:
         names = [name for name in self._positions if name in levels]
         names += sorted(name for name in levels if name not in self._positions)
         names = [name for name in names if levels[name] != self._constant.get(name)]
-        parts = [(shown(name), shown(levels[name])) for name in names]
+        parts = [(escape(name), escape(levels[name])) for name in names]
         if len(self._workloads) > 1 and workload:
-            parts.insert(0, ("workload", shown(workload)))
+            parts.insert(0, ("workload", escape(workload)))
         order = [self._workloads.index(workload) if workload in self._workloads else len(self._workloads)]
         order += [self._positions[name].get(levels.get(name, ""), -1) for name in self._positions]
         return ConditionText(key, workload, dict(levels), tuple(parts), tuple(order))

@@ -19,7 +19,7 @@ from iotrial.design.plan import Plan
 from iotrial.documents import Count, JsonObject
 from iotrial.report.notation import counted, joined
 from iotrial.study.model import DesignKind, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _KINDS = {
     DesignKind.FULL: "full factorial",
@@ -176,14 +176,14 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
         for name, row, stretched in itertools.islice(
             zip(text.names, text.rows, text.stretched, strict=True), _MOST_ROWS
         ):
-            yield f"           {row}  {shown(name)}{' stretched' if stretched else ''}"
+            yield f"           {row}  {escape(name)}{' stretched' if stretched else ''}"
         if len(text.rows) > _MOST_ROWS:
             yield f"           and {len(text.rows) - _MOST_ROWS} more rows (--json has all)"
 
 
 def whole_plots_in_words(text: DesignText) -> str:
     """Which factors vary between stretches, and how often the rest is repeated in each."""
-    names = joined(map(shown, text.whole_plots))
+    names = joined(map(escape, text.whole_plots))
     again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
     return f"whole plots: {names} (one value a block); the other treatments within their stretches{again}"
 
@@ -198,7 +198,7 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
     else:
         yield f"{len(biased)} of {counted(len(text.aliases), 'main effect')} mixed with interactions of two factors:"
         for factor, some in biased[:most]:
-            yield f"  {shown(factor)}: {_shortened(some)}"
+            yield f"  {escape(factor)}: {_shortened(some)}"
         if most is not None and len(biased) > most:
             yield f"  and {len(biased) - most} more factors alike (--json has all)"
     if text.interactions:
@@ -207,7 +207,7 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
     if text.mixed:
         yield f"{len(text.mixed)} of these stand for several that are one and the same column:"
         for name, aliases in text.mixed[:most]:
-            yield f"  {shown(name)} = {' = '.join(map(shown, aliases[:_MIXED_WITH]))}" + (
+            yield f"  {escape(name)} = {' = '.join(map(escape, aliases[:_MIXED_WITH]))}" + (
                 f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""
             )
         if most is not None and len(text.mixed) > most:
@@ -225,7 +225,7 @@ def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
 
 
 def _shortened(biased: Sequence[str]) -> str:
-    some = ", ".join(shown(one) for one in biased[:_MIXED_WITH])
+    some = ", ".join(escape(one) for one in biased[:_MIXED_WITH])
     return some + (f" and {len(biased) - _MIXED_WITH} more" if len(biased) > _MIXED_WITH else "")
 
 
@@ -279,7 +279,7 @@ def _ruler(text: DesignText) -> Iterator[str]:
     """The factors, so many in a line, in the order of their columns."""
     line = "columns: "
     for number, name in enumerate(text.factors, start=1):
-        word = f"{number} {shown(name)}" + (", " if number < len(text.factors) else "")
+        word = f"{number} {escape(name)}" + (", " if number < len(text.factors) else "")
         if _INDENT + len(line) + len(word) > _WIDTH:
             yield line.rstrip()
             line = "  "

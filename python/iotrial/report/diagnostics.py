@@ -11,7 +11,7 @@ import math
 from iotrial.analysis.change_points import FEWEST
 from iotrial.analysis.model import Diagnostic
 from iotrial.report.notation import joined, percent
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 _NOTABLE_CORRELATION = 0.2
@@ -34,7 +34,7 @@ def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
         _share(diagnostic.block_share),
     ]
     said = tuple(sentence for sentence in sentences if sentence is not None)
-    return said or (f"Too few blocks of {shown(diagnostic.response)} for diagnostics.",)
+    return said or (f"Too few blocks of {escape(diagnostic.response)} for diagnostics.",)
 
 
 def _order(effect: float | None, p: float | None) -> str | None:

@@ -47,7 +47,7 @@ from iotrial.report.safety import safety_lines
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 OTHER_CLAIMS = (
     "The published claims are those that the study has in this iotrial; those stored with the trial differ."
@@ -98,7 +98,7 @@ class Document:
     def title(self) -> str:
         """The study's title, or its name."""
         study = self.trial.header.study
-        return shown(study.title or study.name)
+        return escape(study.title or study.name)
 
     @property
     def primary(self) -> tuple[EffectRow, ...]:
@@ -286,7 +286,7 @@ def rerun_command(trial: StoredTrial) -> str:
             skip = True
             continue
         kept.append(word)
-    return shown(shlex.join([*kept, "--seed", header.seed]))
+    return escape(shlex.join([*kept, "--seed", header.seed]))
 
 
 def _words(command: str) -> list[str]:
@@ -299,7 +299,7 @@ def _words(command: str) -> list[str]:
 def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Nested facts as rows: ``{"cpu": {"model": "X"}}`` is ("cpu model", "X"); empty ones are left out."""
     if depth > _DEEPEST:
-        yield shown(prefix), "…"
+        yield escape(prefix), "…"
         return
     for name, value in facts.items():
         label = f"{prefix} {name}".strip().replace("_", " ")
@@ -311,8 +311,8 @@ def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) 
                     place = f"{label} {position}" if len(value) > 1 else label
                     yield from flattened(dict(item), place, depth=depth + 1)
             elif value:
-                yield shown(label), shown(", ".join(str(item) for item in value))
+                yield escape(label), escape(", ".join(str(item) for item in value))
         elif isinstance(value, bool):
-            yield shown(label), "yes" if value else "no"
+            yield escape(label), "yes" if value else "no"
         elif value is not None and value != "":
-            yield shown(label), shown(value)
+            yield escape(label), escape(value)

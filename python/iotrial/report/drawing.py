@@ -22,7 +22,7 @@ from iotrial.report.designs import design_lines, design_of
 from iotrial.report.notation import counted, elided, joined
 from iotrial.study.model import DesignKind, Factor, Role, Setting, Study
 from iotrial.study.select import select
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
 
 EXAMPLE_SEED = "0" * 32
@@ -87,17 +87,21 @@ def _varied(study: Study) -> Iterator[str]:
         for number, factor in enumerate(treatments):
             kept = [label for label in _others(factor) if label in factor.default]
             asked = [label for label in _others(factor) if label not in factor.default]
-            text = f"{shown(factor.name)}: {_cut(factor.reference)} (reference), {_labels(kept)}"
+            text = f"{escape(factor.name)}: {_cut(factor.reference)} (reference), {_labels(kept)}"
             text += f"; on request {_labels(asked)}" if asked else ""
             yield from _part("treatment" if not number else "", text)
     else:
-        pairs = [f"{shown(f.name)}: {_cut(f.reference)} / {_labels(_others(f))}" for f in treatments]
+        pairs = [f"{escape(f.name)}: {_cut(f.reference)} / {_labels(_others(f))}" for f in treatments]
         yield from _columns("treatment", ["each factor: reference / other level", *pairs])
     for number, factor in enumerate(f for f in study.factors if f.role is Role.CONDITION):
-        yield from _part("condition" if not number else "", f"{shown(factor.name)}: {_default_first(factor)}")
+        yield from _part(
+            "condition" if not number else "", f"{escape(factor.name)}: {_default_first(factor)}"
+        )
     for number, workload in enumerate(study.workloads):
         extra = "" if workload.default else ", on request"
-        yield from _part("workload" if not number else "", f"{shown(workload.name)} ({workload.kind}{extra})")
+        yield from _part(
+            "workload" if not number else "", f"{escape(workload.name)} ({workload.kind}{extra})"
+        )
 
 
 def _others(factor: Factor) -> list[str]:
@@ -120,7 +124,7 @@ def _fixed(study: Study) -> Iterator[str]:
 
 
 def _setting(setting: Setting) -> str:
-    options = "".join(f" {shown(value)}" for _, value in setting.options)
+    options = "".join(f" {escape(value)}" for _, value in setting.options)
     return f"{setting.knob}{options} = {_cut(setting.value)}"
 
 
@@ -142,7 +146,7 @@ def _in_full(study: Study, by_default: int) -> int:
 def _crossed(plan: Plan, shape: Shape) -> Iterator[str]:
     study = plan.study
     sizes = {"workload": len(study.workloads)}
-    sizes |= {shown(factor.name): len(factor.levels) for factor in study.condition_factors}
+    sizes |= {escape(factor.name): len(factor.levels) for factor in study.condition_factors}
     sizes = {name: size for name, size in sizes.items() if size > 1}
     text = counted(shape.conditions, "condition")
     if len(sizes) > 1:
@@ -210,7 +214,7 @@ def _rows(plan: Plan, block: Block) -> Iterator[str]:
     yield f"  block {block.index + 1}  (- the reference, + the other level, factors in the order above)"
     for run in block.runs[:_MOST_LISTED]:
         slowed = "  slowed" if run.arm.stretched else ""
-        yield f"    run {run.slot + 1:>2}  {codes[run.arm.name]}  {shown(run.arm.name)}{slowed}"
+        yield f"    run {run.slot + 1:>2}  {codes[run.arm.name]}  {escape(run.arm.name)}{slowed}"
     if len(block.runs) > _MOST_LISTED:
         yield f"    and {len(block.runs) - _MOST_LISTED} more runs"
 
@@ -227,12 +231,12 @@ def _grid(plan: Plan, block: Block) -> Iterator[str]:
         if run.arm.kind is ArmKind.TREATMENT
     }
     widths = [max(3, len(_cut(level.label))) for level in across.levels]
-    first = max(len(shown(down.name)), *(len(_cut(level.label)) for level in down.levels))
+    first = max(len(escape(down.name)), *(len(_cut(level.label)) for level in down.levels))
     if first + sum(widths) + 2 * len(widths) + 4 > WIDTH:
         return
-    yield f"    {'':<{first}}  {shown(across.name)}"
+    yield f"    {'':<{first}}  {escape(across.name)}"
     heads = (f"{_cut(level.label):>{width}}" for level, width in zip(across.levels, widths, strict=True))
-    yield f"    {shown(down.name):<{first}}  {'  '.join(heads)}"
+    yield f"    {escape(down.name):<{first}}  {'  '.join(heads)}"
     for row in down.levels:
         cells = (
             f"{places[row.label, level.label]:>{width}}"
@@ -253,7 +257,7 @@ def _run(plan: Plan, arm: Arm, *, without: Sequence[str] = ()) -> str:
 
 
 def _whole(plan: Plan) -> str:
-    return joined(shown(f.name) for f in plan.study.treatment_factors if f.whole_plot)
+    return joined(escape(f.name) for f in plan.study.treatment_factors if f.whole_plot)
 
 
 # -- what is judged
@@ -263,8 +267,8 @@ def _judged(plan: Plan, shape: Shape) -> Iterator[str]:
     study = plan.study
     by_workload = []
     for workload in study.workloads:
-        primary = [shown(r.name) for r in study.responses if r.workload == workload.name and r.primary]
-        by_workload.append(f"{', '.join(primary)} of {shown(workload.name)}")
+        primary = [escape(r.name) for r in study.responses if r.workload == workload.name and r.primary]
+        by_workload.append(f"{', '.join(primary)} of {escape(workload.name)}")
     yield from _part("judged", "; ".join(by_workload))
     effects = counted(shape.primary_effects, "comparison")
     yield from _part(
@@ -281,7 +285,7 @@ def _judged(plan: Plan, shape: Shape) -> Iterator[str]:
 
 
 def _cut(label: str) -> str:
-    return elided(shown(label), _LONGEST_LABEL)
+    return elided(escape(label), _LONGEST_LABEL)
 
 
 def _labels(labels: Sequence[str]) -> str:

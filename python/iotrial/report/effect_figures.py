@@ -21,7 +21,7 @@ from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, 
 from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 COLUMNS = (
     "condition", "comparison", "response", "scale", "unit", "estimate", "low", "high", "p (anytime)", "blocks",
@@ -329,8 +329,8 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
         loud = next((effect for effect in own if effect.verdict not in QUIET), own[0])
         lines.append(
             Line(
-                shown(factor.name),
-                tuple(shown(label) for label, _ in placed),
+                escape(factor.name),
+                tuple(escape(label) for label, _ in placed),
                 tuple(place for _, place in placed),
                 loud.conclusion.words,
                 risk=any(row.risk for row in mains if row.effect.factor == factor_name),
@@ -382,21 +382,21 @@ def _interactions(
         unit = means.response.unit
         drawing = interaction(
             f"{name}-{number}",
-            (shown(a), (shown(reference), shown(level))),
-            (shown(b), (shown(off), shown(on))),
+            (escape(a), (escape(reference), escape(level))),
+            (escape(b), (escape(off), escape(on))),
             cells,
             unit=unit,
             log=means.response.scale is Scale.LOG,
             description=f"{sentence} {PARALLEL}",
         )
         yield Figure(
-            stem=stem("interaction", shown(a), shown(b), place),
-            title=f"{shown(a)} × {shown(b)}",
+            stem=stem("interaction", escape(a), escape(b), place),
+            title=f"{escape(a)} × {escape(b)}",
             sentence=sentence,
             reading=PARALLEL,
-            columns=(shown(a), shown(b), f"mean {spoken(means.response.name)} [{unit}]"),
+            columns=(escape(a), escape(b), f"mean {spoken(means.response.name)} [{unit}]"),
             rows=tuple(
-                (shown(x), shown(y), cells[i][j])
+                (escape(x), escape(y), cells[i][j])
                 for i, y in enumerate((off, on))
                 for j, x in enumerate((reference, level))
             ),

@@ -17,7 +17,7 @@ from iotrial.report.notation import counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.workloads.past import AtimeWork
 
 Words = tuple[str, ...]
@@ -109,19 +109,19 @@ def _names(study: Study, workload: str, found: _Found) -> list[str]:
 def _cells(found: _Found, arms: Sequence[str]) -> _Cells:
     columns = [arm for arm in arms if any(arm in by_arm for by_arm in found.values())]
     rows = (
-        FactRow((shown(name),), tuple(_word(by_arm.get(arm, Counter())) for arm in columns))
+        FactRow((escape(name),), tuple(_word(by_arm.get(arm, Counter())) for arm in columns))
         for name, by_arm in found.items()
     )
-    return _Cells(tuple(shown(arm) for arm in columns), tuple(rows))
+    return _Cells(tuple(escape(arm) for arm in columns), tuple(rows))
 
 
 def _word(words: Counter[str]) -> str:
     if not words:
         return "–"
     if len(words) == 1:
-        return shown(next(iter(words)))
+        return escape(next(iter(words)))
     total = words.total()
-    return ", ".join(f"{shown(word)} ({number} of {total})" for word, number in words.most_common())
+    return ", ".join(f"{escape(word)} ({number} of {total})" for word, number in words.most_common())
 
 
 def _table(

@@ -20,7 +20,7 @@ from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.figures import draw_figures
 from iotrial.report.markdown import escaped
 from iotrial.report.plots.alone import png_of, svg_of
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 INDEX, LIST = "index.md", "figures.json"
 _LARGEST_LIST = 1 << 20
@@ -45,7 +45,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     the disk refuses.
     """
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"writing figures to {shown(folder)}: wanted a folder, found a file")
+        raise RequestError(f"writing figures to {escape(folder)}: wanted a folder, found a file")
     figures = list(named(draw_figures(document, most_panels=None).every()))
     names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".png", ".csv"))]
     try:
@@ -55,7 +55,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
         for name, data in _contents(document, figures):
             _keep(folder, made, name, data)
     except OSError as error:
-        raise StoreError(f"writing figures to {shown(folder)}: {error.strerror}") from error
+        raise StoreError(f"writing figures to {escape(folder)}: {error.strerror}") from error
     return tuple(
         FigureFiles(
             figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "png", "csv"))
@@ -105,7 +105,8 @@ def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
             continue  # it was read, and is a list of ours
         if not stat.S_ISREG(found.st_mode) or _digest(path) not in made.get(name, ()):
             raise RequestError(
-                f"writing figures to {shown(folder)}: {name} is there, and was not made by an earlier --figures as it is now",
+                f"writing figures to {escape(folder)}: {name} exists, and was not "
+                "made by an earlier --figures as it is now",
                 hint=_HINT,
             )
 

@@ -30,7 +30,7 @@ from iotrial.report.series import (
     quantiles_of,
 )
 from iotrial.report.within import within_of
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 MOST_PANELS = 24
 # So many marks over all panels keep the page below a few megabytes.
@@ -156,7 +156,7 @@ def _runs_reading(by: str | None, step: int) -> str:
     if by is not None:
         text = (
             "Every mark is one run, placed by the time at which it began. The treatments are too many to be told apart, so "
-            f"they are drawn by the level of {shown(by)}, whose effect is the largest; all other settings vary "
+            f"they are drawn by the level of {escape(by)}, whose effect is the largest; all other settings vary "
             "within both. Lines are running medians; levels that rise and fall together show drift, which blocks take away."
         )
     if step > 1:

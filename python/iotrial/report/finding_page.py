@@ -17,7 +17,7 @@ from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import counted, quantity, utc
 from iotrial.report.sentences import ELSEWHERE, controls_line
 from iotrial.report.trial_blocks import effect_table, fact_blocks, matrix_blocks, safety_blocks
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 MOST_MOVED = 24
@@ -39,7 +39,7 @@ def claims_in_brief(document: Document) -> str:
         levels.setdefault(held.claim.text, set()).add(held.claim.level)
     said = []
     for held in document.claims:
-        of = f" ({shown(held.claim.level)})" if len(levels[held.claim.text]) > 1 else ""
+        of = f" ({escape(held.claim.level)})" if len(levels[held.claim.text]) > 1 else ""
         said.append(f"{held.claim.text}{of}: {held.outcome.value}")
     return "; ".join(said)
 
@@ -135,6 +135,6 @@ def _trial(document: Document, *, changed: bool) -> Iterator[str]:
         f"{name} {value}" for name, value in document.lab if name in ("kind",) or name.startswith("places")
     ]
     yield f"lab: {', '.join(lab)}"
-    yield f"seed: {shown(header.seed)}"
+    yield f"seed: {escape(header.seed)}"
     if changed:
         yield "the study that ships has changed since; what was run is in the packed trial"

@@ -46,7 +46,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.slow_runs import covers_typical
 from iotrial.study.model import DesignKind, Scale, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
@@ -152,7 +152,7 @@ def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
         case Verdict.EQUIVALENT if several:
             return f"{name} is {_same(group.effects)}{where}: {_margin_excluded(group.effects, margin)}"
         case Verdict.EQUIVALENT:
-            though = f", though detectably {shown(first.detectably)}" if first.detectably else ""
+            though = f", though detectably {escape(first.detectably)}" if first.detectably else ""
             excluded = f"{_beyond(group.effects, margin)} are excluded"
             return f"{name} is {_same(group.effects)}{though}: {size_of(first)}, {excluded}"
         case Verdict.INCONCLUSIVE:
@@ -235,7 +235,7 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
         text += f"; widest interval {low} to {high}{unit}"
     detectable = [effect for effect in effects if effect.detectably]
     if detectable:
-        words = joined(sorted({shown(effect.detectably) for effect in detectable}), last="or")
+        words = joined(sorted({escape(effect.detectably) for effect in detectable}), last="or")
         text += f"; {len(detectable)} of them detectably {words}, but by less than that"
     return text
 
@@ -484,7 +484,7 @@ def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 def row_label(name: str, level: str) -> str:
     """E.g. "atime noatime", shown."""
-    return named_level(shown(name), shown(level))
+    return named_level(escape(name), escape(level))
 
 
 _GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from html import escape
+from html import escape as escape_html
 from importlib import resources
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ from iotrial.report.blocks import (
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.plots.canvas import DASHES, arm_marker
 from iotrial.report.templating import environment
-from iotrial.terminal import shown, shown_lines
+from iotrial.terminal import escape, escape_lines
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -135,8 +135,8 @@ def _unbroken(page: str) -> str:
 def _template() -> Template:
     made = environment(
         "iotrial.report",
-        shown=shown,
-        shown_lines=shown_lines,
+        shown=escape,
+        escape_lines=escape_lines,
         kinds=_kinds,
         columns=_columns,
         words=_words,
@@ -151,10 +151,10 @@ def _swatch(arm: Arm) -> Markup:
     pattern = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)][1]
     dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""
     fill = "none" if arm.is_control else colour
-    shape = _SHAPES[arm_marker(arm.position)]
+    shape, stroke = _SHAPES[arm_marker(arm.position)], escape_html(colour)
     return Markup(
-        f'<svg viewBox="0 0 34 12" aria-hidden="true"><path d="M0 6H34" stroke="{escape(colour)}" stroke-width="1.6"{dash}/>'
-        f'<path d="{shape}" fill="{fill}" stroke="{escape(colour)}"/></svg>'
+        f'<svg viewBox="0 0 34 12" aria-hidden="true"><path d="M0 6H34" stroke="{stroke}" stroke-width="1.6"{dash}/>'
+        f'<path d="{shape}" fill="{fill}" stroke="{stroke}"/></svg>'
     )
 
 

@@ -30,7 +30,7 @@ from iotrial.design.plan import condition_key
 from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
 from iotrial.study.model import Response, Scale, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 TIMES = " × "
 _QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
@@ -80,11 +80,11 @@ def comparison(effect: Effect, study: Study) -> str:
     if is_interaction(effect):
         pair = pair_of(effect, study)
         if pair is not None:
-            return TIMES.join(f"{shown(part[0])} {shown(part[1])}" for part in (pair.first, pair.second))
-        return shown(effect.factor.replace(":", TIMES))
+            return TIMES.join(f"{escape(part[0])} {escape(part[1])}" for part in (pair.first, pair.second))
+        return escape(effect.factor.replace(":", TIMES))
     if effect.reference == EVERYTHING and len(study.treatment_factors) == 1:
-        return f"{shown(effect.level)} / {EVERYTHING}"
-    return f"{named_level(shown(effect.factor), shown(effect.level))} / {shown(effect.reference)}"
+        return f"{escape(effect.level)} / {EVERYTHING}"
+    return f"{named_level(escape(effect.factor), escape(effect.level))} / {escape(effect.reference)}"
 
 
 def verdict_word(effect: Effect) -> str:
@@ -272,7 +272,7 @@ def aliases_in_words(effect: Effect) -> str:
         return ""
     words = []
     for alias in effect.aliases:
-        name = shown(alias.removeprefix("-").replace(":", TIMES))
+        name = escape(alias.removeprefix("-").replace(":", TIMES))
         words.append(f"{name} turned round" if alias.startswith("-") else name)
     return f"this design cannot tell it from {joined(words, last='or')}"
 

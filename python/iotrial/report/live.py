@@ -36,7 +36,7 @@ from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TerminalView:
     def say(self, text: str) -> None:
         """A line above the table."""
         self._put("")
-        self._console.print(shown(text), markup=False, highlight=False)
+        self._console.print(escape(text), markup=False, highlight=False)
         if self._last is not None:
             self._draw(self._last)
 
@@ -163,7 +163,7 @@ class PlainView:
 
     def say(self, text: str) -> None:
         """One line, never wrapped."""
-        self._console.print(shown(text), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(escape(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def verdict_line(line: EffectLine) -> str:
@@ -228,7 +228,7 @@ def live_lines(progress: Progress, *, width: int, height: int, plain: bool = Fal
 
 def _head(progress: Progress, width: int) -> Text:
     right = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
-    left = f"Trial {progress.trial}, {shown(progress.study)}"
+    left = f"Trial {progress.trial}, {escape(progress.study)}"
     room = width - len(right) - len(_GAP)
     left = left if cell_len(left) <= room else elided(left, max(8, room))
     text = Text(left, style="bold")
@@ -252,7 +252,7 @@ def _foot(progress: Progress) -> list[str]:
             f"{progress.conditions_decided} of {counted(progress.conditions, 'condition')} decided"
         )
     if progress.activity:
-        standing.append(shown(progress.activity))
+        standing.append(escape(progress.activity))
     lines = [", ".join(standing)]
     lines += widest(progress)
     if progress.upcoming:
@@ -362,7 +362,7 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
         if several:
             found.append((condition, None))
         for line in lines:
-            short = f"{shown(line.level)} / {shown(line.reference)}" if one_factor else line.comparison
+            short = f"{escape(line.level)} / {escape(line.reference)}" if one_factor else line.comparison
             found.append(("  " * several + short, line))
     return found
 
@@ -400,7 +400,7 @@ def _title(progress: Progress, columns: _Columns) -> Text:
     effects = progress.effects
     comparisons = {line.comparison for line in effects}
     factors = {line.factor for line in effects if not line.crossed}
-    name = comparisons.pop() if len(comparisons) == 1 else shown(factors.pop()) if len(factors) == 1 else ""
+    name = comparisons.pop() if len(comparisons) == 1 else escape(factors.pop()) if len(factors) == 1 else ""
     parts = [_cut(name, columns.name), f"{_numbers_title(effects):>{columns.numbers}}"]
     if columns.bar:
         parts.append(" " * columns.bar)

@@ -23,7 +23,7 @@ from iotrial.report.blocks import (
     shown_in,
 )
 from iotrial.report.notation import counted
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _SPECIAL = frozenset("\\`*_[]|~$")
 # The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.
@@ -49,7 +49,7 @@ def markdown(report: Report, *, heading: str = "###") -> str:
 
 def escaped(text: str) -> str:
     """The text as Markdown shows it literally."""
-    plain = "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in shown(text).strip())
+    plain = "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in escape(text).strip())
     plain = _LINKED.sub(lambda found: f"{found[1]}<!-- -->{found[2]}", plain)
     return _STARTS.sub(lambda found: f"{found[1]}\\{found[2]}", plain)
 

@@ -16,7 +16,7 @@ from iotrial.errors import RequestError
 from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
 from iotrial.report.notation import counted, plain
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_bytes
 from iotrial.workloads.matrix import MatrixWork, response_of
 
@@ -112,7 +112,7 @@ def _found(study: Study, rows: Sequence[EffectRow]) -> Iterator[_Found]:
 def _varying(study: Study) -> frozenset[str]:
     """The condition factors that make rows and columns."""
     return frozenset(
-        shown(factor.name)
+        escape(factor.name)
         for factor in study.condition_factors
         if any(s.knob in (FILE_SIZE, RECORD_SIZE) for level in factor.levels for s in level.settings)
     )
@@ -148,8 +148,8 @@ def _matrix(
             if times[0] and times[1]:
                 rates[place] = (kib / times[0], kib / times[1])
         grids.append(TestGrid(test, cells, rates))
-    level, reference = shown(effect.level), shown(effect.reference)
-    parts = [f"{shown(effect.factor)} {level} against {reference}"]
+    level, reference = escape(effect.level), escape(effect.reference)
+    parts = [f"{escape(effect.factor)} {level} against {reference}"]
     parts += [f"{name} {label}" for name, label in members[0].others]
     return Matrix(
         title="" if alone else ", ".join(parts),

@@ -2,7 +2,7 @@
 
 An interval is rounded to the digits that it can carry, but never so far that it tells another story than
 its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from
-study files that anybody may have written, and go through ``shown``.
+study files that anybody may have written, and go through ``escape``.
 
 When a trial began, as people read it.
 """
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_bytes, format_duration
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -74,7 +74,7 @@ def quantity(value: float | None, unit: str) -> str:
         return plain(value)
     if unit.endswith("/s") and unit[:-2] in _BYTES:
         return format_bytes(value) + "/s"
-    return f"{plain(value)} {shown(unit)}"
+    return f"{plain(value)} {escape(unit)}"
 
 
 def plain(value: float) -> str:
@@ -123,7 +123,7 @@ def difference_numbers(
     estimate, lower, upper = interval_numbers(
         *(n if n is None else n / size for n in (value, low, high)), null=0.0
     )
-    return estimate, lower, upper, "" if name in ("", "1") else f" {shown(name)}"
+    return estimate, lower, upper, "" if name in ("", "1") else f" {escape(name)}"
 
 
 def suited_unit(unit: str, sizes: Sequence[float]) -> tuple[float, str]:
@@ -214,4 +214,4 @@ def day_and_time(started: str) -> str:
     try:
         return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M")
     except ValueError:
-        return shown(started)[:32]
+        return escape(started)[:32]

@@ -17,7 +17,7 @@ from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.store.packed.consistency import check_stored
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 #: called with the number of blocks before a trial is analysed, which takes a while for a long one
 OnAnalysis = Callable[[int], None]
@@ -76,7 +76,7 @@ def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
 def _read_packed(path: Path) -> tuple[TrialData, Key]:
     """A packed trial, and under what its analysis is stored: its name and the digest of what is in the file."""
     with open_packed(path) as file:
-        data = unpacked(read_packed(file, shown(path)), source=shown(path.name))
+        data = unpacked(read_packed(file, escape(path)), source=escape(path.name))
     return data, Key(data.trial.header.id, str(data.trial.imported).encode())
 
 

@@ -18,7 +18,7 @@ from iotrial.design.plan import Plan, condition_key
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 FEWEST_BLOCKS = 10
 _MOST_FACTORS = 3  # that are named; a row of a screen has thirty
@@ -44,13 +44,13 @@ def upcoming_in_words(plan: Plan, conditions: Conditions, upcoming: tuple[str, i
 def _arm(plan: Plan, arm: Arm) -> str:
     varied = [f for f in plan.study.treatment_factors if len(f.levels) > 1]
     named = ", ".join(
-        f"{shown(f.name)} {elided(arm.treatment[f.name], 24)}"
+        f"{escape(f.name)} {elided(arm.treatment[f.name], 24)}"
         for f in varied
         if len(varied) <= _MOST_FACTORS or arm.treatment[f.name] != f.reference
     )
     away = sum(arm.treatment[f.name] != f.reference for f in varied)
     if len(varied) > _MOST_FACTORS and away > _MOST_FACTORS:
-        named = f"{shown(arm.name)} with {away} of {len(varied)} settings changed"
+        named = f"{escape(arm.name)} with {away} of {len(varied)} settings changed"
     named = named or "every setting at its reference"
     if arm.kind is ArmKind.NEGATIVE:
         return f"{named} (copy)"

@@ -21,7 +21,7 @@ from iotrial.report.notation import (
     quantity,
 )
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _LONGEST_LABEL = 48
 #: behind a direction whose size may be below the margin
@@ -122,7 +122,7 @@ def interval_title(scales: Iterable[Scale]) -> str:
 
 def label(text: str) -> str:
     """A label as a sentence can hold it: shown, and not longer than a line."""
-    return elided(shown(text), _LONGEST_LABEL)
+    return elided(escape(text), _LONGEST_LABEL)
 
 
 def level_name(effect: Effect) -> str:
@@ -135,12 +135,12 @@ def response_name(effect: Effect) -> str:
     name = spoken(effect.response)
     if effect.statistic == TYPICAL:
         return name
-    return f"mean {name}" if effect.statistic == MEAN else f"{shown(effect.statistic)} of {name}"
+    return f"mean {name}" if effect.statistic == MEAN else f"{escape(effect.statistic)} of {name}"
 
 
 def spoken(name: str) -> str:
     """A name from a study as words."""
-    return shown(name).replace("_", " ")
+    return escape(name).replace("_", " ")
 
 
 def is_speed(effect: Effect) -> bool:
@@ -221,7 +221,7 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
     if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
         within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
-        though = f", though detectably {shown(effect.detectably)}" if effect.detectably else ""
+        though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
         return f"{name} is {same} {reference} {within}{though}: {interval(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
 
@@ -254,7 +254,7 @@ def _change(ratio: float | None) -> str:
 
 def reason_in_words(reason: str) -> str:
     """A reason of the analysis as a clause; an unknown one as it stands."""
-    return REASONS.get(reason, shown(reason).replace("_", " "))
+    return REASONS.get(reason, escape(reason).replace("_", " "))
 
 
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:

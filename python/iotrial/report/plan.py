@@ -10,7 +10,7 @@ from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration, format_size
 
 _MOST_LABELS = 12
@@ -34,12 +34,12 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
     if design is not None and len(study.treatment_factors) > 1:
         yield from design_rows(design)
     for factor in study.treatment_factors:
-        yield f"Varied: {shown(factor.name)}", f"{_labels(factor)} (reference: {shown(factor.reference)})"
+        yield f"Varied: {escape(factor.name)}", f"{_labels(factor)} (reference: {escape(factor.reference)})"
     for factor in study.condition_factors:
-        yield f"Condition: {shown(factor.name)}", _labels(factor)
+        yield f"Condition: {escape(factor.name)}", _labels(factor)
     for workload in study.workloads:
-        yield f"Workload: {shown(workload.name)}", _work(workload)
-    primary = [shown(response.name) for response in study.responses if response.primary]
+        yield f"Workload: {escape(workload.name)}", _work(workload)
+    primary = [escape(response.name) for response in study.responses if response.primary]
     if primary:
         yield "Primary response", joined(dict.fromkeys(primary))
     yield (
@@ -87,7 +87,7 @@ def continued_in_words(data: TrialData) -> Iterator[str]:
 
 
 def _labels(factor: Factor) -> str:
-    labels = [shown(level.label) for level in factor.levels]
+    labels = [escape(level.label) for level in factor.levels]
     if len(labels) > _MOST_LABELS:
         return ", ".join(labels[:_MOST_LABELS]) + f" and {len(labels) - _MOST_LABELS} more"
     return joined(labels)
@@ -97,7 +97,7 @@ def _work(workload: Workload) -> str:
     work = workload.work
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
-    return f"{shown(work.described())} on {files}{repeat}"
+    return f"{escape(work.described())} on {files}{repeat}"
 
 
 def _assignment(header: TrialHeader) -> str:
@@ -108,7 +108,7 @@ def _assignment(header: TrialHeader) -> str:
     every = "Every arm works on the same files; nothing is assigned."
     if len(shared) == len(header.study.workloads):
         return every
-    names = joined(shown(workload.name) for workload in shared)
+    names = joined(escape(workload.name) for workload in shared)
     return f"{drawn} In {names} every arm works on the same files."
 
 

@@ -37,7 +37,7 @@ from iotrial.report.notation import bracketed, named_level
 from iotrial.report.phrases import null_value
 from iotrial.report.safety import risk_of, risks_of
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 GOING_ON = "going on"
 
@@ -83,10 +83,10 @@ class EffectLine(JsonObject, frozen=True):
     @property
     def comparison(self) -> str:
         """E.g. "mode 0444 / 0777"; of an interaction "atime × mode"; with the response where a trial judges several."""
-        behind = f", {shown(self.response)}" if self.response else ""
+        behind = f", {escape(self.response)}" if self.response else ""
         if self.crossed:
-            return shown(self.factor.replace(":", " × ")) + behind
-        return f"{named_level(shown(self.factor), shown(self.level))} / {shown(self.reference)}{behind}"
+            return escape(self.factor.replace(":", " × ")) + behind
+        return f"{named_level(escape(self.factor), escape(self.level))} / {escape(self.reference)}{behind}"
 
     @property
     def word(self) -> str:

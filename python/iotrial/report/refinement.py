@@ -20,7 +20,7 @@ from iotrial.report.notation import counted, named_level
 from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 Way = Literal["follow-up", "fold-over", "ablate"]
 _QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
@@ -48,7 +48,7 @@ def propose(
             hint="find the cause first (`iotrial report` names likely ones)",
         )
     if not ran.text:
-        raise StudyError("the trial holds no text of its study", file=shown(ran.origin or ran.name))
+        raise StudyError("the trial holds no text of its study", file=escape(ran.origin or ran.name))
     written = read_study(ran.text, ran.origin, trusted=False)
     ran = structs.replace(ran, margin=header.margin, alpha=header.alpha)
     found = found_in(document.analysis.effects, margin=header.margin)
@@ -71,11 +71,11 @@ def propose(
 
 def choice_lines(proposed: FollowUp) -> Iterator[str]:
     """What was chosen and why, for a terminal."""
-    yield f"{shown(proposed.study.name)}: {shown(proposed.study.question)}"
+    yield f"{escape(proposed.study.name)}: {escape(proposed.study.question)}"
     yield ""
     for name, rows in (("varied", proposed.chosen), ("pinned", _pinned(proposed))):
         for number, (what, why) in enumerate(rows):
-            text = f"{shown(what)}: {shown(why)}"
+            text = f"{escape(what)}: {escape(why)}"
             yield textwrap.fill(
                 text,
                 80,
@@ -94,7 +94,7 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
     )
     for note in proposed.notes:
         yield textwrap.fill(
-            shown(note), 80, initial_indent="note     ", subsequent_indent=" " * 9, break_on_hyphens=False
+            escape(note), 80, initial_indent="note     ", subsequent_indent=" " * 9, break_on_hyphens=False
         )
 
 

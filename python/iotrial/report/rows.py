@@ -28,7 +28,7 @@ from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
     for end in data.ends:
         if end.void is not None:
             at_s = started.get((end.condition, end.block))
-            level = shown(end.void_level or "–")
-            yield VoidBlock(conditions.of_key(end.condition), end.block, shown(end.void), level, at_s)
+            level = escape(end.void_level or "–")
+            yield VoidBlock(conditions.of_key(end.condition), end.block, escape(end.void), level, at_s)
 
 
 def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
@@ -200,7 +200,7 @@ def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
     for run in data.runs:
         if run.failure is not None:
             condition = conditions.of_key(run.condition)
-            yield FailedRun(condition, run.block, shown(run.arm), run.started_s, shown(run.failure))
+            yield FailedRun(condition, run.block, escape(run.arm), run.started_s, escape(run.failure))
 
 
 def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:

@@ -16,7 +16,7 @@ from iotrial.documents import JsonObject
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.report.notation import joined, named_level
 from iotrial.study.model import Level, Setting, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.workloads.database import DatabaseWork
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
@@ -46,7 +46,7 @@ class LevelSafety(JsonObject, frozen=True):
     @property
     def name(self) -> str:
         """E.g. "barrier nobarrier"."""
-        return shown(named_level(self.factor, self.level).strip())
+        return escape(named_level(self.factor, self.level).strip())
 
 
 def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
@@ -121,7 +121,7 @@ def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
             sure = not effect.conclusion.probable
             found[effect.factor, level] = found.get((effect.factor, level), False) or sure
     told = [
-        f"the {'' if sure else 'probably '}faster {named_level(shown(factor), shown(level))} puts data at risk: "
+        f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))} puts data at risk: "
         f"{risks[factor][level]}"
         for (factor, level), sure in found.items()
     ]
@@ -139,7 +139,7 @@ def risk_of(effect: Effect, risks: Risks) -> str:
         effect.level, effect.reference, risks.get(effect.factor, {})
     ):
         level = effect.level
-    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({shown(level)})"
+    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({escape(level)})"
 
 
 def consequence_of_level(study: Study, factor: str, label: str) -> Consequence | None:
@@ -189,5 +189,5 @@ def _named(levels: Sequence[LevelSafety]) -> str:
     """E.g. "barrier nobarrier, commit 30 and 60"."""
     by_factor: dict[str, list[str]] = {}
     for one in levels:
-        by_factor.setdefault(one.factor, []).append(shown(one.level))
-    return ", ".join(f"{shown(factor)} {joined(labels)}".strip() for factor, labels in by_factor.items())
+        by_factor.setdefault(one.factor, []).append(escape(one.level))
+    return ", ".join(f"{escape(factor)} {joined(labels)}".strip() for factor, labels in by_factor.items())

@@ -62,7 +62,7 @@ from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
 from iotrial.study.model import Scale, Study, Workload
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
 # So many levels are said one by one beside a sentence that only counts them; the table has all.
@@ -218,13 +218,13 @@ def control_sentence(control: Control, where: str) -> str:
 
 def carry_over_sentences(one: CarryOver) -> Iterator[str]:
     """What the carry-over control found, then, if it failed, each comparison on unaffected blocks."""
-    yield shown(in_words(one))
+    yield escape(in_words(one))
     for other in one.unaffected:
         null = 1.0 if other.scale is Scale.LOG else 0.0
         size = bracketed(other.ratio, other.low, other.high, null=null)
         comparison = f"{named_level(other.factor, other.level)} vs {other.reference}"
         blocks = f"the {counted(other.blocks, 'block')} in which neither run follows {one.factor}={one.level}"
-        yield shown(f"{comparison}: {size} in {blocks} (exploratory)")
+        yield escape(f"{comparison}: {size} in {blocks} (exploratory)")
 
 
 def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]:
@@ -260,18 +260,18 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
             because += f"; {counted(len(failed), 'control effect')} failed in all"
     elif carried := [one for one in analysis.carry_over if not one.passed]:
         where = conditions.of_levels(carried[0].condition, carried[0].condition.get("workload", "")).text
-        because = shown(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
+        because = escape(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
         if len(carried) > 1:
             because += f"; so in {counted(len(carried), 'condition')} in all"
     else:
-        because = joined(shown(reason) for reason in analysis.invalid_reasons) or "its controls failed"
+        because = joined(escape(reason) for reason in analysis.invalid_reasons) or "its controls failed"
     return f"No verdict, the trial is invalid: {because}."
 
 
 def _nothing(trial: StoredTrial) -> str:
     match trial.state:
         case TrialState.FAILED:
-            why = f": {shown(trial.reason)}" if trial.reason else ""
+            why = f": {escape(trial.reason)}" if trial.reason else ""
             return f"No verdict, the trial failed before a block was complete{why}."
         case TrialState.INTERRUPTED | TrialState.RUNNING:
             return "No verdict yet: the trial stopped before a block was complete."
@@ -287,7 +287,7 @@ def _standing(trial: StoredTrial) -> str | None:
         case TrialState.INTERRUPTED:
             return "Interrupted:"
         case TrialState.FAILED:
-            return f"The trial failed ({shown(trial.reason)}):" if trial.reason else "The trial failed:"
+            return f"The trial failed ({escape(trial.reason)}):" if trial.reason else "The trial failed:"
         case _:
             return None
 
@@ -313,7 +313,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
         if isinstance(places, list | tuple)
         else []
     )
-    return tuple(dict.fromkeys(shown(one) for one in known if isinstance(one, str)))
+    return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
 
 
 def _counts(effects: Sequence[Effect], margin: float) -> str:
@@ -374,7 +374,7 @@ def _limits(
             f"The margin ({percent(header.margin)}) and alpha ({header.alpha:g}) are the user's, not the study's."
         )
     if trial.imported is not None:
-        source = shown(trial.imported)
+        source = escape(trial.imported)
         yield Note(f"{ELSEWHERE}; imported {_DIGEST.sub('…', source)}.", view=View.SHORT)
         yield Note(f"{ELSEWHERE}; imported {source}.", view=View.LONG)
 
@@ -389,7 +389,7 @@ def _on_workloads(
         [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
     )
     for note in shared_disks_in_words(known):
-        yield f"{shown(capitalised(note))}."
+        yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"The disk is modelled, not measured: {disk}."
     if told := _compared(header.study, effects):
@@ -397,14 +397,14 @@ def _on_workloads(
     for workload in header.study.workloads:
         if remark := workload.work.remark():
             several = len(header.study.workloads) > 1
-            yield f"{remark}{f' (workload {shown(workload.name)})' if several else ''}."
+            yield f"{remark}{f' (workload {escape(workload.name)})' if several else ''}."
         yield from _on_overload(workload, evidence)
 
 
 def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
     """Interruptions, failed runs and void blocks."""
     if trial.state is TrialState.INTERRUPTED:
-        why = f" ({shown(trial.reason)})" if trial.reason else ""
+        why = f" ({escape(trial.reason)})" if trial.reason else ""
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
         yield f"The trial was interrupted{why}{onward}."
     if analysis.failures.factors > 1 and analysis.failures.count:
@@ -414,14 +414,14 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
         for effect in effects:
             if effect.failures:
                 failed[
-                    f"{named_level(shown(effect.factor), shown(effect.level))} against {shown(effect.reference)}"
+                    f"{named_level(escape(effect.factor), escape(effect.level))} against {escape(effect.reference)}"
                 ] += effect.failures
         where = joined(f"{name} ({number})" for name, number in failed.most_common(4))
         runs = "A run" if failures == 1 else "Runs"
         yield f"{runs} failed: {where}. A comparison with failures is at best undecided."
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
-        rules = joined(dict.fromkeys(shown(count.rule) for count in analysis.void))
+        rules = joined(dict.fromkeys(escape(count.rule) for count in analysis.void))
         yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result ({rules})."
 
 
@@ -437,7 +437,7 @@ def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterato
         least = min(behind, key=lambda row: row.value)
         where = f"under {least.treatment}" + (f" ({least.condition.text})" if least.condition.text else "")
         yield (
-            f"The machine did not keep up in {len(behind)} of {len(rows)} cases: {shown(where)} the {spoken(response)} was "
+            f"The machine did not keep up in {len(behind)} of {len(rows)} cases: {escape(where)} the {spoken(response)} was "
             f"{quantity(least.value, least.unit)} of {quantity(value, least.unit)}. There operations queued for as long as "
             "a run lasted: latencies say more of their number than of the machine; ask for a lower rate."
         )
@@ -509,7 +509,7 @@ def _on_failures(failed: FailureCounts) -> str:
     """Where factors are combined, every comparison takes part in the failure of a run: said is what the failed ones share."""
     runs = "A run" if failed.count == 1 else f"{failed.count:,} runs"
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
-    shared = joined(f"{named_level(shown(factor), shown(label))}" for factor, label in failed.shared)
+    shared = joined(f"{named_level(escape(factor), escape(label))}" for factor, label in failed.shared)
     at = f", all of them at {shared}" if shared else ""
     return f"{runs} failed{where}{at}. A comparison with failures is at best undecided."
 
@@ -528,8 +528,8 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
         if own:
             what = trial.header.study.workload(workload).work.unstretchable
             yield (
-                f"The positive control of workload {shown(workload)} is of {shown(response)}: nothing can be put into "
-                f"{what} ({joined(map(shown, own))}). That the trial would see a slow-down "
+                f"The positive control of workload {escape(workload)} is of {escape(response)}: nothing can be put into "
+                f"{what} ({joined(map(escape, own))}). That the trial would see a slow-down "
                 "there rests on its interval alone."
             )
 
@@ -596,7 +596,7 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
     """What stands beside the sentence that says that a trial is invalid."""
     for place, reason in enumerate(reasons[:_MOST]):
         lead = "Likely reason" if place == 0 else "Or"
-        text, remedy = shown(reason.text), shown(reason.remedy)
+        text, remedy = escape(reason.text), escape(reason.remedy)
         yield f"{lead}: {text}{_where(reason, conditions)}. What to do: {remedy}."
     failed = sum(not control.passed for control in analysis.controls)
     if not reasons and failed:
@@ -607,7 +607,7 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
     # The analysis gives one reason for each failed control, then for each carry-over, said already, then the others.
     carried = sum(not one.passed for one in analysis.carry_over)
     if failed and (others := analysis.invalid_reasons[failed + carried :]):
-        yield f"Also: {joined(shown(reason) for reason in others)}."
+        yield f"Also: {joined(escape(reason) for reason in others)}."
     yield "Effects below are shown for the search of the cause; they are no verdicts."
 
 

@@ -19,7 +19,7 @@ from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.store.model import TrialData
 from iotrial.study.model import Response, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -91,7 +91,8 @@ def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
         factor = data.trial.header.study.factor(by)
         labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
         return tuple(
-            Arm(label, f"{shown(by)} {shown(label)}", ArmKind.TREATMENT, i) for i, label in enumerate(labels)
+            Arm(label, f"{escape(by)} {escape(label)}", ArmKind.TREATMENT, i)
+            for i, label in enumerate(labels)
         )
     treatments: dict[str, Mapping[str, str]] = {}
     controls: dict[ArmKind, str] = {}
@@ -102,7 +103,7 @@ def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
             else:
                 controls.setdefault(run.kind, run.arm)
     names = arm_order(data.trial.header.study, treatments)
-    arms = [Arm(name, shown(name), ArmKind.TREATMENT, i) for i, name in enumerate(names)]
+    arms = [Arm(name, escape(name), ArmKind.TREATMENT, i) for i, name in enumerate(names)]
     arms += [
         Arm(controls[kind], _CONTROL_NAMES[kind], kind, len(names) + i)
         for i, kind in enumerate(kind for kind in _CONTROL_NAMES if kind in controls)
@@ -157,7 +158,7 @@ def latencies_of(
             if latencies_ns:
                 drawn.append((arm, *_added_up(latencies_ns, counts)))
         if drawn:
-            panels.append(LatencyPanel(conditions.of_key(key), shown(operation), tuple(drawn)))
+            panels.append(LatencyPanel(conditions.of_key(key), escape(operation), tuple(drawn)))
     return tuple(sorted(panels, key=lambda panel: panel.condition.order))
 
 

@@ -31,7 +31,7 @@ from iotrial.report.blocks import (
 )
 from iotrial.report.notation import counted
 from iotrial.report.phrases import VERDICT_STYLES
-from iotrial.terminal import shown_lines
+from iotrial.terminal import escape_lines
 
 SCREEN_LINES = 40
 #: rows of a table with --full
@@ -167,7 +167,7 @@ class _Printer:
                 for name, value in block.rows:
                     yield from self._beside(name, value, names)
             case Code():
-                first, *rest = shown_lines(block.text).split("\n")
+                first, *rest = escape_lines(block.text).split("\n")
                 yield Text(f"{block.label}: " if block.label else "", style="dim").append(
                     first, style="not dim"
                 )

@@ -50,7 +50,7 @@ from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, W
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.store.model import TrialState, with_checks
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
 INTERACTION_LEDE = (
@@ -141,11 +141,11 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
         title=document.title,
         headline=document.summary.headline,
         tone=document.summary.tone.value,
-        question=shown(header.study.question),
+        question=escape(header.study.question),
         badges=tuple(badges),
         top=(document.title, *((f"trial {number}",) if number else ()), _started(header.started)),
         footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is complete: it loads nothing.",
-        files=stem(shown(header.study.name), *((str(number),) if number else ())),
+        files=stem(escape(header.study.name), *((str(number),) if number else ())),
         rest=f"iotrial report {number or 'FILE'}",
         blocks=tuple(_blocks(document, drawn, html_path)),
     )
@@ -324,7 +324,7 @@ def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
             Words(f"⚠ {row.risk}", "risk", badge=True, view=View.PAGE),
         ]
     if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {shown(effect.detectably)}"))
+        found.append(Words(f"detectably {escape(effect.detectably)}"))
     if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
         found.append(Words(reason_in_words(str(effect.reason)), view=View.LONG))
     return tuple(found)
@@ -415,7 +415,7 @@ def _supports(document: Document) -> Iterator[Note]:
             yield Note(f"{where}{sentence}", "Change", view=View.FULL)
     for within in changes_within(document.data, document.conditions)[:_MOST_ON_SCREEN]:
         yield Note(
-            f"within a run of {shown(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
+            f"within a run of {escape(within.arm)}, {within.what}: after {format_duration(within.at_s)} from "
             f"{quantity(within.before, within.unit)} to {quantity(within.after, within.unit)}",
             "Change",
             view=View.FULL,
@@ -437,15 +437,15 @@ def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
     # what was counted says more of the mechanism than what else was timed
     # and what others on the machine are in says less
     ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
-    texts = [f"{words_of(metric)} {way} with {shown(arm)}" for metric, way, arm in ordered]
+    texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
 
 
 def _level(row: EffectRow) -> str:
     """The level alone where its factor goes without saying."""
-    level = shown(row.effect.level)
-    return level if len(level) > 3 else f"{shown(row.effect.factor)} {level}"
+    level = escape(row.effect.level)
+    return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
 
 
 def _requests(document: Document) -> Iterator[str]:
@@ -458,7 +458,7 @@ def _requests(document: Document) -> Iterator[str]:
     if len(conditions) > _MOST_ON_SCREEN:
         return
     for condition, by_treatment in conditions.items():
-        texts = [f"{shown(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
+        texts = [f"{escape(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
         where = f"{condition}: " if len(conditions) > 1 else ""
         checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
         yield f"{where}{'; '.join(texts)}. Traced apart, not in the timed runs{checks}"
@@ -505,9 +505,9 @@ def _limits(document: Document) -> Iterator[Note]:
         text = f"{counted(len(document.failures), 'run')}: {named}{f'; {more} more' if more > 0 else ''}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:
-        yield Note(shown(note), "Note", view=View.TEXT)
+        yield Note(escape(note), "Note", view=View.TEXT)
     for why in document.data.not_accounted:
-        yield Note(shown(why), "Note", view=View.FULL)
+        yield Note(escape(why), "Note", view=View.FULL)
 
 
 def _claims(document: Document) -> Iterator[Block]:
@@ -537,14 +537,14 @@ def _claim(group: ClaimGroup) -> Claim:
         here += ((f"and {len(group.held) - _MOST_CONDITIONS} more conditions", "", None),)
     return Claim(
         sentence=group.sentence,
-        text=shown(group.claim.text),
-        source=shown(group.claim.source),
+        text=escape(group.claim.text),
+        source=escape(group.claim.source),
         outcome=outcome.value if outcome else "depends on the condition",
         tone=_tone(outcome),
         published=first.published,
         here=here,
         why=f"{capitalised(first.why)}." if outcome else "",
-        note=shown(group.claim.note),
+        note=escape(group.claim.note),
         view=View.PAGE if group.not_run else View.LONG,
     )
 
@@ -639,7 +639,7 @@ def _evidence(document: Document) -> Iterator[Section]:
     by_level = arms_are_rows(document.trial.header.study)
     alpha = percent(document.trial.header.alpha)
     found = _moved(document) if by_level else _medians(document)
-    notes = tuple(Note(f"{capitalised(shown(why))}.", view=View.PAGE) for why in document.data.not_accounted)
+    notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
     lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
     accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
     blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing moved."), *notes)
@@ -669,7 +669,7 @@ def _medians(document: Document) -> Table:
             for metric, by_arm in metrics.items()
         ]
         groups.append(Group(tuple(rows), condition))
-    columns = (Column("metric", wide=True), *(Column(elided(shown(arm), 24), right=True) for arm in arms))
+    columns = (Column("metric", wide=True), *(Column(elided(escape(arm), 24), right=True) for arm in arms))
     return Table(columns, tuple(groups))
 
 
@@ -707,7 +707,7 @@ def _moved(document: Document) -> Table:
         elif row.moved is not None and (reference := references.get(key)) is not None:
             at_level = _marked(amount(row.value, row.unit, relative_to=reference.value), row.moved)
             before = amount(reference.value, row.unit)
-            rows.append((row.condition.text, words_of(row.metric), shown(row.treatment), before, at_level))
+            rows.append((row.condition.text, words_of(row.metric), escape(row.treatment), before, at_level))
     return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
 
 
@@ -756,7 +756,9 @@ def _losses(document: Document) -> Iterator[Section]:
     view = View.LONG if lost else View.PAGE
     blocks: list[Block] = []
     if document.analysis.void:
-        rows = [(shown(one.rule), shown(one.level or "–"), f"{one.count}") for one in document.analysis.void]
+        rows = [
+            (escape(one.rule), escape(one.level or "–"), f"{one.count}") for one in document.analysis.void
+        ]
         blocks.append(table(("~rule", "~level whose check failed", ">blocks"), rows))
     if document.void:
         every = [
@@ -799,7 +801,7 @@ def _diagnostics(document: Document) -> Iterator[Section]:
         )
         for row in document.diagnostics[:_MOST_LISTED]
     )
-    notes = f" Notes: {'; '.join(map(shown, document.analysis.notes))}." if document.analysis.notes else ""
+    notes = f" Notes: {'; '.join(map(escape, document.analysis.notes))}." if document.analysis.notes else ""
     lede = f"They inform and never gate: the method does not need independent or normal runs.{notes}"
     blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
     yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, view=View.PAGE)
@@ -811,17 +813,21 @@ def _plan(document: Document) -> Iterator[Section]:
     if design is not None and len(design.factors) > 1:
         columns = [
             "treatment",
-            *map(shown, design.factors),
+            *map(escape, design.factors),
             *(["stretched"] if design.control_columns else []),
         ]
         rows = [
-            (shown(name), *map(shown, labels), *(["yes" if slowed else ""] if design.control_columns else []))
+            (
+                escape(name),
+                *map(escape, labels),
+                *(["yes" if slowed else ""] if design.control_columns else []),
+            )
             for name, labels, slowed in zip(design.names, design.labels, design.stretched, strict=True)
         ]
         title = f"The treatments, row by row ({len(rows)})"
         more.append(Section(title, (table(columns, rows[:_MOST_LISTED]),), folded=True, view=View.PAGE))
-        mixed = [(shown(name), _biased(biased, ", ")) for name, biased in design.aliases if biased]
-        mixed += [(shown(name), f"= {_biased(same, ' = ')}") for name, same in design.mixed[:_MOST_LISTED]]
+        mixed = [(escape(name), _biased(biased, ", ")) for name, biased in design.aliases if biased]
+        mixed += [(escape(name), f"= {_biased(same, ' = ')}") for name, same in design.mixed[:_MOST_LISTED]]
         if mixed:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
@@ -830,7 +836,7 @@ def _plan(document: Document) -> Iterator[Section]:
     yield Section("The lab", (Facts(document.lab),), id="lab", nav="Lab", view=View.LONG)
     again: list[Block] = [Code(document.rerun)]
     if header.study.why:
-        again.append(Note(f"Why this study: {shown(header.study.why)}", view=View.PAGE))
+        again.append(Note(f"Why this study: {escape(header.study.why)}", view=View.PAGE))
     if header.study.text:
         again.append(
             Section("The study file as run", (Code(header.study.text),), folded=True, view=View.PAGE)
@@ -842,7 +848,7 @@ def _plan(document: Document) -> Iterator[Section]:
 
 def _biased(names: Sequence[str], between: str) -> str:
     more = f" and {len(names) - _MOST_ALIASES} more" if len(names) > _MOST_ALIASES else ""
-    return between.join(map(shown, names[:_MOST_ALIASES])) + more
+    return between.join(map(escape, names[:_MOST_ALIASES])) + more
 
 
 def _end(document: Document, html_path: str | None) -> Iterator[Block]:
@@ -860,7 +866,7 @@ def _started(started: str) -> str:
     try:
         return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:
-        return shown(started)
+        return escape(started)
 
 
 def _effects_lede(document: Document) -> str:

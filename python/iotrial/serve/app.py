@@ -26,7 +26,7 @@ from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.serve import comparison_page, history_page, trial_list, trial_page
 from iotrial.serve.pages import message, prepare, style
 from iotrial.serve.store_view import StoreView
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 #: content security policy of a page that sets no other
 POLICY = "default-src 'none'; style-src 'self'; img-src data:"
@@ -146,5 +146,5 @@ async def _not_found(request: Request, _: Exception) -> Response:
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     """Show an error page. Starlette then re-raises the error, and uvicorn logs it to standard error."""
-    text = shown(f"{type(error).__name__}: {error}")[:300]
+    text = escape(f"{type(error).__name__}: {error}")[:300]
     return message(request, "Internal error", text, "other pages may still be there", status=500)

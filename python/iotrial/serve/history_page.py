@@ -33,7 +33,7 @@ from iotrial.serve.trial_list import Row, row_of
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 MOST_TRIALS = 400
 MOST_EFFECTS = 500
@@ -74,9 +74,9 @@ def page(view: StoreView, request: Request) -> Response:
     """``/history?study=S&effect=E``"""
     pairs = pairs_of(request)
     snapshot = view.snapshot()
-    studies = sorted({shown(trial.study) for trial in snapshot.trials}, key=str.casefold)
+    studies = sorted({escape(trial.study) for trial in snapshot.trials}, key=str.casefold)
     study, wanted = value_of(pairs, "study"), value_of(pairs, "effect")
-    of_study = [trial for trial in snapshot.trials if shown(trial.study) == study] if study else []
+    of_study = [trial for trial in snapshot.trials if escape(trial.study) == study] if study else []
     ended = [trial for trial in of_study if trial.state is not TrialState.RUNNING]
     summaries = view.summaries(ended[:MOST_TRIALS])
     choices = _choices(summaries.found.values())
@@ -135,12 +135,12 @@ def _choices(found: Iterable[Analysed]) -> list[Choice]:
 
 def _name(effect: Effect, *, several: bool) -> str:
     if effect.kind == "interaction":
-        what = shown(effect.factor.replace(":", " × "))
+        what = escape(effect.factor.replace(":", " × "))
     else:
-        what = f"{named_level(shown(effect.factor), shown(effect.level))} / {shown(effect.reference)}"
-    parts = [f"{shown(name)} {shown(level)}" for name, level in effect.condition.items()]
+        what = f"{named_level(escape(effect.factor), escape(effect.level))} / {escape(effect.reference)}"
+    parts = [f"{escape(name)} {escape(level)}" for name, level in effect.condition.items()]
     if several:
-        parts.insert(0, f"workload {shown(effect.workload)}")
+        parts.insert(0, f"workload {escape(effect.workload)}")
     if effect.kind == "pooled":
         parts.append("pooled over conditions")
     return f"{what}, {spoken(effect.response)}" + (f": {', '.join(parts)}" if parts else "")
@@ -230,4 +230,4 @@ def _moved(point: Point, change: Change) -> str:
     if point.effect.scale is Scale.LOG:
         before, after = math.exp(change.before), math.exp(change.after)
         return f"from {before:.3g} to {after:.3g} on the average"
-    return f"from {change.before:.3g} to {change.after:.3g} {shown(point.effect.unit)} on the average"
+    return f"from {change.before:.3g} to {change.after:.3g} {escape(point.effect.unit)} on the average"

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from iotrial.errors import IotrialError, RequestError, StoreError
 from iotrial.serve.cpu_priority import give_way, lowest_session
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 T = TypeVar("T")
 
@@ -164,4 +164,4 @@ def _call(function: Callable[..., T], arguments: tuple[object, ...]) -> T:
         raise kind(error.message, hint=error.hint) from None
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        raise IotrialError(f"internal error: {shown(f'{type(error).__name__}: {error}')[:300]}") from None
+        raise IotrialError(f"internal error: {escape(f'{type(error).__name__}: {error}')[:300]}") from None

@@ -21,7 +21,7 @@ import iotrial
 from iotrial.report.notation import elided, percent
 from iotrial.report.templating import environment
 from iotrial.serve.jobs import NotReady
-from iotrial.terminal import shown, shown_lines
+from iotrial.terminal import escape, escape_lines
 from iotrial.units import format_duration
 
 REFRESH_S, QUIET_REFRESH_S = 2, 10  # reload intervals of a page; the second applies while a trial is running
@@ -125,8 +125,8 @@ def _style_digest() -> str:
 def _environment() -> Environment:
     return environment(
         "iotrial.serve",
-        shown=shown,
-        shown_lines=shown_lines,
+        shown=escape,
+        escape_lines=escape_lines,
         elided=elided,
         percent=percent,
         duration=format_duration,

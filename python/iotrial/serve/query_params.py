@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 
 from iotrial.errors import RequestError
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 MOST_PARAMETERS = 64
 LONGEST_QUERY = 8192
@@ -51,7 +51,7 @@ def value_of(pairs: Pairs, name: str) -> str:
     text = next((value for key, value in reversed(pairs) if key == name), "").strip()
     if len(text) > LONGEST_TEXT:
         raise RequestError(f"{name}: {len(text):,} characters, wanted at most {LONGEST_TEXT}")
-    return shown(text)
+    return escape(text)
 
 
 def trials_of(pairs: Pairs) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def trials_of(pairs: Pairs) -> tuple[int, ...]:
         number = number_of(text)
         if number is None:
             raise RequestError(
-                f'trials: "{shown(text[:40])}" is no number of a trial', hint="for example trials=1,2"
+                f'trials: "{escape(text[:40])}" is no number of a trial', hint="for example trials=1,2"
             )
         numbers[number] = None
     if len(numbers) > MOST_COMPARED:
@@ -99,7 +99,7 @@ class Search:
         page = value_of(pairs, "page") or "1"
         number = number_of(page)
         if number is None or number > _LARGEST_PAGE:
-            raise RequestError(f'page: "{shown(page[:40])}" is no number of a page')
+            raise RequestError(f'page: "{escape(page[:40])}" is no number of a page')
         return cls(**texts, page=number)
 
     @property
@@ -129,5 +129,5 @@ def _date(name: str, text: str) -> str:
         return date.fromisoformat(text).isoformat()
     except ValueError:
         raise RequestError(
-            f'{name}: "{shown(text[:40])}" is no date', hint="for example 2024-05-01"
+            f'{name}: "{escape(text[:40])}" is no date', hint="for example 2024-05-01"
         ) from None

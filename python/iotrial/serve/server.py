@@ -21,7 +21,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from iotrial.errors import IotrialError, RequestError
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8137
 REQUEST_S = 10.0  # for receiving a whole request
@@ -48,7 +48,8 @@ def loopback(host: str) -> str:
         address = None
     if address is None or not address.is_loopback or "%" in name:
         raise RequestError(
-            f'--host "{shown(host[:80])}": wanted a loopback address (127.0.0.1, ::1), so that only this machine is answered',
+            f'--host "{escape(host[:80])}": wanted a loopback address (127.0.0.1, ::1), so that only '
+            "this machine is answered",
             hint=f"from another machine: ssh -L {DEFAULT_PORT}:{DEFAULT_HOST}:{DEFAULT_PORT} THIS-MACHINE, "
             f"then open the address that serve prints there",
         )

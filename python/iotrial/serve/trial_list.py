@@ -15,7 +15,7 @@ from iotrial.serve.query_params import Search, holds, pairs_of
 from iotrial.serve.store_view import StoreView
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_bytes
 
 PAGE_SIZE = 50
@@ -79,10 +79,10 @@ def row_of(trial: Outline, summary: Analysed | None) -> Row:
     return Row(
         trial=trial,
         started=day_and_time(trial.started),
-        study=shown(trial.study),
+        study=escape(trial.study),
         machine=machine_of(trial.host),
         kernel=kernel_of(trial.host),
-        lab=elided(shown(trial.lab), LONGEST_LAB),
+        lab=elided(escape(trial.lab), LONGEST_LAB),
         summary=summary,
     )
 
@@ -108,7 +108,7 @@ def kernel_of(host: Mapping[str, object]) -> str:
 
 def _fact(facts: Mapping[str, object], name: str) -> str:
     value = facts.get(name)
-    return elided(shown(value), LONGEST_FACT) if isinstance(value, str) else ""
+    return elided(escape(value), LONGEST_FACT) if isinstance(value, str) else ""
 
 
 def _fits(trial: Outline, search: Search) -> bool:
@@ -118,16 +118,16 @@ def _fits(trial: Outline, search: Search) -> bool:
     if (search.since and day < search.since) or (search.until and day > search.until):
         return False
     return (
-        holds(search.study, (shown(trial.study), shown(trial.title)))
+        holds(search.study, (escape(trial.study), escape(trial.title)))
         and holds(search.kernel, (kernel_of(trial.host),))
         and holds(search.machine, _machine_texts(trial))
     )
 
 
 def _machine_texts(trial: Outline) -> Sequence[str]:
-    facts = (shown(value) for value in trial.host.values() if isinstance(value, str | int))
-    return (machine_of(trial.host), shown(trial.lab), *facts)
+    facts = (escape(value) for value in trial.host.values() if isinstance(value, str | int))
+    return (machine_of(trial.host), escape(trial.lab), *facts)
 
 
 def _says(summary: Analysed, wanted: str) -> bool:
-    return holds(wanted, (shown(summary.headline), summary.tone))
+    return holds(wanted, (escape(summary.headline), summary.tone))

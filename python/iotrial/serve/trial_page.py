@@ -24,7 +24,7 @@ from iotrial.serve.store_view import StoreView
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 MOST_DRAWN = 40
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
@@ -43,7 +43,7 @@ def page(view: StoreView, request: Request) -> Response:
     links = {
         "All trials": "/",
         "Compare": f"/compare?trials={trial.number}",
-        "History": "/history?" + urlencode({"study": shown(trial.study)}),
+        "History": "/history?" + urlencode({"study": escape(trial.study)}),
     }
     downloads = {
         "packed trial": f"{here}/trial.iotrial",

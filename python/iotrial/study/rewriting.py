@@ -21,7 +21,7 @@ from tomlkit.exceptions import TOMLKitError
 from iotrial.errors import StudyError
 from iotrial.study.model import Budget, Design, DesignKind, Factor, Setting, Study
 from iotrial.study.reader import read_study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _HEAD = re.compile(r"\[\[?[^\[\]#]+\]\]?[ \t]*\r?")
 
@@ -47,9 +47,9 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
         RecursionError,
     ) as error:
         raise _refused(
-            origin, f"the file is written in a way that cannot be changed ({shown(error)})"
+            origin, f"the file is written in a way that cannot be changed ({escape(error)})"
         ) from error
-    lines = [part for line in comment for part in textwrap.wrap(shown(line), 110, subsequent_indent="  ")]
+    lines = [part for line in comment for part in textwrap.wrap(escape(line), 110, subsequent_indent="  ")]
     made = "".join(f"# {line}\n" for line in lines) + ("\n" if comment else "") + _plain(changed)
     try:
         after = read_study(made, origin, trusted=False)
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
     Only comments can contain them; the reader rejects them elsewhere.
     """
     return "".join(
-        shown(c) if c not in "\t\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
+        escape(c) if c not in "\t\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") else c
         for c in text.replace("\r\n", "\n")
     )
 

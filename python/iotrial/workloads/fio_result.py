@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iotrial.errors import RequestError
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.workloads.output import near, values_at
 
 
@@ -68,8 +68,8 @@ def missing_of(result: Mapping[str, Any], wanted: int) -> str | None:
     each, _ = _clients(result)
     for entry in each:
         if entry.get("error") != 0:
-            who = shown(f"{entry.get('hostname')} port {entry.get('port')}"[:100])
-            return f"fio's client {who} ended with error {shown(str(entry.get('error'))[:20])}"
+            who = escape(f"{entry.get('hostname')} port {entry.get('port')}"[:100])
+            return f"fio's client {who} ended with error {escape(str(entry.get('error'))[:20])}"
     # numjobs gives an entry for each process, but with the same client's address
     came = {(entry.get("hostname"), entry.get("port")) for entry in each}
     return None if len(came) >= wanted else f"fio had results of {len(came)} of {wanted} clients"

@@ -21,7 +21,7 @@ from iotrial.errors import RequestError
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Form, Line, Name, Problem, formed, keyed
 from iotrial.study.work import ResponseSpec
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 #: of the output of a step, and of a file that it writes
 MOST_BYTES = 8 << 20
@@ -196,7 +196,7 @@ def _text(output: Output, answer: Mapping[str, Any]) -> str:
     if output.file is not None:
         kept = answer["kept_files"][output.file]
         if kept is None:
-            raise _NotThere(f"no file {shown(output.source)} was written")
+            raise _NotThere(f"no file {escape(output.source)} was written")
         found, whole = str(kept["text"]), kept["whole"]
     else:
         step = next(step for step in answer["steps"] if output.step in (None, step["name"]))
@@ -210,12 +210,12 @@ def _values(output: Output, text: str) -> list[Any]:
     if output.regex:
         found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
         if not found and output.take != "count":
-            said = shown(text.strip()[:80])
+            said = escape(text.strip()[:80])
             raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {said}")
     else:
         documents = list(documents_in(text))
         if not documents:
-            raise _NotThere(f"wanted JSON in {output.source}, found {shown(repr(text[:80]))}")
+            raise _NotThere(f"wanted JSON in {output.source}, found {escape(repr(text[:80]))}")
         found = [value for one in documents for value in values_at(one, output.json)]
         if not found:
             raise _NotThere(f"no {output.json} in the JSON of {output.source}", near(documents, output.json))
@@ -236,7 +236,7 @@ def _number(output: Output, values: Sequence[Any]) -> float:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise _NotThere(f"wanted a number, found {shown(repr(value)[:60])}")
+            raise _NotThere(f"wanted a number, found {escape(repr(value)[:60])}")
         numbers.append(number)
     _, factor = _UNITS.get(output.unit, ("", 1.0))
     return _fitting(output, _TAKEN[output.take](numbers) * factor)

@@ -10,7 +10,7 @@ from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.verdict import fleets_of
 from iotrial.paths import store_path
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 
 class Host(JsonObject, frozen=True):
@@ -66,4 +66,4 @@ def command(as_json: bool) -> None:
         when = min(one.started for one in fleet.trials)[:16].replace("T", " ")
         states = ", ".join(f"{number} {state}" for state, number in fleet.states.items())
         hosts = f"{len(fleet.trials):,} host{'s' * (len(fleet.trials) != 1)}"
-        tell(f"{fleet.id[:12]}  {shown(when)}  {hosts} ({states})  {shown(fleet.first.study)}")
+        tell(f"{fleet.id[:12]}  {escape(when)}  {hosts} ({states})  {escape(fleet.first.study)}")

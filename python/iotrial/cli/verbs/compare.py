@@ -28,7 +28,7 @@ from iotrial.report.comparison_blocks import comparison_html, comparison_markdow
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import packed_summary, summary_of
 from iotrial.report.text import Console, print_blocks
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from iotrial.report.analysed import Analysed
@@ -93,11 +93,11 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
         _refuse_twice(refs, files, store)
         for number, ref in enumerate(refs, start=1):
             if sys.stderr.isatty():
-                tell(f"analysing {shown(ref)} ({number} of {share})", err=True)
+                tell(f"analysing {escape(ref)} ({number} of {share})", err=True)
             if ref in files:
                 path = Path(ref).expanduser()
                 one = packed_summary(path, share=share)
-                names[one.id] = shown(path.name)
+                names[one.id] = escape(path.name)
             else:
                 assert store is not None
                 one = summary_of(store, ref, share=share)
@@ -118,9 +118,9 @@ def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> 
             else store.find(ref).header.id
         )
         if one in seen:
-            also = "" if seen[one] == ref else f' (as "{shown(seen[one])}" too)'
+            also = "" if seen[one] == ref else f' (as "{escape(seen[one])}" too)'
             raise RequestError(
-                f'trial "{shown(ref)}" is named twice{also}: compared with itself, a trial says nothing'
+                f'trial "{escape(ref)}" is named twice{also}: compared with itself, a trial says nothing'
             )
         seen[one] = ref
 

@@ -16,7 +16,7 @@ from iotrial.store.checksums import now
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def command(
     """
     if trial.endswith(".iotrial"):
         raise RequestError(
-            f'"{shown(trial)}" is a packed trial: only a trial in the store of the machine that measured it can be continued',
-            hint=f"`iotrial run --like {shown(trial)}` measures its study here, as a trial of its own",
+            f'"{escape(trial)}" is a packed trial: only a trial in the store of the machine that measured it '
+            "can be continued",
+            hint=f"`iotrial run --like {escape(trial)}` measures its study here, as a trial of its own",
         )
     wanted_s = quantity_of("--time", time, parse_duration)
 

@@ -23,7 +23,7 @@ from iotrial.errors import RequestError, StoreError
 from iotrial.report import exports
 from iotrial.store.packed import read_packed
 from iotrial.store.packed.file import refuse_present, written_whole
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -109,12 +109,12 @@ def _export(
     with written_whole(path, force=force) as part:
         digest = write(part)
         size = part.seek(0, 2)
-    called = f"trial {found.number}" if found.number else f"trial {shown(found.header.id)[:12]}"
+    called = f"trial {found.number}" if found.number else f"trial {escape(found.header.id)[:12]}"
     if as_json:
         facts = Facts(found.number or None, found.header.id, kind, str(path), size, digest)
         click.echo(json_text(Exported(facts)))
     else:
-        tell(f"{called} is in {shown(path)} ({size:,} bytes)", err=True)
+        tell(f"{called} is in {escape(path)} ({size:,} bytes)", err=True)
 
 
 def _name(found: StoredTrial, kind: str) -> str:

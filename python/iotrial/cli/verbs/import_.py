@@ -12,7 +12,7 @@ from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 
 class Trial(JsonObject, frozen=True):
@@ -36,7 +36,7 @@ def command(file: str, as_json: bool) -> None:
     """Store the packed trial in FILE, marked as imported: all of it, or nothing."""
     path = Path(file).expanduser()
     with open_packed(path) as packed, Store.open(store_path()) as store:
-        trial = store.unpack(read_packed(packed, shown(path)), source=shown(path.name))
+        trial = store.unpack(read_packed(packed, escape(path)), source=escape(path.name))
     if as_json:
         click.echo(json_text(Imported(Trial.of(trial, id=trial.header.id))))
     else:

@@ -22,7 +22,7 @@ from iotrial.paths import store_path
 from iotrial.store import Store
 from iotrial.store.metered import KIND, notes
 from iotrial.store.model import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 
@@ -71,7 +71,7 @@ def command(
     Times are Unix seconds or ISO 8601, on a clock that goes with the one of the machine that ran the trial.
     """
     path = Path(file).expanduser()
-    source = open_source(path, name=shown(path), given=None, alone=True)
+    source = open_source(path, name=escape(path), given=None, alone=True)
     zone = None if utc_offset is None else _zone(utc_offset)
     found = read_meter(source, time=time_column, watts=watts_column, zone=zone)
     readings = Readings(found.at_s + shift, found.watts)
@@ -95,7 +95,7 @@ def command(
         covered = [j for j in joules if j is not None]
         if not covered:
             raise RequestError(
-                f"{shown(path)}: no run of trial {stored.number} lies within its readings",
+                f"{escape(path)}: no run of trial {stored.number} lies within its readings",
                 hint=_where(readings.at_s, known) + "; --shift and --utc-offset move the meter's times",
             )
         store.note_all(stored.header.id, KIND, notes(joules))

@@ -13,7 +13,7 @@ from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
 from iotrial.store.outline import outlines
 from iotrial.store.states import TrialState
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 
@@ -67,9 +67,9 @@ def command(as_json: bool) -> None:
         when = trial.started[:16].replace("T", " ")
         mark = "  (imported)" if trial.imported is not None else ""
         if trial.fleet and trial.member:
-            mark += f"  (host {shown(trial.member)})"
+            mark += f"  (host {escape(trial.member)})"
         lines.append(
-            f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {shown(trial.study)}{mark}"
+            f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {escape(trial.study)}{mark}"
         )
     if lines:
         tell("\n".join(lines))  # at once: a line by itself costs more than what it says

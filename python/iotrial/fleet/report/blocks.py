@@ -52,7 +52,7 @@ from iotrial.report.notation import bracketed, counted, day_and_time, elided
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.text import print_blocks
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from iotrial.report.text import Console
@@ -89,12 +89,12 @@ def fleet_blocks(report: FleetReport, *, figures: bool = False, html_path: str |
     main = primary(report)
     word, tone = ("data at risk", "risk") if danger(report) else _tone(main)
     began = min((one.started for one in report.hosts), default="")
-    name = f"{shown(report.study)} on {counted(len(report.hosts), 'host')}"
+    name = f"{escape(report.study)} on {counted(len(report.hosts), 'host')}"
     return Report(
         title=name,
         headline=headline(report),
         tone=tone,
-        question=shown(report.question),
+        question=escape(report.question),
         badges=(Words(word, tone, badge=True),),
         kind="iotrial",
         top=(name, f"fleet {report.id[:12]}, begun {day_and_time(began)} UTC"),
@@ -235,7 +235,7 @@ def _properties(one: FleetComparison, *, alone: bool) -> Iterator[Section]:
     groups = []
     for found in one.found.moderators:
         rows = [
-            Row((f"{shown(found.name)}: {elided(shown(group.value), 34)}", *_group(found, group, one)))
+            Row((f"{escape(found.name)}: {elided(escape(group.value), 34)}", *_group(found, group, one)))
             for group in found.groups[:_MOST_GROUPS]
         ]
         if len(found.groups) > _MOST_GROUPS:

@@ -24,7 +24,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.safety import risk_note, risk_of
 from iotrial.study.model import Scale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 _MOST_NAMED = 5
 _OPPOSITES = ({"faster", "slower"}, {"better", "worse"}, {"higher", "lower"})
@@ -120,7 +120,7 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
         said = _counted_reasons([reason_of(row) for row in missing])
         yield f"Not averaged: {counted(len(missing), 'host')} of {len(report.hosts)} ({said})."
     differing = [
-        f"{shown(table.name)} {label(found.other)} against {label(found.base)}"
+        f"{escape(table.name)} {label(found.other)} against {label(found.base)}"
         for table in one.found.moderators
         for found in table.differences
         if found.shown
@@ -255,7 +255,7 @@ def note_of(row: HostRow) -> str:
         side = "above" if row.outlier.distance > 0 else "below"
         said.append(f"outlying: {abs(row.outlier.distance):.1f} SD {side} the others")
     if row.why is not None:
-        said.append(f"not averaged: {shown(row.why)}")
+        said.append(f"not averaged: {escape(row.why)}")
     if row.trial.state.value == "interrupted":
         said.append("interrupted")
     if not row.trial.controlled and row.trial.problem is None:
@@ -268,12 +268,12 @@ def host_verdict(row: HostRow) -> str:
     if row.effect is None or row.part.distrusted is not None:
         return "no verdict"
     word = row.effect.conclusion.words
-    return f"{word}, detectably {shown(row.effect.detectably)}" if row.effect.detectably else word
+    return f"{word}, detectably {escape(row.effect.detectably)}" if row.effect.detectably else word
 
 
 def host_name(row: HostRow) -> str:
     """Return the host's name, sanitised and shortened for a table."""
-    return elided(shown(row.trial.host), _LONGEST_NAME)
+    return elided(escape(row.trial.host), _LONGEST_NAME)
 
 
 def mean_words(one: FleetComparison) -> str:
@@ -300,11 +300,11 @@ def _sentence(report: FleetReport, one: FleetComparison) -> str:
 
 
 def _levels(levels: Iterable[tuple[str, str]]) -> str:
-    return ", ".join(f"{shown(name)} {shown(value)}" for name, value in levels)
+    return ", ".join(f"{escape(name)} {escape(value)}" for name, value in levels)
 
 
 def _counted_reasons(found: Sequence[str]) -> str:
-    reasons = Counter(elided(shown(reason), _LONGEST_REASON) for reason in found)
+    reasons = Counter(elided(escape(reason), _LONGEST_REASON) for reason in found)
     return "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(_MOST_NAMED))
 
 

@@ -11,7 +11,7 @@ from iotrial.report.blocks import Block, Note, Report, Section, table
 from iotrial.report.markdown import markdown
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.text import plain_lines
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_ratio
 
 _WIDTH = 110
@@ -35,7 +35,7 @@ _KEY = (
 
 def audit_text(audit: Audit, answer: Answer | None) -> str:
     """The audit for a terminal."""
-    title = [shown(audit.dataset.title), ""] if audit.dataset.title else []
+    title = [escape(audit.dataset.title), ""] if audit.dataset.title else []
     return "\n".join([*title, *plain_lines(audit_report(audit, answer), width=_WIDTH)])
 
 
@@ -48,7 +48,7 @@ def audit_report(audit: Audit, answer: Answer | None) -> Report:
     """The report of an audit; ``answer`` is the study that would answer it, if there is one."""
     data = audit.dataset
     return Report(
-        title=shown(data.title or data.name),
+        title=escape(data.title or data.name),
         headline=summary(audit),
         tone="",
         blocks=tuple(_blocks(audit, answer)),
@@ -57,7 +57,7 @@ def audit_report(audit: Audit, answer: Answer | None) -> Report:
 
 def _blocks(audit: Audit, answer: Answer | None) -> Iterator[Block]:
     data = audit.dataset
-    yield Note(f"{shown(data.name)} ({shown(data.form)}): {_extent(audit)}.")
+    yield Note(f"{escape(data.name)} ({escape(data.form)}): {_extent(audit)}.")
     if audit.comparisons:
         names = (name.replace("95 %", percent(1.0 - audit.alpha)) for name in _COLUMNS)
         key = _KEY if any(one.welch.bounded for one in audit.comparisons) else ""
@@ -66,7 +66,7 @@ def _blocks(audit: Audit, answer: Answer | None) -> Iterator[Block]:
         ("Published numbers, recomputed", claims(audit)),
         ("What the data say about themselves", findings(audit)),
         ("What a sufficient trial would have needed (randomised blocks, four trials in five)", needs(audit)),
-        ("Known of this table", map(shown, data.notes)),
+        ("Known of this table", map(escape, data.notes)),
     ):
         if notes := tuple(map(Note, sentences)):
             yield Section(title, notes)
@@ -77,7 +77,7 @@ def _blocks(audit: Audit, answer: Answer | None) -> Iterator[Block]:
 def _extent(audit: Audit) -> str:
     parts = [counted(len(audit.dataset.observations), "number"), counted(len(audit.groups), "group")]
     if audit.reference is not None:
-        parts.append(f"reference {shown(audit.reference)}")
+        parts.append(f"reference {escape(audit.reference)}")
     return ", ".join(parts)
 
 
@@ -87,8 +87,8 @@ def _cells(one: Comparison) -> tuple[str, ...]:
     if one.reasons:
         shows += f" ({'; '.join(REASONS[reason] for reason in one.reasons)})"
     return (
-        elided(f"{shown(one.response)}{', ' if where else ''}{where}", 70),
-        elided(f"{shown(one.group)} : {shown(one.reference)}", 50),
+        elided(f"{escape(one.response)}{', ' if where else ''}{where}", 70),
+        elided(f"{escape(one.group)} : {escape(one.reference)}", 50),
         f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n),
         "–" if one.ratio is None else format_ratio(one.ratio),
         _interval(one.welch),

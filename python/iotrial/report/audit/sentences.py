@@ -19,7 +19,7 @@ from iotrial.analysis.audit.model import (
 )
 from iotrial.analysis.power import MOST_BLOCKS
 from iotrial.report.notation import counted, joined, percent, plain, quantity
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 from iotrial.units import format_ratio
 
 MOST = 12
@@ -72,7 +72,7 @@ def findings(audit: Audit) -> list[str]:
     said += _unusable(audit)
     if audit.dataset.traced:
         said.append(
-            f"Taken under {shown(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
+            f"Taken under {escape(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
             "treatment, which pulls ratios towards 1; the ratio without it is farther from 1 than this one."
         )
     said += _outliers(audit)
@@ -81,7 +81,7 @@ def findings(audit: Audit) -> list[str]:
         said.append(
             f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
         )
-    said += [f"Not read: {shown(note)}." for note in audit.dataset.unread[:MOST]]
+    said += [f"Not read: {escape(note)}." for note in audit.dataset.unread[:MOST]]
     return said
 
 
@@ -99,7 +99,7 @@ def needs(audit: Audit) -> list[str]:
         most = max(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
         for one in (most, least) if most is not least else (most,):
             said.append(
-                f"{shown(response)}, {_named(one)} (ratio {format_ratio(one.ratio or 0)}): {_needed(audit, one.needs)}."
+                f"{escape(response)}, {_named(one)} (ratio {format_ratio(one.ratio or 0)}): {_needed(audit, one.needs)}."
             )
     return said
 
@@ -113,7 +113,7 @@ def claims(audit: Audit) -> list[str]:
         where = (
             f" ({condition_text(one.condition, one.series)})" if one and (one.condition or one.series) else ""
         )
-        response = f", {shown(one.response)}" if one else ""
+        response = f", {escape(one.response)}" if one else ""
         found = (
             "no number"
             if check.found is None
@@ -122,7 +122,7 @@ def claims(audit: Audit) -> list[str]:
         statistic = f", from the {check.statistic.removeprefix('the ')}" if check.statistic else ""
         needed = f" A trial of the claimed effect: {_needed(audit, check.needs)}." if check.needs else ""
         said.append(
-            f'"{shown(claim.text)}"{response}{where}: {shown(check.outcome)} '
+            f'"{escape(claim.text)}"{response}{where}: {escape(check.outcome)} '
             f"(as it is worded: {found}{statistic}).{needed}"
         )
     return said
@@ -134,13 +134,13 @@ def _recomputed(number: float) -> str:
 
 
 def condition_text(condition: Condition, series: str = "") -> str:
-    parts = [f"{shown(name)} {shown(level)}" for name, level in condition]
-    return ", ".join([*parts, *([f"series {shown(series)}"] if series else [])])
+    parts = [f"{escape(name)} {escape(level)}" for name, level in condition]
+    return ", ".join([*parts, *([f"series {escape(series)}"] if series else [])])
 
 
 def _named(one: Comparison) -> str:
     where = condition_text(one.condition, one.series)
-    return f"{shown(one.group)} against {shown(one.reference)}" + (f", {where}" if where else "")
+    return f"{escape(one.group)} against {escape(one.reference)}" + (f", {where}" if where else "")
 
 
 def _all(number: int) -> str:
@@ -197,7 +197,7 @@ def _order(audit: Audit) -> Iterator[str]:
             else "in this order"
         )
         yield (
-            f"Neighbouring runs: {shown(fact.group)} and {shown(fact.reference)}{_at(fact.condition, fact.series)} have "
+            f"Neighbouring runs: {escape(fact.group)} and {escape(fact.reference)}{_at(fact.condition, fact.series)} have "
             f"lag-1 autocorrelation {fact.autocorrelation:.2f} ({fact.values} values: give or take "
             f"{fact.values**-0.5:.2f}); with such noise Welch's test "
             f"at 5 % calls two identical arms different in {percent(fact.false_alarm)} of trials {order}."
@@ -206,7 +206,7 @@ def _order(audit: Audit) -> Iterator[str]:
         if fact.drift is not None and abs(fact.drift - 1.0) >= 0.005 and fact.arrangement == "separate":
             effect = _effect_of(audit, fact)
             yield (
-                f"Drift: the trend inside the groups, carried on from {shown(fact.reference)} to {shown(fact.group)}"
+                f"Drift: the trend inside the groups, carried on from {escape(fact.reference)} to {escape(fact.group)}"
                 f"{_at(fact.condition, fact.series)}, makes a ratio of {format_ratio(fact.drift)} by itself"
                 + (f"; the effect seen is {format_ratio(effect)}." if effect else ".")
             )
@@ -231,9 +231,9 @@ def _at(condition: Condition, series: str) -> str:
 
 
 def _modes(modes: Modes) -> str:
-    groups = "; ".join(f"{shown(group)} {low} below, {high} above" for group, low, high in modes.by_group)
+    groups = "; ".join(f"{escape(group)} {low} below, {high} above" for group, low, high in modes.by_group)
     text = (
-        f"Two modes{_at(modes.condition, modes.series)}, {shown(modes.response)}: {modes.low_count} values near "
+        f"Two modes{_at(modes.condition, modes.series)}, {escape(modes.response)}: {modes.low_count} values near "
         f"{quantity(modes.low, modes.unit)} and {modes.high_count} near {quantity(modes.high, modes.unit)} "
         f"(ratio {format_ratio(modes.high / modes.low)}; normal values split as clearly in {percent(modes.p)} of samples). "
         f"{groups}: how many runs of a group met which mode moves its mean."
@@ -248,7 +248,7 @@ def _modes(modes: Modes) -> str:
 
 
 def _first_run(first: FirstRun) -> str:
-    ratios = joined(f"{shown(group)} {format_ratio(ratio)} times" for group, ratio in first.ratios)
+    ratios = joined(f"{escape(group)} {format_ratio(ratio)} times" for group, ratio in first.ratios)
     return (
         f"First run{_at(first.condition, first.series)}: the first of each group is unlike the rest ({ratios} the "
         f"median of the others; by luck in {percent(first.chance)} of files). It was made in another state (cold, as a rule) "
@@ -267,12 +267,12 @@ def _repeats(repeats: Sequence[Repeat]) -> Iterator[str]:
             else ""
         )
         who = (
-            shown(one.group)
+            escape(one.group)
             if one.group == one.other
-            else f"{shown(one.group)} and {shown(one.other)}, which are the same,"
+            else f"{escape(one.group)} and {escape(one.other)}, which are the same,"
         )
         yield (
-            f"Accidental A/A: {who} measured twice ({where or 'same condition'}), {shown(one.response)}: "
+            f"Accidental A/A: {who} measured twice ({where or 'same condition'}), {escape(one.response)}: "
             f"{quantity(one.value, one.unit)} and {quantity(one.value_other, one.unit)}, a ratio of "
             f"{format_ratio(one.ratio)}{against}."
         )
@@ -284,7 +284,7 @@ def _reasons(audit: Audit) -> Iterator[str]:
     confounded = [one for one in audit.comparisons if one.standing is Standing.CONFOUNDED]
     for one in confounded[:MOST]:
         why = joined(REASONS[reason] for reason in one.reasons)
-        yield f"{_named(one)}, {shown(one.response)}: the interval excludes 1, but {why}."
+        yield f"{_named(one)}, {escape(one.response)}: the interval excludes 1, but {why}."
 
 
 def _rounding(audit: Audit) -> Iterator[str]:
@@ -298,7 +298,7 @@ def _rounding(audit: Audit) -> Iterator[str]:
     for one in coarse[:4]:
         low, high = one.rounding or (0.0, 0.0)
         yield (
-            f"Resolution: {_named(one)}, {shown(one.response)}: the rounding of the raw values alone leaves the ratio "
+            f"Resolution: {_named(one)}, {escape(one.response)}: the rounding of the raw values alone leaves the ratio "
             f"between {format_ratio(low)} and {format_ratio(high)}."
         )
 
@@ -325,7 +325,7 @@ def _where(one: Unusable) -> str:
         if places
     ]
     count = f"{len(one.zeros) + len(one.negatives)} of {counted(one.values, 'value')}"
-    return f"{shown(one.response)} of {shown(one.group)}: {', '.join(parts)} ({count})"
+    return f"{escape(one.response)} of {escape(one.group)}: {', '.join(parts)} ({count})"
 
 
 def _places(places: Sequence[int]) -> str:
@@ -337,7 +337,7 @@ def _places(places: Sequence[int]) -> str:
 def _outliers(audit: Audit) -> Iterator[str]:
     for one in audit.outliers[:MOST]:
         yield (
-            f"Stands out: {shown(one.response)} of {shown(one.group)} at {condition_text(one.condition)} is "
+            f"Stands out: {escape(one.response)} of {escape(one.group)} at {condition_text(one.condition)} is "
             f"{quantity(one.value, one.unit)}, {format_ratio(one.value / one.typical)} times the median of its row "
             f"({quantity(one.typical, one.unit)})."
         )
@@ -348,8 +348,8 @@ def _trends(audit: Audit) -> Iterator[str]:
         if one.p > 0.05:
             continue
         yield (
-            f"Trend: {shown(one.response)} of {shown(one.group)} goes from {quantity(one.first, one.unit)} to "
-            f"{quantity(one.last, one.unit)} along {shown(one.along)} (rank correlation {one.correlation:.2f}, "
+            f"Trend: {escape(one.response)} of {escape(one.group)} goes from {quantity(one.first, one.unit)} to "
+            f"{quantity(one.last, one.unit)} along {escape(one.along)} (rank correlation {one.correlation:.2f}, "
             f"p {one.p:.2g}; "
             f"{one.values} values, if their order of measuring did not go the same way)."
         )

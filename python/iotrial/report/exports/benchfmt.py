@@ -19,7 +19,7 @@ from iotrial.report.evidence import arm_order, sound_runs
 from iotrial.report.notation import capitalised, utc
 from iotrial.store.model import RunRecord
 from iotrial.study.model import Better, Response, Study
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 SUFFIX = ".bench"
 
@@ -86,7 +86,7 @@ def _configuration(document: Document) -> Iterator[tuple[str, str]]:
         "iotrial": header.version,
     }
     for key, value in facts.items():
-        text = shown(value).strip() if value is not None else ""
+        text = escape(value).strip() if value is not None else ""
         if text:
             yield key, text
 
@@ -163,5 +163,5 @@ def _part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
     plain = unfit.sub(
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), plain
     )
-    plain = "".join(c if shown(c) == c else "%" + c.encode("utf-8", "replace").hex().upper() for c in plain)
+    plain = "".join(c if escape(c) == c else "%" + c.encode("utf-8", "replace").hex().upper() for c in plain)
     return _PROCESSORS.sub("%2D", plain) or "%00"

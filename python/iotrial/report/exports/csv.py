@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from iotrial.report.document import Document
 from iotrial.report.runs_table import Value, runs_table
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 SUFFIX = ".csv"
 
@@ -36,5 +36,5 @@ def _cell(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return ("'" if value.startswith(_FORMULAS) else "") + shown(value)
+        return ("'" if value.startswith(_FORMULAS) else "") + escape(value)
     return repr(value)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
+from html import escape as escape_html
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from iotrial.report.notation import quantity, suited_unit
 from iotrial.study.model import Scale as ResponseScale
-from iotrial.terminal import shown
+from iotrial.terminal import escape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -232,7 +232,7 @@ def effect_axis(
         size, name = suited_unit(unit, (abs(low), abs(high)))
         ticks = linear_ticks(low / size, high / size)
         axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = "difference to the reference" + (f", {shown(name)}" if name not in ("", "1") else "")
+        label = "difference to the reference" + (f", {escape(name)}" if name not in ("", "1") else "")
     axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
 
 
@@ -290,7 +290,7 @@ def _inlined(svg: str, name: str, description: str) -> str:
     svg = _MARKS.sub(_hoisted, svg)
     svg = _TAG.sub(lambda tag: _tag(tag[0], name), svg)
     view = re.search(r'viewBox="[^"]+"', svg)
-    opening = f'<svg role="img" aria-label="{escape(description)}" {view[0] if view else ""}>'
+    opening = f'<svg role="img" aria-label="{escape_html(description)}" {view[0] if view else ""}>'
     svg = re.sub(r"^<svg[^>]*>", lambda _: opening, svg)
     return re.sub(r"\s*\n\s*", "\n", svg).strip()
 
