@@ -67,6 +67,9 @@ def test_a_trial_in_a_guest_measures_there_and_leaves_this_machine_alone(state: 
     started = [run["started_s"] for run in sorted(runs, key=lambda r: r["sequence"])]
     assert started == sorted(started)
     assert 0 <= started[0] < 60
+    # a run's wall-clock time is this machine's, although the guest's monotonic clock began when it booted
+    times = [run["checks"]["clock"]["unix_s"] for run in runs]
+    assert time.time() - 600 < min(times) <= max(times) < time.time()
 
 
 def qemu_of(conductor: int, mark: bytes = b"virtserialport") -> int | None:

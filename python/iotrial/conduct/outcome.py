@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from iotrial.conduct import work_server
 from iotrial.conduct.activity import activity
 from iotrial.conduct.counters import counted, summed
-from iotrial.conduct.probe_job import clock_of, failure_of
 from iotrial.conduct.sampling import series_of
 from iotrial.conduct.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.lab import cache
@@ -25,7 +25,7 @@ UNUSED = "unused"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one run. Responses in seconds, bytes or counts; ``started_ns`` on the probe's monotonic clock."""
+    """Result of one run. Responses in seconds, bytes or counts; ``started_ns`` on this machine's monotonic clock."""
 
     responses: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
@@ -45,11 +45,14 @@ def outcome_of(
     context: JobContext,
     declared: Collection[str],
     seen: Touched | None = None,
+    *,
+    clock_ahead_ns: int = 0,
 ) -> Outcome:
     """Build the outcome from the probe's answer.
 
-    ``state`` is the cache state that was prepared. ``declared`` are the names of the study's responses; every
-    other number is evidence. ``seen``: what the work was seen to use before.
+    ``clock_ahead_ns``: by how much the probe's monotonic clock is ahead of this machine's (that of a guest). ``state`` is the
+    cache state that was prepared. ``declared`` are the names of the study's responses; every other number is evidence.
+    ``seen``: what the work was seen to use before.
     """
     files = subject.files
     assert files is not None
@@ -105,13 +108,13 @@ def outcome_of(
             "bytes_read": bytes_read,
             "bytes_expected": expected,
             **({UNUSED: True} if is_unused(answer, devices.values(), elsewhere, state) else {}),
-            **clock_of(answer),
+            **clock_of(answer, clock_ahead_ns),
             **_series(answer, subject.place.device),
             **({BY_SECOND: found.seconds} if found.seconds else {}),
             **found.checks,
             **({FACTS: by_word(found.facts)} if found.facts else {}),
         },
-        started_ns=int(answer["started_ns"]),
+        started_ns=int(answer["started_ns"]) - clock_ahead_ns,
         failure=failure_of(answer) or found.missing,
         void=None
         if state == "warm" and work.may_read_warm()
@@ -155,3 +158,32 @@ def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:
         answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
     )
     return {} if found is None else {SERIES: found}
+
+
+def clock_of(answer: dict[str, Any], clock_ahead_ns: int = 0) -> dict[str, object]:
+    """Return the wall-clock time of this machine when the timed part began, and its duration.
+
+    They assign a meter's readings to the run. The wall clock may be set at any time. ``clock_ahead_ns``: by how much the
+    monotonic clock of the answer is ahead of this machine's.
+    """
+    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
+    if lasted_ns is None:
+        return {}
+    ago_s = (time.monotonic_ns() + clock_ahead_ns - int(answer["started_ns"])) / 1e9
+    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
+
+
+def failure_of(answer: dict[str, Any]) -> str | None:
+    """Return a message for the first failure of a job; None if there is none."""
+    failures = answer.get("failures") or []
+    if not failures:
+        return None
+    first = failures[0]
+    if first.get("timed_out"):
+        how = "did not end in time"
+    elif first.get("signal") is not None:
+        how = f"was ended by signal {first['signal']}"
+    else:
+        how = f"ended with status {first.get('exit')}"
+    text = str(first.get("stderr", "")).strip()
+    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

@@ -19,15 +19,21 @@ from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Requirement, a_lab
+from iotrial.lab.knobs.filesystem import FilesystemType
+from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
 from iotrial.study.model import Role, Setting, Study, Workload
 from iotrial.study.places import GUEST, LABS
 from iotrial.study.schema import Problem
 from iotrial.study.trust import unmet
 from iotrial.study.work import HasPrograms, varied
+from iotrial.units import format_size
+from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
 #: Combinations of a workload's values tried in advance; others fail in the run, if they do.
 MOST_COMBINATIONS = 10_000
+#: Stages whose knobs have no effect while a file system is made.
+IDLE_WHILE_MADE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
 
 
 def check_names(study: Study) -> None:
@@ -328,3 +334,49 @@ def check_primary(study: Study, workload: Workload) -> None:
             "into any",
             hint='leave out scale = "difference" for a time (wall, cpu, wall.STEP, read_time ...)',
         )
+
+
+def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
+    """Refuse settings that do not fit a work that makes the lab's file system itself.
+
+    Refused are other workloads, whose files it would destroy; knobs that have no effect on it; and a file
+    system larger than the lab or smaller than its type allows.
+    """
+    own = [w for w in study.workloads if w.work.makes_filesystem]
+    if not own:
+        return
+    where = f"workload {own[0].name}"
+    others = [w.name for w in study.workloads if w not in own]
+    if others:
+        raise RequestError(f"{where}: it makes the file system anew, and takes the files of {others[0]} away")
+    for setting in study.settings:
+        if setting.knob == FilesystemAge.name or registry.knob(setting.knob).stage in IDLE_WHILE_MADE:
+            raise RequestError(f"{where}: knob {setting.knob} turns nothing while a file system is made")
+    types = {s.value for s in study.settings if s.knob == FilesystemType.name} or {study.lab.filesystem}
+    smallest = max(FILESYSTEMS[name].smallest_bytes for name in types)
+    for workload in own:
+        if workload.cache not in (None, "as-is"):
+            raise RequestError(
+                f"workload {workload.name}: there is nothing to be cached", hint="leave `cache` out"
+            )
+        for volume in _made_volumes(study, workload):
+            if volume > lab_bytes:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)} in a lab of {format_size(lab_bytes)}",
+                    hint="make it larger: [lab] size",
+                )
+            if 0 < volume < smallest:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)}, wanted at least "
+                    f"{format_size(smallest)} for {', '.join(sorted(types))}"
+                )
+
+
+def _made_volumes(study: Study, workload: Workload) -> list[int]:
+    given = [s for s in study.settings if s.knob == "work.option"]
+    found = []
+    for options in [{}, *({VOLUME: setting.value} for setting in given)]:
+        work = varied(workload.work, options)
+        assert isinstance(work, MkfsWork)
+        found.append(work.volume_bytes)
+    return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from iotrial.conduct import combinations, mkfs_run, refusals
+from iotrial.conduct import combinations, refusals
 from iotrial.conduct.own_files import check_own_files
 from iotrial.conduct.places import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
 from iotrial.conduct.requirements import Brought, Installed, Means, without_missing
@@ -157,7 +157,7 @@ def resolve(
         refusals.check_one_filesystem(study)
     refusals.check_commands(study, means)
     smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
-    mkfs_run.check(study, lab_bytes=image_bytes(study))
+    refusals.check_mkfs_work(study, lab_bytes=image_bytes(study))
     check_own_files(study, lab=kind, lab_bytes=smallest)
     for workload in study.workloads:
         refusals.check_primary(study, workload)

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from iotrial.conduct import file_server, mkfs_run
 from iotrial.conduct.guest import MachineSpec
-from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, outcome_of, requested_of
-from iotrial.conduct.probe_job import Asking, failure_of
+from iotrial.conduct.outcome import READ_BACK_FAILED, Outcome, failure_of, outcome_of, requested_of
+from iotrial.conduct.probe_job import Asking
 from iotrial.conduct.resolve import KnobSetting
 from iotrial.conduct.session import Session
 from iotrial.conduct.touched import Touched
@@ -202,7 +202,16 @@ class Runner:
         declared = {response.name for response in self._session.plan.responses(workload.name)}
         known = self._asking.context(subject, workload)
         seen = self._seen.get(workload.name)
-        outcome = outcome_of(answer, subject, workload.work, state, known, declared, seen)
+        outcome = outcome_of(
+            answer,
+            subject,
+            workload.work,
+            state,
+            known,
+            declared,
+            seen,
+            clock_ahead_ns=self._session.clock_ahead_ns,
+        )
         if outcome.failure is None and wrong is not None:
             outcome = replace(outcome, failure=wrong)
         if run.arm.stretched:

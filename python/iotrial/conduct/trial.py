@@ -438,9 +438,7 @@ class Conductor:
             )
 
     def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
-        started = (
-            outcome.started_ns - self._session.clock_ahead_ns if outcome.started_ns else time.monotonic_ns()
-        )
+        started = outcome.started_ns or time.monotonic_ns()
         checks = dict(outcome.checks)
         if outcome.void is not None:
             checks["void"] = outcome.void

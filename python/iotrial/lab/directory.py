@@ -9,7 +9,7 @@ from iotrial.errors import LabError
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import MARGIN_BYTES, Place, check_space
-from iotrial.lab.target import Target
+from iotrial.lab.target import Target, unescape
 
 
 class DirectoryPlace(Place):
@@ -60,7 +60,7 @@ class DirectoryPlace(Place):
             fields = line.split(" ")
             if len(fields) < 4:
                 continue
-            point = fields[1]
+            point = unescape(fields[1])
             inside = self.root == point or self.root.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(best):
                 best, kind, options = point, fields[2], fields[3]

@@ -161,9 +161,9 @@ def parse_mountinfo(line: str) -> MountInfo:
     try:
         dash = fields.index("-", 6)
         return MountInfo(
-            target=_unescape(fields[4]),
-            source=_unescape(fields[dash + 2]),
-            type=_unescape(fields[dash + 1]),
+            target=unescape(fields[4]),
+            source=unescape(fields[dash + 2]),
+            type=unescape(fields[dash + 1]),
             mount_options=frozenset(fields[5].split(",")),
             super_options=frozenset(fields[dash + 3].split(",")),
         )
@@ -173,5 +173,6 @@ def parse_mountinfo(line: str) -> MountInfo:
         ) from error
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """Decode the octal escapes of blanks, tabs, line breaks and backslashes in the kernel's lists of mounts."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)

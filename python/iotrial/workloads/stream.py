@@ -226,7 +226,9 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
 
     def _check_device(self) -> None:
         if self.lead_in_bytes % self.block_size_bytes:
-            raise Problem("only of a device can whole blocks lead in", "lead_in", hint='on = "device"')
+            raise Problem(
+                f"wanted a multiple of the block size ({format_size(self.block_size_bytes)})", "lead_in"
+            )
         if self.within and not self.volume_bytes:
             raise Problem("how many blocks are drawn is not said", "volume")
         if self.operation != "read":
@@ -237,7 +239,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
             name = "position" if self.position else "within"
             raise Problem(f'"{name}" is of a device', name, hint='on = "device"')
         if self.lead_in_bytes:
-            raise Problem("only of a device can whole blocks lead in", "lead_in", hint='on = "device"')
+            raise Problem('only on = "device" can begin with blocks that are not timed', "lead_in")
         reads = self.operation in ("read", "copy")
         if reads and self.volume_bytes % self.block_size_bytes and self.volume_bytes != self.size_bytes:
             raise Problem("a volume to be read is whole blocks, or all of the file", "volume")
