@@ -130,7 +130,7 @@ def test_writing_again_replaces_what_it_made_and_gives_the_same(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["effects.svg", "effects.csv", INDEX, LIST])
 def test_a_file_that_was_not_made_here_stops_everything(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(RequestError, match=re.escape(f"{name} is there")) as refused:
+    with pytest.raises(RequestError, match=re.escape(f"{name} exists")) as refused:
         write_figures(small(), tmp_path)
     assert refused.value.hint is not None
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
@@ -141,7 +141,7 @@ def test_a_file_that_was_changed_since_is_somebodys(tmp_path: Path) -> None:
     with (tmp_path / "effects.svg").open("a") as file:
         file.write("<!-- a label moved by hand -->")
     before = digests(tmp_path)
-    with pytest.raises(RequestError, match=r"effects\.svg is there"):
+    with pytest.raises(RequestError, match=r"effects\.svg exists"):
         write_figures(small(), tmp_path)
     assert digests(tmp_path) == before
 
@@ -157,7 +157,7 @@ def test_a_folder_or_a_link_of_a_figures_name_is_not_followed(tmp_path: Path, ki
         if kind == "link":
             outside.write_text("mine")
         (folder / "effects.png").symlink_to(outside)
-    with pytest.raises(RequestError, match=r"effects\.png is there"):
+    with pytest.raises(RequestError, match=r"effects\.png exists"):
         write_figures(small(), folder)
     assert [path.name for path in folder.iterdir()] == ["effects.png"]
     assert kind != "link" or outside.read_text() == "mine"

@@ -18,6 +18,7 @@ from iotrial.conduct.places import Where
 from iotrial.conduct.resolve import resolve
 from iotrial.conduct.same_disk import sharing
 from iotrial.conduct.start import default_folder, located_of
+from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent
 from iotrial.store.model import shared_disks_in_words
@@ -103,7 +104,7 @@ def test_two_places_in_one_folder_are_said_to_lie_on_one_disk(tmp_path: Path) ->
     resolved = resolve(chosen(PLACES, DEVICE), root=True)
     (together,) = sharing(resolved, str(tmp_path / "to" / "be" / "made"))
     assert together.places == ("ssd", "disk")
-    (note,) = shared_disks_in_words([together.facts()])
+    (note,) = shared_disks_in_words(plain([together]))
     assert "places ssd and disk lie on one disk" in note
     assert "A/A" in note
     assert "--place NAME=FOLDER" in note
@@ -114,7 +115,7 @@ def test_a_log_beside_its_file_system_is_told_too(tmp_path: Path) -> None:
         '["ssd", "disk", "tape"]', '["internal", "external"]'
     )
     resolved = resolve(chosen(mode.replace('default = ["ssd", "disk"]', "")), root=True)
-    (note,) = shared_disks_in_words([group.facts() for group in sharing(resolved, str(tmp_path))])
+    (note,) = shared_disks_in_words(plain(sharing(resolved, str(tmp_path))))
     assert "the log (log) lies on the same disk as the file system" in note
 
 

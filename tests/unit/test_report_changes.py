@@ -7,8 +7,9 @@ from report_fixtures import diagnostics
 
 from iotrial.analysis.model import LevelChange
 from iotrial.design.model import ArmKind
+from iotrial.documents import plain
 from iotrial.report.diagnostics import change_sentence, diagnostic_sentences
-from iotrial.report.jsonreport import _diagnostic
+from iotrial.report.jsonreport import _changed
 from iotrial.report.series import Arm
 from iotrial.report.within import _curve
 from values import replace
@@ -39,7 +40,7 @@ def test_json_has_a_ratio_or_a_difference() -> None:
             LevelChange(2.0, 7.0, logarithmic=False),
         ),
     )
-    assert _diagnostic(both)["changes"] == [
+    assert [plain(_changed(one)) for one in both.changes] == [
         {"at_s": 1.0, "ratio": 0.5, "difference": None},
         {"at_s": 2.0, "ratio": None, "difference": 7.0},
     ]

@@ -13,8 +13,8 @@ from iotrial.report.notation import (
     joined,
     percent,
     quantity,
-    shown,
 )
+from iotrial.terminal import escape
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_difference_has_the_unit_that_suits_the_largest_of_its_numbers(
 
 
 def test_control_characters_and_marks_of_direction_are_shown_instead_of_obeyed() -> None:
-    assert shown("a\x1b[31mb") == "a\\x1b[31mb"
-    assert shown("abc\u202edef") == "abc\\u202edef"
-    assert shown("line\nbreak") == "line\\x0abreak"
-    assert shown("größe 读 é") == "größe 读 é"
+    assert escape("a\x1b[31mb") == "a\\x1b[31mb"
+    assert escape("abc\u202edef") == "abc\\u202edef"
+    assert escape("line\nbreak") == "line\\x0abreak"
+    assert escape("größe 读 é") == "größe 读 é"
 
 
 def test_a_long_label_loses_its_middle() -> None:

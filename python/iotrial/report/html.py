@@ -136,7 +136,7 @@ def _template() -> Template:
     made = environment(
         "iotrial.report",
         shown=escape,
-        escape_lines=escape_lines,
+        shown_lines=escape_lines,
         kinds=_kinds,
         columns=_columns,
         words=_words,

@@ -217,12 +217,12 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
     name, reference = level_name(effect), label(effect.reference)
     if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
-        return f"{name} vs {reference}: undecided{why}: {interval(effect)}. {still_possible(effect)}."
+        return f"{name} vs {reference}: undecided{why}: {size_of(effect)}. {still_possible(effect)}."
     if effect.conclusion.equivalent or effect.conclusion.only_typically:
         same = "as fast as" if is_speed(effect) else "the same as"
         within = f"within {percent(margin)}{'' if effect.slow_runs is None else ' in typical runs'}"
         though = f", though detectably {escape(effect.detectably)}" if effect.detectably else ""
-        return f"{name} is {same} {reference} {within}{though}: {interval(effect)}."
+        return f"{name} is {same} {reference} {within}{though}: {size_of(effect)}."
     return f"{statement(effect)}: {size_in_words(effect)}."
 
 

@@ -126,7 +126,7 @@ def _environment() -> Environment:
     return environment(
         "iotrial.serve",
         shown=escape,
-        escape_lines=escape_lines,
+        shown_lines=escape_lines,
         elided=elided,
         percent=percent,
         duration=format_duration,
