@@ -32,6 +32,15 @@ class RequestError(IotrialError):
     exit_status = 2
 
 
+#: more known names than this are not listed in a hint
+_MOST_LISTED = 12
+#: how to see all names of a kind
+_LISTED_BY = {
+    "study": "`iotrial list` shows all studies, `iotrial list WORD` those with this word",
+    "knob": "`iotrial knobs` shows all knobs",
+}
+
+
 class UnknownName(RequestError):
     """An unknown name; the hint suggests the closest known one."""
 
@@ -41,9 +50,12 @@ class UnknownName(RequestError):
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f'did you mean "{near[0]}"?' if near else None
-        if names and (hint is None or len(names) <= 12):
+        if names and len(names) <= _MOST_LISTED:
             listing = "known: " + ", ".join(names)
             hint = f"{hint} ({listing})" if hint else listing
+        elif names and hint is None:
+            listing = ", ".join(names[:_MOST_LISTED])
+            hint = _LISTED_BY.get(kind) or f"known: {listing} and {len(names) - _MOST_LISTED} more"
         prefix = f"{where}: " if where else ""
         super().__init__(f'{prefix}no {kind} is called "{name}"', hint=hint)
         self.kind = kind

@@ -7,10 +7,12 @@ from report_fixtures import study
 
 from iotrial.report.conditions import Conditions, parse_key
 from iotrial.report.notation import (
+    about,
     bracketed,
     counted,
     elided,
     joined,
+    named_level,
     percent,
     quantity,
 )
@@ -111,3 +113,34 @@ def test_a_condition_reads_in_the_order_of_the_study_and_hides_an_only_workload(
 
 def test_labels_that_hold_separators_come_back_from_a_key() -> None:
     assert parse_key("a=x\\,y\\=z,workload=probe") == {"a": "x,y=z", "workload": "probe"}
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "text"),
+    [
+        (34.0, 68.0, "34 to 68 s"),
+        (425.0, 850.0, "7 to 14 min"),
+        (223.0, 446.0, "3.7 to 7.4 min"),
+        (4 * 3600.0, 8 * 3600.0, "4 to 8 h"),
+        (63000.0, 126000.0, "18 to 35 h"),
+        (2 * 86400.0, 4 * 86400.0, "2 to 4 d"),
+        (1.0, 1.2, "1 to 1.2 s"),
+    ],
+)
+def test_a_forecast_is_rounded_to_what_it_can_know(low_s: float, high_s: float, text: str) -> None:
+    assert about(low_s, high_s) == text
+
+
+@pytest.mark.parametrize(
+    ("factor", "level", "text"),
+    [
+        ("mode", "0444", "mode 0444"),
+        ("barrier", "nobarrier", "nobarrier"),
+        ("data", "data=journal", "data=journal"),
+        ("fs", "fs=xfs", "fs=xfs"),
+        ("fs", "xfs", "fs xfs"),  # too short a name to be recognised inside another word
+        ("Commit", "commit=30", "commit=30"),
+    ],
+)
+def test_a_level_that_contains_its_factor_is_named_once(factor: str, level: str, text: str) -> None:
+    assert named_level(factor, level) == text

@@ -149,7 +149,7 @@ def test_many_levels_that_disagree_are_counted_and_listed_below() -> None:
     effects.append(effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=ONE, level="0400"))
     made = document(effects, of=of).summary
     assert made.headline == (
-        "4 comparisons: 2 equivalent, 1 slower and 1 faster. Largest effect: mode 0444 takes 1.9 times "
+        "4 comparisons: 1 slower, 1 faster and 2 equivalent. Largest effect: mode 0444 takes 1.9 times "
         "the time of 0777 [1.7, 2.1] (cache cold, size 4 KiB)."
     )
     assert made.details[3] == ("Mode 0400 is faster than 0777: it takes 10.0 % less time [-12.0, -8.0].")

@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+OTHERS = "Output and other options"
+
+
+class GroupedOption(click.Option):
+    """An option of ``GroupedCommand``; ``group`` is the heading in its help."""
+
+    def __init__(self, *names: Any, group: str = OTHERS, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under headings: in the order in which these first appear, the others last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record is not None:
+                groups.setdefault(getattr(param, "group", OTHERS), []).append(record)
+        for title in sorted(groups, key=lambda title: title == OTHERS):
+            with formatter.section(title):
+                formatter.write_dl(groups[title])
+
+
+def in_group(title: str) -> Callable[..., Callable[[F], F]]:
+    """Return ``click.option`` for options under this heading."""
+    return partial(click.option, cls=GroupedOption, group=title)
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 markdown_option = click.option(
@@ -21,90 +52,90 @@ full_report = click.option("--full", is_flag=True, help="Everything, instead of 
 
 def study_options(function: F) -> F:
     """The options of ``plan`` and ``run``."""
+    compared = in_group("What is compared")
+    place = in_group("Where it runs")
+    sure = in_group("How long, how sure")
+    trusted = in_group("Trust")
     options = [
-        click.option(
+        compared(
             "--set",
             "sets",
             multiple=True,
             metavar="FACTOR=LEVEL,LEVEL",
             help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
         ),
-        click.option(
+        compared(
             "--condition",
             "conditions",
             multiple=True,
             metavar="NAME=LEVEL,LEVEL",
             help="Run under these levels of a condition (or workload=...); NAME=all for every one.",
         ),
-        click.option("--full", is_flag=True, help="Every level of every condition, every workload."),
-        click.option(
+        compared("--full", is_flag=True, help="Every level of every condition, every workload."),
+        compared(
             "--like",
             metavar="FILE",
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
-        click.option("--lab", metavar="KIND", help="directory, image, device or guest."),
-        click.option(
-            "--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."
-        ),
-        click.option("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
-        click.option(
+        place("--lab", metavar="KIND", help="directory, image, device or guest."),
+        place("--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."),
+        place("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
+        place(
             "--erase",
             multiple=True,
             metavar="[PLACE=]NAME",
             help="Its serial number or WWN: consent to overwrite that disk.",
         ),
-        click.option(
+        place(
             "--discard-contents",
             is_flag=True,
             help="The disk may hold data; signatures, mounts and users are refused all the same.",
         ),
-        click.option(
+        place(
             "--discard-contents-of",
             multiple=True,
             metavar="PLACE",
             help="The same for the disk of a place.",
         ),
-        click.option(
-            "--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."
-        ),
-        click.option("--on", metavar="FOLDER", help="Folder whose disk is used."),
-        click.option(
+        place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
+        place("--on", metavar="FOLDER", help="Folder whose disk is used."),
+        place(
             "--place",
             "places",
             multiple=True,
             metavar="PLACE=FOLDER",
             help="Where a place of the study lies: a folder, or a spare disk (then with --erase PLACE=NAME).",
         ),
-        click.option("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
-        click.option(
+        sure("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
+        sure(
             "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
         ),
-        click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
-        click.option(
+        sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
+        sure(
             "--alpha",
             type=click.FloatRange(0, 0.5, min_open=True),
             metavar="LEVEL",
             help="Error level of the whole trial, such as 0.05.",
         ),
-        click.option(
+        sure(
             "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
         ),
-        click.option("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
-        click.option(
+        sure("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
+        sure(
             "--no-account",
             is_flag=True,
             help="Do not count system calls and requests in repetitions that are not timed.",
         ),
-        click.option(
+        sure(
             "--precise",
             is_flag=True,
             help="Measure the size of a large effect too, and not only that it exceeds the margin.",
         ),
-        click.option("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
-        click.option(
+        sure("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
+        trusted(
             "--foreign", is_flag=True, help="Take the study for somebody else's, although the file is yours."
         ),
-        click.option(
+        trusted(
             "--trust",
             is_flag=True,
             help="Run the commands of a study from elsewhere, also a shell or as root.",

@@ -187,7 +187,9 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Many levels that do not agree: of how many what may be said, and the largest effect."""
     count = Counter(effect.conclusion.words for effect in effects)
     left = {Conclusion.UNDECIDED.words: _left_open([e for e in effects if e.verdict is Verdict.INCONCLUSIVE])}
-    numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in count.most_common()])
+    quiet = {effect.conclusion.words for effect in effects if effect.verdict in QUIET}
+    ordered = sorted(count.items(), key=lambda item: (item[0] in quiet, -item[1]))
+    numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in ordered])
     said = f"{counted(len(effects), 'comparison')}: {numbers}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:

@@ -170,7 +170,8 @@ def about(low_s: float, high_s: float) -> str:
     size, unit = next(
         (one for one in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")) if high_s >= 2 * one[0]), (1.0, "s")
     )
-    low, high = (f"{x:.0f}" if x >= 5 else f"{x:.2g}" for x in (low_s / size, high_s / size))
+    decimals = 0 if low_s / size >= 5 else 1
+    low, high = (f"{x:.{decimals}f}".removesuffix(".0") for x in (low_s / size, high_s / size))
     return f"{high} {unit}" if low == high else f"{low} to {high} {unit}"
 
 

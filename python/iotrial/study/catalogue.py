@@ -7,7 +7,7 @@ fast.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -28,6 +28,11 @@ class Entry:
     name: str
     title: str
     question: str
+
+    def has(self, words: Iterable[str]) -> bool:
+        """Return whether all words are found in name, title or question; upper and lower case do not count."""
+        text = f"{self.name}\n{self.title}\n{self.question}".casefold()
+        return all(word.casefold() in text for word in words)
 
 
 def names() -> tuple[str, ...]:

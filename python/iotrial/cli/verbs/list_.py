@@ -10,9 +10,11 @@ from msgspec import Meta
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
+from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.safety import worst
-from iotrial.study.catalogue import find, names
+from iotrial.study.catalogue import entries, find
+from iotrial.terminal import escape
 
 
 class Row(JsonObject, frozen=True):
@@ -32,10 +34,21 @@ class Studies(JsonDocument, frozen=True):
 
 
 @click.command("list")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
-def command(as_json: bool) -> None:
-    """Studies in the catalogue."""
-    studies = [(name, find(name)) for name in names()]
+def command(words: tuple[str, ...], as_json: bool) -> None:
+    """Studies in the catalogue.
+
+    With WORDs only those that have all of them in their name, title or question. The first part of a name is its family:
+    `iotrial list mount/`.
+    """
+    chosen = [one.name for one in entries() if one.has(words)]
+    if not chosen:
+        raise RequestError(
+            f"no study has {' and '.join(escape(word) for word in words)} in its name, title or question",
+            hint="`iotrial list` shows all",
+        )
+    studies = [(name, find(name)) for name in chosen]
     if as_json:
         rows = [Row.of(s, name=n, time_s=s.budget.time_s, safety=worst(s)) for n, s in studies]
         click.echo(json_text(Studies(rows)))

@@ -11,8 +11,8 @@ from msgspec import Meta
 from iotrial.analysis.run_statistics import fewest_blocks
 from iotrial.analysis.spec import Spec
 from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
+from iotrial.cli.options import GroupedCommand, study_options
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import study_options
 from iotrial.cli.output import tell
 from iotrial.cli.pilot_run import DEFAULT, pilot_seconds, piloted
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
@@ -86,7 +86,7 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
     prediction: Annotated[Prediction | None, Meta(description="Null without --pilot.")]
 
 
-@click.command("plan", short_help="What a run would do and change, before it does.")
+@click.command("plan", cls=GroupedCommand, short_help="What a run would do and change, before it does.")
 @click.argument("study", required=False)
 @study_options
 @click.option(

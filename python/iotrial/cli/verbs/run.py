@@ -11,8 +11,8 @@ from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import conclude, refuse_missing_folder, refuse_twice_on_standard_output
 from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
 from iotrial.cli.live_view import watcher_for
+from iotrial.cli.options import GroupedCommand, in_group, markdown_option, study_options
 from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import markdown_option, study_options
 from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
 from iotrial.cli.run_request import find_study, request_of, resolve_study, sampling_period
 from iotrial.conduct.start import begin, default_folder, make_plan
@@ -21,8 +21,10 @@ from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.store import Store
 
+in_fleet = in_group("On many hosts")
 
-@click.command("run", short_help="Put a study on trial on this machine.")
+
+@click.command("run", cls=GroupedCommand, short_help="Put a study on trial on this machine.")
 @click.argument("study", required=False)
 @study_options
 @click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
@@ -43,27 +45,27 @@ from iotrial.store import Store
     is_flag=True,
     help="Only try, in seconds, whether it can run here: one block, cut down; nothing is measured or stored.",
 )
-@click.option(
+@in_fleet(
     "--fleet",
     metavar="ADDRESS",
     help="On every host of the fleet whose scheduler is there, such as tls://10.0.0.1:8786.",
 )
-@click.option(
+@in_fleet(
     "--hosts",
     metavar="HOSTS",
     help="On each of these hosts, by SSH: names with commas, as in a,root@b,c:2222. They have iotrial installed.",
 )
-@click.option(
+@in_fleet(
     "--ssh-config",
     metavar="FILE",
     envvar="IOTRIAL_SSH_CONFIG",
     help="For --hosts, a configuration of ssh instead of your own (default: $IOTRIAL_SSH_CONFIG).",
 )
-@click.option("--keys", metavar="FOLDER", help="The fleet's keys, of `iotrial fleet keys`.")
-@click.option(
+@in_fleet("--keys", metavar="FOLDER", help="The fleet's keys, of `iotrial fleet keys`.")
+@in_fleet(
     "--grace",
     metavar="DURATION",
-    help="A host of a fleet that nobody asks for so long ends its trial (default: 2min).",
+    help="Stop a host's trial after the coordinator has been silent for this long (default: 2min).",
 )
 @json_option
 def command(
