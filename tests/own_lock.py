@@ -1,4 +1,7 @@
-"""A lock for tests that open whole sessions in their own process."""
+"""A machine lock for tests that open whole sessions in their own process.
+
+For the tests of one module only: other tests on the same worker need the real one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 from iotrial.lab.lock import MachineLock
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def a_lock_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Whole sessions are opened here, beside those of other tests on the same machine, which take the real one."""
     with pytest.MonkeyPatch.context() as patch:

@@ -486,7 +486,7 @@ def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 def row_label(name: str, level: str) -> str:
     """E.g. "atime noatime", shown."""
-    return named_level(escape(name), escape(level))
+    return f"{escape(name)} {escape(level)}"
 
 
 _GOOD = frozenset({Verdict.FASTER, Verdict.BETTER})
