@@ -86,10 +86,10 @@ def beside(store: Path) -> Path:
 
 
 class Analyses:
-    """Cached analyses of a store's trials, and of packed trials reported together with them. Use it as a context
-    manager.
+    """Cached analyses of a store's trials, and of packed trials reported together with them.
 
-    If the store does not exist or the cache file cannot be created, lookups find nothing and nothing is stored.
+    Use it as a context manager. If the store does not exist or the cache file cannot be created, lookups find nothing
+    and nothing is stored.
     """
 
     def __init__(self, store: Path) -> None:
@@ -113,8 +113,9 @@ class Analyses:
         return self._found(_SUMMARIES, "summary", "key = ?", key.at(share))
 
     def newest_summary(self, trial: str, mark: str, *, share: int = 1) -> Analysed | None:
-        """Return the summary of a trial if nothing was added to it since. Does not read its rows: for pages with many
-        trials.
+        """Return the summary of a trial if nothing was added to it since.
+
+        Does not read the trial's rows: for pages with many trials.
         """
         where = "trial = ? AND share = ? AND mark = ? ORDER BY number DESC LIMIT 1"
         return self._found(_SUMMARIES, "summary", where, trial, share, mark)

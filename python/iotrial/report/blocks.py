@@ -206,10 +206,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published claim. ``here`` holds the findings: numbers, condition, and the outcome where it differs by
-    condition.
+    """A published claim.
 
-    ``sentence`` says all of it as text.
+    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition. ``sentence`` says all
+    of it as text.
     """
 
     sentence: str

@@ -98,9 +98,7 @@ def _plain(number: float, decimals: int) -> str:
 
 
 def _decimals(low: float | None, high: float | None) -> int:
-    """Return the decimals of a percentage: none if the interval is at least 3.5 points wide, one if at least .35, else
-    two.
-    """
+    """Return the decimals of a percentage: 0 if the interval is at least 3.5 points wide, 1 if at least .35, else 2."""
     if low is None or high is None:
         return 0
     width = high - low
@@ -246,11 +244,10 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison, identified by its labels across trials. ``cells`` has one entry per trial, None if the trial
-    lacks it.
+    """One comparison, identified by its labels across trials.
 
-    ``verdict`` is that of all valid trials that have the comparison, if there are several and they agree. ``kind`` as
-    in ``Effect``.
+    ``cells`` has one entry per trial, None if the trial lacks it. ``verdict`` is that of all valid trials that have the
+    comparison, if there are several and they agree. ``kind`` as in ``Effect``.
     """
 
     kind: str
@@ -496,9 +493,7 @@ def _numbers(comparison: Comparison, row: Row) -> str:
 
 
 def _gap(row: Row) -> float:
-    """Return the sort key by least gap between effects. Differences sort after ratios, as only ratios have comparable
-    sizes.
-    """
+    """Return the sort key by least gap between effects; differences sort after ratios, whose sizes can be compared."""
     known = [one.least or 0.0 for one in row.apart]
     return max(known) if row.scale is Scale.LOG else 0.0
 

@@ -144,8 +144,9 @@ def _blocks(
 
 
 def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
-    """Build a table with a heading per comparison and a line per trial. Comparisons that differ or share no verdict
-    come first.
+    """Build a table with a heading per comparison and a line per trial.
+
+    Comparisons that differ or share no verdict come first.
     """
     several = len({row.response for row in rows}) > 1
     groups = []

@@ -194,8 +194,9 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
 
 
 def _continued(data: TrialData) -> Iterator[str]:
-    """Yield a sentence if the trial was continued after its end. The method allows that: its error level holds at any
-    time.
+    """Yield a sentence if the trial was continued after its end.
+
+    The method allows that: its error level holds at any time.
     """
     told = tuple(continued_in_words(data))
     if told:
@@ -251,9 +252,7 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
 
 
 def _plan(header: TrialHeader) -> Plan | None:
-    """Return the plan with a dummy seed, for the parts that do not depend on it; None if the study can no longer be
-    planned.
-    """
+    """Return the plan with a dummy seed, for what does not depend on it; None if the study can no longer be planned."""
     try:
         return Plan.stored(header.study, "0" * SEED_DIGITS, header.options)
     except RequestError:

@@ -1,5 +1,4 @@
-"""A study's design as a small text drawing: what varies, what is fixed, how conditions are crossed, what a block looks
-like.
+"""A study's design as a small text drawing: what varies, what is fixed, the crossing of conditions, an example block.
 
 Used by ``show``, before anything is measured: with the study's defaults and an example seed, within 80 columns.
 ``plan`` has the same for the requested options and the seed that a run would have.

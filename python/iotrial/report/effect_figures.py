@@ -340,9 +340,7 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
 
 
 def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
-    """Describe the longest line with its ends and verdict, and count the factors with a verdict other than equivalent
-    or open.
-    """
+    """Describe the longest line with its ends and verdict; count the factors that are neither equivalent nor undecided."""
     line = max(lines, key=lambda one: max(one.places) - min(one.places))
     low, high = (line.places.index(end) for end in (min(line.places), max(line.places)))
 

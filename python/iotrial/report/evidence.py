@@ -294,8 +294,9 @@ def _accounted(
 
 
 def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
-    """Mark rows that have no blocks and too few repetitions for a test: they moved if the interquartile ranges do not
-    overlap.
+    """Mark rows that have no blocks and too few repetitions for a test.
+
+    They moved if the interquartile ranges do not overlap.
     """
     reference = next((row for row in rows if row.is_reference), None)
     for row in rows:
@@ -543,8 +544,9 @@ def _level_differences(
 
 
 def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> float:
-    """Return the latency that ``share`` of the operations do not exceed. ``latency_ns`` is ascending, with the count of
-    each.
+    """Return the latency that ``share`` of the operations do not exceed.
+
+    ``latency_ns`` is ascending, with the count of each.
     """
     running = np.cumsum(counts)
     position = int(np.searchsorted(running, share * running[-1], side="left"))

@@ -56,8 +56,7 @@ _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>|<script>.*?</script>)"
 
 
 def html(make: Callable[[int], Report]) -> str:
-    """Render the report that ``make`` builds for a number of conditions to draw; the page has at most ``LARGEST_PAGE``
-    bytes.
+    """Render the report that ``make`` builds for a number of conditions to draw, in at most ``LARGEST_PAGE`` bytes.
 
     If it is too large, tables are cut first, then figures. The data of figures get the remaining room.
     """
@@ -179,8 +178,9 @@ _LARGEST_PLAIN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class DataLink:
-    """A link to the data of one figure: ``href`` holds them, ``name`` is the file name; ``href`` is empty if it does
-    not fit.
+    """A link to the data of one figure.
+
+    ``href`` holds the data and is empty if they do not fit; ``name`` is the file name.
     """
 
     href: str

@@ -113,8 +113,9 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class SlowRunsFound(JsonObject, frozen=True):
-    """Shares of slow runs and their difference, level minus reference, each with anytime-valid bounds at family_alpha.
-    differ: 0 is outside the bounds of the difference.
+    """Shares of slow runs and their difference, level minus reference.
+
+    Each has anytime-valid bounds at family_alpha. differ: 0 is outside the bounds of the difference.
     """
 
     factor: Annotated[float, Meta(gt=1)]

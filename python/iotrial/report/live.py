@@ -274,7 +274,7 @@ def _legend(progress: Progress, marks: Marks) -> str:
 
 
 def outlook_words(outlook_s: float, left_s: float) -> str:
-    """Format the median and twice that: nine of ten simulated trials are decided within it (METHOD.md, widths)."""
+    """Format the median and twice that, within which nine of ten simulated trials are decided (METHOD.md, widths)."""
     if outlook_s > left_s:
         return "not decided within the budget, by its scatter so far, if nothing makes a difference"
     likely = max(1, round(outlook_s))

@@ -113,10 +113,10 @@ def interval_numbers(
 def difference_numbers(
     value: float | None, low: float | None, high: float | None, unit: str
 ) -> tuple[str, str, str, str]:
-    """Format estimate and ends of a difference, and their unit; for times and bytes one that suits the largest of the
-    three.
+    """Format estimate and ends of a difference, and their unit.
 
-    The unit is "" for plain counts, and otherwise begins with a blank: "530", "498", "586", " KiB".
+    Times and bytes get a unit that suits the largest of the three. The unit is "" for plain counts, and otherwise
+    begins with a blank: "530", "498", "586", " KiB".
     """
     size, name = suited_unit(unit, [abs(number) for number in (value, low, high) if number is not None])
     estimate, lower, upper = interval_numbers(

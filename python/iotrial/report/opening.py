@@ -24,9 +24,7 @@ OnAnalysis = Callable[[int], None]
 
 
 def document_of(store: Store, ref: str | int, *, on_analysis: OnAnalysis | None = None) -> Document:
-    """Return a stored trial with its analysis. Raises StoreError if its records are damaged, UnknownName if it does not
-    exist.
-    """
+    """Return a stored trial with its analysis. StoreError if its records are damaged, UnknownName if it does not exist."""
     with keeping_all(), Analyses(store.path) as stored:
         data, key = _read(store, ref)
         return _document(data, key, stored, on_analysis)

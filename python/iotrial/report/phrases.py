@@ -265,6 +265,6 @@ def reason_in_words(reason: str) -> str:
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:
     """Format a measured value, with its ratio to the reference's value if that is given."""
     text = quantity(value, unit)
-    if value is None or not relative_to or value / relative_to < 0:  # a value of the other sign is not a multiple
+    if value is None or not relative_to or value / relative_to < 0:  # a negative ratio is no multiple
         return text
     return f"{text} (× {plain(value / relative_to)})"

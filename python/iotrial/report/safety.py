@@ -52,9 +52,7 @@ class LevelSafety(JsonObject, frozen=True):
 
 
 def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
-    """Return the safety of a level, by the names in an effect; None if the study has no such level (as for an
-    interaction).
-    """
+    """Return the safety of a level by the names in an effect; None if the study has no such level (an interaction)."""
     try:
         return _of_level(factor, study.factor(factor).level(label))
     except KeyError:

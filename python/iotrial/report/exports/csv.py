@@ -20,8 +20,9 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(document: Document, file: BinaryIO) -> None:
-    """Write the table of ``runs_table``: empty cells for missing values, ``true`` and ``false``, numbers with all their
-    digits.
+    """Write the table of ``runs_table``.
+
+    Missing values are empty cells, booleans are ``true`` and ``false``, numbers have all their digits.
     """
     table = runs_table(document)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)

@@ -147,10 +147,10 @@ def arm_marker(position: int) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing for a page or a standalone picture. ``name`` is unique in the page; ``description`` is for screen
-    readers.
+    """A drawing for a page or a standalone picture.
 
-    In a template it renders as its inline SVG, which is made lazily.
+    ``name`` is unique in the page; ``description`` is for screen readers. In a template it renders as its inline SVG,
+    which is made lazily.
     """
 
     name: str

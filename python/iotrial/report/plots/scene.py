@@ -61,9 +61,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One surface: ``heights`` (logarithms) by row and column, over a labelled grid; ``plane`` is the height of no
-    difference.
-    """
+    """One surface: ``heights`` (logarithms) by row and column, over a labelled grid; ``plane``: height of no difference."""
 
     title: str
     matrix: Matrix
@@ -111,8 +109,7 @@ def can_be_drawn(matrix: Matrix) -> bool:
 
 
 def scenes(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> tuple[Scene, Scene, Scene]:
-    """Return the scenes of one test: the reference's rate, the level's rate at the same scale, and the ratio of their
-    times.
+    """Return the scenes of one test: both rates at the same scale, reference first, and the ratio of the times.
 
     The marks of the ratio show no verdict if the trial is not ``valid``.
     """
@@ -164,7 +161,7 @@ def _named_ticks(ticks: Sequence[float], say: Callable[[float], str]) -> tuple[t
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Return the logarithms of the ends of an axis that contains all values and is never empty."""
+    """Return the logarithms of the ends of an axis that contains all values and has a non-zero length."""
     low, high = min(values, default=1.0), max(values, default=2.0)
     return math.log(low / _PAD), math.log(high * _PAD)
 

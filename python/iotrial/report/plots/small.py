@@ -197,9 +197,7 @@ def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step
 
 
 def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, gaps_s: Sequence[float]) -> None:
-    """Draw a line through the medians of up to thirty successive intervals of time, broken where the trial was
-    interrupted.
-    """
+    """Draw a line through the medians of up to thirty successive periods, broken where the trial was interrupted."""
     at, value = series.at_s[~series.void], series.counted
     length = max(8, -(-value.size // _MEDIANS))
     for part in np.split(np.arange(value.size), np.searchsorted(at, gaps_s)):
