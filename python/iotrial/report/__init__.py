@@ -1,1 +1,1 @@
-"""A stored trial as text, JSON, Markdown and one HTML file."""
+"""Reports of a stored trial as text, JSON, Markdown and a single HTML file."""

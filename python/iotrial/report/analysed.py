@@ -1,6 +1,7 @@
-"""What a trial says, without its runs: small enough to be kept for thousands of trials and laid side by side.
+"""The summary of one trial without its runs: small enough to store for thousands of trials and to compare side by side.
 
-A comparison of several trials asks for each at a part of its level (``share``), so that all intervals hold together.
+A comparison of several trials analyses each at a fraction of its alpha (``share``), so that all intervals hold
+simultaneously.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from iotrial.terminal import escape
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The median of one response over the runs of one arm that count. Across trials it is observational: no verdict."""
+    """The median of one response over the valid runs of one arm. Across trials it is observational: it gives no verdict."""
 
     condition: Mapping[str, str]
     workload: str
@@ -35,11 +36,12 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """One trial, analysed at ``alpha / share``; ``number`` 0: of a packed trial that is not stored.
+    """One trial, analysed at ``alpha / share``. ``number`` is 0 for a packed trial that is not in the store.
 
-    ``effects`` are the primary ones of every kind and what is pooled of them; ``machine`` and ``lab`` are facts in words by
-    name. ``alpha`` is the trial's own. ``does`` says what its workloads do and its levels set, by name: two trials may
-    use the same labels for other things. ``risks``: which levels put data at risk, and how.
+    ``effects`` holds the primary effects of every kind and the pooled effects. ``machine`` and ``lab`` map names to
+    facts in words. ``alpha`` is the trial's own, undivided. ``does`` describes, by name, what the workloads do and what
+    the levels set: two trials may use the same labels for different things. ``risks`` lists the levels that put data at
+    risk, and how.
     """
 
     id: str
@@ -72,7 +74,7 @@ class Analysed:
 
 
 def analysed(document: Document, analysis: Analysis | None = None, *, share: int = 1) -> Analysed:
-    """The summary of a document; of the ``analysis`` at the level over ``share``, if not the document's own."""
+    """Summarise a document, from ``analysis`` (made at ``alpha / share``) if given, else from the document's own analysis."""
     trial, data = document.trial, document.data
     header = trial.header
     return Analysed(
@@ -111,7 +113,7 @@ def _kept(analysis: Analysis) -> tuple[Effect, ...]:
 
 
 def _levels(document: Document) -> Iterator[Level]:
-    """Medians of primary responses by condition and treatment, in the order in which they were first measured."""
+    """Yield medians of primary responses by condition and treatment, in the order in which they were first measured."""
     study = document.trial.header.study
     responses = {(one.workload, one.name): one for one in study.responses if one.primary}
     values: dict[tuple[str, str, str], list[float]] = {}

@@ -1,11 +1,11 @@
-"""Stored analyses: what a trial that has ended says is computed once, and read by reports, comparisons, lists and web pages.
+"""Cache of analyses: a finished trial is analysed once, for reports, comparisons, lists and web pages.
 
-They lie beside the store (``trials.analysed`` for ``trials.db``), not in it: a store is never changed by its readers, and a
-running trial never waits for one. The file may be deleted at any time.
+The cache is a file next to the store (``trials.analysed`` for ``trials.db``), not part of it: readers never change a
+store, and a running trial never waits for one. The file may be deleted at any time.
 
-Each analysis is stored under a digest of all that decides it: the version of the method, every row of the trial, and the
-level (``Key``). It comes back only with a digest of its own, so a damaged one is computed again. A packed file holds no
-analysis: whoever made the file could have written anything there.
+The key of an entry is a digest of everything that determines the analysis: the version of the method, every row of the
+trial, and the level (``Key``). Each entry carries its own digest; if that does not match, the analysis is computed
+again. Analyses are never read from a packed file: its author could have written anything there.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from iotrial.report.analysed import Analysed
 
 T = TypeVar("T")
 
-#: bytes of one analysis, and of all of them compressed: the oldest go first
+#: Limits in bytes: one analysis uncompressed, and all analyses compressed (the oldest are evicted first)
 _LARGEST = 256 << 20
 _ROOM = 256 << 20
 _DIGEST_SIZE = hashlib.sha256().digest_size
-#: of what is stored: numbers are the method's, sentences this release's
+#: version of the cached content: numbers depend on the method, sentences on the release
 VERSION = f"{METHOD} {iotrial.__version__}"
 _TABLES = (
     """
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS analysis (
 ) STRICT
 """,
     "CREATE INDEX IF NOT EXISTS analysis_of_trial ON analysis (trial, share, number)",
-    # of earlier versions
+    # tables of earlier versions
     "DROP TABLE IF EXISTS report",
     "DROP TABLE IF EXISTS interval",
     "DROP TABLE IF EXISTS analysed",
@@ -65,27 +65,31 @@ DELETE FROM analysis WHERE number IN (
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which trial, as it was when it was read: ``rows`` is a digest of all that is stored of it, ``mark`` changes when
-    something is added to it (``Store.mark``; empty for a packed trial)."""
+    """Identity of a trial at the time it was read.
+
+    ``rows`` is a digest of everything stored for the trial. ``mark`` changes when something is added to it
+    (``Store.mark``); it is empty for a packed trial.
+    """
 
     trial: str
     rows: bytes
     mark: str = ""
 
     def at(self, share: int) -> bytes:
-        """The digest for an analysis at the trial's level over ``share``."""
+        """Return the digest for an analysis at the trial's alpha divided by ``share``."""
         return hashlib.sha256(repr((VERSION, self.trial, self.rows, self.mark, share)).encode()).digest()
 
 
 def beside(store: Path) -> Path:
-    """The file of analyses of this store."""
+    """Return the path of the analysis cache of a store."""
     return store.with_suffix(".analysed")
 
 
 class Analyses:
-    """The stored analyses of the trials of a store, and of packed trials reported beside it. Use it as a context.
+    """Cached analyses of a store's trials, and of packed trials reported together with them.
 
-    Where there is no store, or the file cannot be made, nothing is found or stored.
+    Use it as a context manager. If the store does not exist or the cache file cannot be created, lookups find nothing
+    and nothing is stored.
     """
 
     def __init__(self, store: Path) -> None:
@@ -101,20 +105,23 @@ class Analyses:
             self._connection.close()
 
     def analysis(self, key: Key) -> Analysis | None:
-        """The analysis of exactly these rows at the trial's own level."""
+        """Return the analysis of exactly these rows at the trial's own level."""
         return self._found(_ANALYSES, "analysis", "key = ?", key.at(1))
 
     def summary(self, key: Key, *, share: int = 1) -> Analysed | None:
-        """The summary of exactly these rows at this level."""
+        """Return the summary of exactly these rows at this level."""
         return self._found(_SUMMARIES, "summary", "key = ?", key.at(share))
 
     def newest_summary(self, trial: str, mark: str, *, share: int = 1) -> Analysed | None:
-        """The summary of a trial to which nothing was added since. Its rows are not read: for pages with many trials."""
+        """Return the summary of a trial if nothing was added to it since.
+
+        Does not read the trial's rows: for pages with many trials.
+        """
         where = "trial = ? AND share = ? AND mark = ? ORDER BY number DESC LIMIT 1"
         return self._found(_SUMMARIES, "summary", where, trial, share, mark)
 
     def store(self, key: Key, analysis: Analysis, summary: Analysed, *, share: int = 1) -> None:
-        """Store both. Lost, to be computed again, where another process is writing just now."""
+        """Store both. If another process is writing at this moment, drop them: they can be computed again."""
         if self._connection is None:
             return
         place = (key.at(share), VERSION, key.trial, share, key.mark)
@@ -137,7 +144,7 @@ class Analyses:
 
 
 def sealed(place: tuple[object, ...], name: str, value: object) -> bytes:
-    """A value as it is stored: a digest of it and of its row, then the value compressed."""
+    """Encode a value for storage: a digest of the value and its row, then the compressed value."""
     plain = _encoder.encode(value)
     return _digest(place, name, plain) + zlib.compress(plain, 1)
 
@@ -156,7 +163,7 @@ def _digest(place: tuple[object, ...], name: str, plain: bytes) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """What msgspec does not know: numpy's numbers, and mappings that are no dictionaries."""
+    """Encode types that msgspec does not support: NumPy scalars, and mappings other than dict."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
@@ -164,23 +171,23 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
-# MessagePack and not JSON, which has no infinity
+# MessagePack because JSON has no infinity
 _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 _ANALYSES = msgspec.msgpack.Decoder(Analysis)
 _SUMMARIES = msgspec.msgpack.Decoder(Analysed)
 
 
 def opened(store: Path, statements: Sequence[str]) -> sqlite3.Connection | None:
-    """The file of analyses of this store, with these tables; None where there is no store, or the file cannot be made."""
+    """Open the analysis cache of a store and create these tables; None if there is no store or the file cannot be created."""
     if not store.is_file():
         return None
     path = beside(store)
     with suppress(sqlite3.Error, OSError):
-        # for its owner's eyes, as the store is
+        # readable by the owner only, as the store is
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
         try:
-            connection.execute("PRAGMA synchronous = OFF")  # lost is computed again
+            connection.execute("PRAGMA synchronous = OFF")  # a lost entry is computed again
             for statement in statements:
                 connection.execute(statement)
         except sqlite3.Error:

@@ -1,10 +1,11 @@
-"""The blocks that every report is made of.
+"""The blocks that every report consists of.
 
-A builder turns a trial, a comparison, a fleet or an audit into a ``Report``: a headline and a list of blocks. A renderer
-(terminal, Markdown, HTML) knows blocks and nothing of trials. Each block names the views that show it: the first screen of a
-terminal, the full text (``--full`` and Markdown), the page (HTML).
+A builder turns a trial, a comparison, a fleet or an audit into a ``Report``: a headline and a list of blocks. A
+renderer (terminal, Markdown, HTML) knows blocks but not trials. Each block names the views that show it: the first
+screen of a terminal, the full text (``--full`` and Markdown), the page (HTML).
 
-Texts in blocks have their control characters escaped (``iotrial.terminal.shown``); escaping for a format is the renderer's.
+Control characters in the text of blocks are escaped (``iotrial.terminal.shown``). Escaping for a format is the
+renderer's task.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
     from iotrial.report.plots.canvas import Drawing
     from iotrial.report.series import Arm
 
-#: ranks of table rows: a table that must be cut loses the highest first
+#: ranks of table rows: a table that must be cut loses the highest ranks first
 DECISIVE, UNDECIDED, EQUIVALENT = range(3)
 
 
 class View(Flag):
-    """The places where a block is shown."""
+    """The views in which a block is shown."""
 
     SHORT = auto()  # the terminal's first screen
     FULL = auto()  # the terminal with --full, and Markdown
@@ -39,10 +40,10 @@ class View(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text with the role that it plays.
+    """Text with a role.
 
-    ``tone`` names a colour ("faster", "invalid", "risk", "dim" ...). HTML frames a ``badge`` and puts what is ``small`` on a
-    line of its own. ``view``: where it is shown.
+    ``tone`` names a colour ("faster", "invalid", "risk", "dim" ...). HTML puts a frame around a ``badge`` and puts
+    ``small`` text on its own line. ``view`` says where the text is shown.
     """
 
     text: str
@@ -57,13 +58,13 @@ Cell = str | Words | tuple[Words, ...]
 
 
 def parts(cell: Cell, view: View) -> tuple[Words, ...]:
-    """The words of a cell that a view shows."""
+    """Return the words of a cell that a view shows."""
     words = (Words(cell),) if isinstance(cell, str) else (cell,) if isinstance(cell, Words) else cell
     return tuple(one for one in words if one.view & view)
 
 
 def plain(cell: Cell, view: View) -> str:
-    """The cell without roles: its parts, with a comma between them."""
+    """Return the cell as plain text: its parts separated by commas."""
     return ", ".join(one.text for one in parts(cell, view))
 
 
@@ -79,7 +80,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; ``kind`` counts it where it is left out ("14 equivalent")."""
+    """One row. ``kind`` is the name under which omitted rows are counted ("14 equivalent")."""
 
     cells: tuple[Cell, ...]
     rank: int = DECISIVE
@@ -88,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows under a heading; without a title, just rows."""
+    """Rows under a heading, or without one if there is no title."""
 
     rows: tuple[Row, ...]
     title: str = ""
@@ -96,7 +97,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One or more sentences. ``label`` stands before them in bold."""
+    """One or more sentences. ``label`` is printed before them in bold."""
 
     text: str
     label: str = ""
@@ -106,8 +107,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; ``note`` stands below it. ``noun`` is what its rows are called where some are left out; ``whole``: a group is
-    kept or left out as one, and is what ``noun`` counts."""
+    """A table, with ``note`` below it.
+
+    ``noun`` is the name of its rows when some are omitted. ``whole``: a group is kept or omitted as a unit, and
+    ``noun`` counts groups.
+    """
 
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
@@ -123,7 +127,7 @@ class Table:
         return tuple(row for group in self.groups for row in group.rows)
 
     def cut(self, most: int) -> tuple[tuple[Group, ...], str]:
-        """At most ``most`` rows, but at least one: the most decisive, in their order; and a description of the rest."""
+        """Return the most decisive rows in their order, at most ``most`` but at least one, and a description of the rest."""
         rows = self.rows
         if len(rows) <= most:
             return self.groups, ""
@@ -168,13 +172,13 @@ def table(
     note: str = "",
     view: View = View.ALL,
 ) -> Table:
-    """A table without groups; a column is named by a text, with ">" before it aligned to the right."""
+    """Build a table without groups. A column given as text is aligned to the right if it begins with ">"."""
     made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
     return Table(heads(*columns), (Group(made),), title, note, view=view)
 
 
 def heads(*columns: str | Column) -> tuple[Column, ...]:
-    """Columns by name: ">blocks" is aligned to the right, "~condition" may wrap."""
+    """Build columns from names: ">blocks" is aligned to the right, "~condition" may wrap."""
     return tuple(
         column
         if isinstance(column, Column)
@@ -185,7 +189,7 @@ def heads(*columns: str | Column) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they stand for."""
+    """Names and values."""
 
     rows: tuple[tuple[str, str], ...]
     view: View = View.LONG
@@ -193,7 +197,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to copy; control characters in it are escaped, line breaks are kept."""
+    """Text to copy. Control characters in it are escaped, line breaks are kept."""
 
     text: str
     label: str = ""
@@ -202,9 +206,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A published claim. ``here`` holds what was found: the numbers, where, and the outcome where it differs by condition.
+    """A published claim.
 
-    ``sentence`` says all of it in text.
+    ``here`` holds the findings: numbers, condition, and the outcome if it differs by condition. ``sentence`` says all
+    of it as text.
     """
 
     sentence: str
@@ -221,7 +226,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One figure on the page, with its caption and the numbers behind it (none, where ``figure`` is None)."""
+    """One figure on the page, with its caption and the numbers behind it (none if ``figure`` is None)."""
 
     drawings: tuple[Drawing, ...]
     narrow: Drawing | None = None
@@ -230,14 +235,14 @@ class Drawn:
     caption: str = ""
     figure: Figure | None = None
     apart: bool = False
-    #: for each drawing, what the page's script needs to turn it
+    #: for each drawing, the data that the page's script needs to rotate it
     scenes: tuple[str, ...] = ()
     view: View = View.PAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Figures in a grid, below the key to the colours of their arms."""
+    """Figures in a grid, below the colour key of their arms."""
 
     figures: tuple[Drawn, ...]
     key: tuple[Arm, ...] = ()
@@ -246,7 +251,7 @@ class Panels:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading. ``id`` makes it a section of the page, ``folded`` one that opens on a click there."""
+    """Blocks under a heading. ``id`` makes it a section of the page; ``folded`` makes it collapsible there."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -265,8 +270,9 @@ Block = Note | Table | Facts | Code | Claim | Drawn | Panels | Section
 class Report:
     """A whole report.
 
-    ``tone`` colours the headline, ``badges`` stand below it on the page. ``kind`` ends the title of the page, ``top`` is its
-    first line, ``files`` begins the names of files saved from it; ``rest`` is the command that gives what it had no room for.
+    ``tone`` colours the headline; ``badges`` are shown below it on the page. ``kind`` ends the title of the page,
+    ``top`` is its first line, and ``files`` is the prefix of the names of files saved from it. ``rest`` is the command
+    that prints what was omitted for lack of space.
     """
 
     title: str
@@ -283,7 +289,7 @@ class Report:
 
 
 def shown_in(blocks: Iterable[Block], view: View) -> tuple[Block, ...]:
-    """The blocks that a view shows, sections without any left out."""
+    """Return the blocks that a view shows, without empty sections."""
     found = []
     for block in blocks:
         if block.view & view and not (isinstance(block, Section) and not shown_in(block.blocks, view)):
@@ -292,7 +298,7 @@ def shown_in(blocks: Iterable[Block], view: View) -> tuple[Block, ...]:
 
 
 def figures_in(blocks: Iterable[Block]) -> Iterator[Drawn]:
-    """Every figure, in the order of the page."""
+    """Yield every figure, in the order of the page."""
     for block in blocks:
         if isinstance(block, Drawn):
             yield block

@@ -1,35 +1,34 @@
-"""Published claims held against what was measured here.
+"""Comparison of published claims with measurements.
 
-A claim is judged only by a trial of what it speaks of (below): otherwise the outcome is *cannot say*, with every
-reason. Then, for a ratio r of a response at one level over another, with the interval [L, U] for the same pair, margin m, and
-c = |ln r|; L and U are taken as logarithms in the direction of the claim:
+Only a trial of what a claim is about can judge it (see below); otherwise the outcome is *cannot say*, with every
+reason. For a ratio r of a response at one level over another, with the interval [L, U] for the same pair, margin m, and
+c = |ln r| (L and U are taken as logarithms in the direction of the claim), the first rule that applies decides:
 
 1. an invalid trial, neither ratio nor direction in the claim, an unbounded interval, failed runs: *cannot say*;
-2. r within the margin (the claim is that there is no difference): *confirmed* where the interval lies within the margin,
-   *contradicted* where all of it lies beyond, *compatible* where it excludes 0 and holds r, otherwise *cannot say*;
+2. r within the margin (the claim is that there is no difference): *confirmed* if the interval lies within the margin,
+   *contradicted* if all of it lies beyond, *compatible* if it excludes 0 and contains r, otherwise *cannot say*;
 3. the interval lies within the margin: *not confirmed*, there is no such effect;
-4. the interval holds r: *confirmed* where L >= c/2 and U <= 2c, so that the claimed size is told from none, from half of it
-   and from its double; *compatible* where only L > 0; otherwise *cannot say*, since it holds no effect as well;
+4. the interval contains r: *confirmed* if L >= c/2 and U <= 2c, so that the claimed size is distinguished from none,
+   from half of it and from its double; *compatible* if only L > 0; otherwise *cannot say*, since it contains no effect
+   as well;
 5. all of it lies beyond the margin on the other side: *contradicted*;
 6. all of it lies beyond the margin on the claimed side: *smaller* or *larger than claimed*;
-7. otherwise *not confirmed*: the published size is excluded, and whether there is an effect is open.
+7. otherwise *not confirmed*: the published size is excluded, and whether there is an effect is undecided.
 
-A claim that names the levels the other way round is compared with the inverse ratio.
+A claim that names the levels in the opposite order is compared with the inverse ratio.
 
-A claim of a direction ("faster", without a size) is *confirmed* where the whole interval lies beyond the margin on that side,
-*contradicted* where it does on the other, *compatible* where only 0 is excluded on that side, *not confirmed* where an effect
-beyond the margin on that side is excluded, otherwise *cannot say*. A claim that there is no difference ("same") follows rule
-2. A difference has no margin: there m is 0.
+A claim of a direction ("faster", without a size) is *confirmed* if the whole interval lies beyond the margin on that
+side, *contradicted* if it lies beyond the margin on the other, *compatible* if only 0 is excluded on that side, *not
+confirmed* if an effect beyond the margin on that side is excluded, otherwise *cannot say*. A claim that there is no
+difference ("same") follows rule 2. A difference has no margin: there m is 0.
 
-Whether a trial can judge a claim at all: it must be of the same place, kind of device, engine, rate and levels.
+To judge a claim, a trial must match it in place, kind of device, engine, rate and levels. A claim declares what it
+needs. What the trial was is read from the lab, host and study that it stored. A fact that a trial did not store is
+unknown, and an unknown fact never counts as a match.
 
-What a claim needs is declared with it; what a trial was is read from what it stored of its lab, its host and its study. A
-fact that a trial did not store is unknown, and an unknown fact is never taken for the one that is needed.
-
-Published values held against what was counted here: a count is right or it is not, and by how much is said.
-
-Compared is the median of all runs at the claim's level; its quartiles are the same number where a program does the same thing
-every time.
+A published count is compared with the count measured here: it is right or wrong, and the outcome says by how much. The
+measured count is the median of all runs at the claim's level; its quartiles equal the median if a program does the same
+thing every time.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _DISKS = {
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a trial ran: its study, and what was stored of its lab and host."""
+    """What a trial ran: its study, and what was stored about its lab and host."""
 
     study: Study
     lab: Mapping[str, object] = field(default_factory=dict)
@@ -72,10 +71,10 @@ class Setup:
 
 
 def claims_of(study: Study) -> tuple[tuple[Claim, ...], bool]:
-    """The claims to hold a trial of this study against, and whether they differ from those stored with it.
+    """Return the claims to compare a trial of this study with, and whether they differ from those stored with it.
 
-    A study of the catalogue is held against the claims that the catalogue has now, as long as its factors, levels and
-    workloads still mean there what they meant when it ran.
+    For a study of the catalogue these are the claims in the catalogue today, provided its factors, levels and workloads
+    still mean there what they meant when it ran.
     """
     if study.origin != study.name or study.name not in catalogue.names():
         return study.claims, False
@@ -91,8 +90,10 @@ def claims_of(study: Study) -> tuple[tuple[Claim, ...], bool]:
 
 
 def _contained(ran: Study, now: Study) -> bool:
-    """Whether all that ran is still in the study under the same names, and with the same meaning. Where a kind of work is not
-    run any more, the study asks the same in another way, and names are what can be compared."""
+    """Return whether everything that ran is still in the study under the same names, with the same meaning.
+
+    If a kind of work is no longer run, the study asks the same question in another way, and only names can be compared.
+    """
     factors = {factor.name: factor for factor in now.factors}
     works = {workload.name: workload.work for workload in now.workloads}
     renewed = any(workload.work.gone for workload in ran.workloads)
@@ -112,13 +113,13 @@ def _contained(ran: Study, now: Study) -> bool:
 
 
 def not_run(claim: Claim, study: Study) -> str | None:
-    """What the claim speaks of and this trial did not run, in words; None where it ran all of it."""
+    """Describe the part of the claim that this trial did not run; None if it ran all of it."""
     missing = select.not_run(claim, study.factors, {workload.name for workload in study.workloads})
     return None if missing is None else f"the claim is about {escape(missing)}, which this trial did not run"
 
 
 def mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload: str) -> tuple[str, ...]:
-    """Why a comparison under these conditions is not what the claim speaks of; empty where it is."""
+    """Return the reasons why a comparison under these conditions is not what the claim is about; empty if it is."""
     return tuple(_mismatches(claim, setup, levels, workload))
 
 
@@ -147,7 +148,7 @@ def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload:
 
 
 def _settings(study: Study, levels: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """The values that these levels and the pinned settings give each knob."""
+    """Return the values that these levels and the fixed settings give each knob."""
     found: dict[str, dict[str, None]] = {}
     settings = [*study.fixed]
     for factor in study.factors:
@@ -169,7 +170,10 @@ def _of_disk(wanted: Sequence[str], setup: Setup, places: Sequence[str]) -> Iter
 
 
 def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
-    """The kinds of disk below these places (all of a trial's without any named), each once; None for one not recorded."""
+    """Return the distinct kinds of disk below these places (below all places of the trial if none are named).
+
+    A kind that was not recorded is None.
+    """
     known = setup.lab.get("places")
     found: dict[str | None, None] = {}
     for place in known if isinstance(known, list | tuple) else ():
@@ -188,7 +192,7 @@ def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
 
 
 def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
-    """The kinds of the disks below one place, as the lab stored them by place and disk."""
+    """Return the kinds of the disks below one place, which the lab stores by place and disk."""
     of_lab = lab.get("disks")
     if not isinstance(of_lab, Mapping):
         return (None,)
@@ -241,7 +245,7 @@ NOT_MEASURED = "not measured"
 
 
 class Outcome(StrEnum):
-    """How a claim stands."""
+    """The outcome for a claim."""
 
     CONFIRMED = "confirmed"
     COMPATIBLE = "compatible"
@@ -254,7 +258,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """One claim beside the effect that comes nearest; ``ratio``, ``low``, ``high`` are in the claim's direction."""
+    """One claim with the nearest measured effect. ``ratio``, ``low``, ``high`` are in the claim's direction."""
 
     claim: Claim
     condition: ConditionText | None
@@ -269,7 +273,7 @@ class HeldClaim:
 
     @property
     def not_run(self) -> bool:
-        """Whether the trial has nothing to hold the claim against, because it did not run what it speaks of."""
+        """Whether the trial has nothing to compare, because it did not run what the claim is about."""
         return self.here == NOT_MEASURED
 
     @property
@@ -279,7 +283,7 @@ class HeldClaim:
 
     @property
     def figures(self) -> str:
-        """What was published and found, in numbers, as a further sentence; empty where they cannot be compared."""
+        """The published and the measured numbers as a further sentence; empty if they cannot be compared."""
         if self.here in (NOT_COMPARABLE, NOT_MEASURED):
             return ""
         where = f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
@@ -290,25 +294,25 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimGroup:
-    """One claim with everything that it was held against."""
+    """One claim with everything that it was compared with."""
 
     claim: Claim
     held: tuple[HeldClaim, ...]
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome where it is the same everywhere."""
+        """The outcome if it is the same everywhere, else None."""
         outcomes = {one.outcome for one in self.held}
         return outcomes.pop() if len(outcomes) == 1 else None
 
     @property
     def not_run(self) -> bool:
-        """Whether the trial ran nothing of what the claim speaks of."""
+        """Whether the trial ran nothing of what the claim is about."""
         return all(one.not_run for one in self.held)
 
     @property
     def sentence(self) -> str:
-        """The claim's sentence; over several conditions a count of outcomes."""
+        """The claim's sentence; for several conditions a count of outcomes."""
         first = self.held[0]
         if len(self.held) == 1:
             return first.sentence
@@ -324,7 +328,7 @@ class ClaimGroup:
 
 
 def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
-    """One sentence on the claims that speak of what the trial did not run; none without such claims."""
+    """Return one sentence on the claims about things that the trial did not run; empty if there are none."""
     number = sum(group.not_run for group in groups)
     if not number:
         return []
@@ -333,13 +337,13 @@ def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
 
 
 def said(claim: Claim) -> str:
-    """The claim in its own words, and who made it."""
+    """Quote the claim and its source."""
     text = f"\u201c{escape(claim.text)}\u201d" if claim.text else _published(claim)
     return f"{text} ({escape(claim.source)})" if claim.source else text
 
 
 def grouped(held: Sequence[HeldClaim]) -> tuple[ClaimGroup, ...]:
-    """The held claims by claim, in order."""
+    """Group the results by claim, in order."""
     groups: list[tuple[Claim, list[HeldClaim]]] = []
     for one in held:
         if not groups or groups[-1][0] is not one.claim:
@@ -357,9 +361,10 @@ def hold_claims(
     valid: bool = True,
     setup: Setup | None = None,
 ) -> tuple[HeldClaim, ...]:
-    """Every claim against the effects it speaks of: one entry for each condition that it may mean.
+    """Compare every claim with the matching effects: one entry for each condition that it may mean.
 
-    ``setup`` is what the trial stored of itself; without it no claim that needs anything of the lab can be judged.
+    ``setup`` is what the trial stored about itself. Without it, a claim that requires anything of the lab cannot be
+    judged.
     """
     setup = setup or Setup(conditions.study)
     held: list[HeldClaim] = []
@@ -388,13 +393,13 @@ def hold_claims(
 
 
 def unjudged(claim: Claim, reasons: Sequence[str], here: str = NOT_COMPARABLE) -> HeldClaim:
-    """A claim that this trial cannot judge, with all reasons."""
+    """Build the result for a claim that this trial cannot judge, with all reasons."""
     why = "; ".join(filter(None, reasons))
     return HeldClaim(claim, None, None, None, None, None, Outcome.CANNOT_SAY, why, _published(claim), here)
 
 
 def _speaks_of(claim: Claim, effect: Effect, setup: Setup) -> bool:
-    """A claim is about one factor: never about an interaction, whatever its labels look like."""
+    """Return whether the claim is about this effect: one factor, never an interaction, even if its labels look alike."""
     if (
         effect.kind not in ("main", "pooled")
         or effect.factor != claim.factor
@@ -406,7 +411,7 @@ def _speaks_of(claim: Claim, effect: Effect, setup: Setup) -> bool:
     here = {**effect.condition, "workload": effect.workload}
     treatments = {
         factor.name for factor in setup.study.treatment_factors
-    }  # comparable says why these do not fit
+    }  # _mismatches says why these do not fit
     return all(here.get(name) == label for name, label in claim.condition.items() if name not in treatments)
 
 
@@ -436,7 +441,7 @@ def _judge(
     margin: float,
     valid: bool,
 ) -> tuple[Outcome, str]:
-    """The rules at the top of this module; ``ends`` are those of the interval for the claim's own pair."""
+    """Apply the rules in the module docstring; ``ends`` are the ends of the interval for the claim's own pair."""
     if not valid:
         return Outcome.CANNOT_SAY, "the trial is invalid"
     if effect.conclusion is Conclusion.VARIES:
@@ -481,7 +486,7 @@ def _no_difference(
 
 
 def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[Outcome, str]:
-    """A claimed log ratio beyond the margin, taken as positive, against the interval [a, b] in its direction."""
+    """Judge a claimed log ratio beyond the margin, taken as positive, by the interval [a, b] in its direction."""
     if a <= size <= b:
         if a >= size / 2 and b <= 2 * size:
             return Outcome.CONFIRMED, (
@@ -508,7 +513,7 @@ def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[
 def _direction(
     claim: Claim, effect: Effect, a: float, b: float, within: float, beyond: str
 ) -> tuple[Outcome, str]:
-    """A direction without a size against the interval [a, b]."""
+    """Judge a direction without a size by the interval [a, b]."""
     assert claim.says is not None
     if claim.says in (Says.FASTER, Says.SLOWER):
         named_so = effect.better is not Better.NONE and effect.verdict not in (Verdict.BETTER, Verdict.WORSE)
@@ -553,7 +558,7 @@ def _negative(number: float | None) -> float | None:
 def hold_value(
     claim: Claim, evidence: Sequence[EvidenceRow], *, valid: bool, setup: Setup | None = None
 ) -> tuple[HeldClaim, ...]:
-    """The claim against every condition that it may mean; one entry that says so where there is none."""
+    """Compare the claim with every condition that it may mean; if there are none, return one entry that says so."""
     rows = [row for row in evidence if _speaks_of_value(claim, row)]
     if not rows:
         why = (setup and not_run(claim, setup.study)) or "this trial has no such runs"
@@ -600,5 +605,5 @@ def _held_value(claim: Claim, row: EvidenceRow, outcome: Outcome, why: str, here
 
 
 def _count(value: float) -> str:
-    """In full: rounded, two counts that differ would look the same."""
+    """Format in full: rounded, two different counts would look the same."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

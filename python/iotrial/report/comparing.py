@@ -1,9 +1,9 @@
-"""Several trials side by side: the same study on several machines, disks, kernels or dates.
+"""Comparison of several trials: the same study on several machines, disks, kernels or dates.
 
-Every trial is analysed at its alpha divided by their number, so that all intervals of a family hold together. Two of
-them that do not overlap then show that the effect differs between the trials. Where all overlap nothing is shown: not that
-effects are the same. Medians are laid side by side too, but what was measured on another day and another machine was not
-randomised: there no verdict is given.
+Every trial is analysed at its alpha divided by the number of trials, so that all intervals of a family hold
+simultaneously. Two intervals that do not overlap then show that the effect differs between the trials. If all overlap,
+nothing is shown; in particular not that the effects are equal. Medians are compared too, but measurements from another
+day and another machine were not randomised, so they get no verdict.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _OPPOSITES = (
 
 
 def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = None) -> Comparison:
-    """Two or more trials, each analysed with ``share=len(trials)``; ``names`` by id, for those that are not stored.
+    """Compare two or more trials, each analysed with ``share=len(trials)``.
 
-    RequestError where there are too few, one is there twice, or one of another study shares no comparison with the others.
+    ``names`` gives names by id to trials that are not in the store. Raises RequestError if there are fewer than two, if
+    one occurs twice, or if one of another study shares no comparison with the others.
     """
     _refuse(trials)
     wrong = [one.id for one in trials if one.share != len(trials)]
@@ -76,7 +77,7 @@ def _refuse(trials: Sequence[Analysed]) -> None:
 
 
 def _refuse_strangers(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """A trial of another study that shares no comparison with any other does not belong here."""
+    """Reject a trial of another study that shares no comparison with any other."""
     sharing = {position for row in rows if row.shared for position in row.has}
     studies = [column.trial.study for column in columns]
     for position, column in enumerate(columns):
@@ -92,7 +93,7 @@ def _refuse_strangers(columns: Sequence[Column], rows: Sequence[Row]) -> None:
 
 
 def _mark(position: int) -> str:
-    """A to Z, then AA, AB, ..."""
+    """Return A to Z, then AA, AB, ..."""
     text = ""
     position += 1
     while position:
@@ -122,8 +123,10 @@ def _key(effect: Effect) -> tuple[object, ...]:
 
 
 def _rows(trials: Sequence[Analysed]) -> Iterator[Row]:
-    """In the order in which trials first have them, those of one response under one condition together; means over
-    conditions last."""
+    """Yield rows in the order in which trials first have them.
+
+    The rows of one response under one condition are kept together; means over conditions come last.
+    """
     found: dict[tuple[object, ...], list[Cell | None]] = {}
     for position, trial in enumerate(trials):
         for effect in trial.effects:
@@ -172,7 +175,7 @@ def _row(cells: Sequence[Cell | None]) -> Row:
 
 
 def _apart(one: tuple[int, Effect], other: tuple[int, Effect]) -> Apart | None:
-    """The two where no value lies in both intervals; ends belong to them, and None is no end."""
+    """Return the gap between two disjoint intervals. Ends are inclusive; None means unbounded."""
     for (i, low), (j, high) in ((one, other), (other, one)):
         if low.high is not None and high.low is not None and low.high < high.low:
             if low.scale is Scale.DIFFERENCE:
@@ -201,7 +204,7 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
 
 
 def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:
-    """Conditions as comparisons have them, references first; they come in the order in which arms were first run."""
+    """Order levels by condition as in the comparisons, references first. The input has them in the order arms first ran."""
     places = [_place(row) for row in rows]
     labels = [label for row in rows for label in (row.reference, row.level)]
 

@@ -1,17 +1,14 @@
-"""Several trials side by side, as one frozen value, and what it comes to in sentences: the first could stand alone.
+"""Comparison of several trials as one frozen value, and its sentences; the first sentence can stand alone.
 
-Intervals that do not overlap show that an effect differs; intervals that overlap are never said to be the same.
+Intervals that do not overlap show that an effect differs. Intervals that overlap are never reported as equal.
 
-An effect as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more"; where no direction is excluded
-"3 % less to 2 % more time".
+An effect is also given as a gain in per cent: "38 % [35, 41] less time", for rates "12 % [10, 14] more"; if no
+direction is excluded "3 % less to 2 % more time". The ends follow the direction of the estimate: a low end below 0 lies
+in the other direction. Interactions have no gain: their ratio is half of what a setting does to the effect of another.
 
-The ends are turned with the direction of the estimate: a low end below 0 is one in the other direction. Interactions have
-no such number: their ratio is half of what a setting does to another's effect.
-
-Besides their results, trials are compared by machine, lab, versions, margins, and the work itself.
-
-Only differences are listed: what two trials of one study have in common is in their reports. What changes from run to
-run of one machine (the number of a loop device, the measured frequency of a clock) is no difference.
+Besides their results, trials are compared by machine, lab, versions, margins, and the work itself. Only differences are
+listed: what two trials of one study have in common is in their reports. Facts that change from run to run on one
+machine (the number of a loop device, the measured frequency of a clock) are not differences.
 """
 
 from __future__ import annotations
@@ -37,14 +34,14 @@ from iotrial.study.model import Better, Scale
 from iotrial.terminal import escape
 from iotrial.units import format_bytes
 
-#: per cent do not help beyond twice as much
+#: above this, print a factor instead of per cent
 _MOST_PERCENT = 100.0
 NO_INTERVAL = " [no interval yet]"
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """``percent`` with its interval: null where unbounded."""
+    """``percent`` with its interval; null if unbounded."""
 
     percent: Annotated[Unbounded, Meta(description="In the direction of the word.")]
     low: Annotated[float | None, Meta(description="Below 0: the other direction is not excluded.")]
@@ -54,8 +51,10 @@ class Gain:
 
 
 def gain_of(effect: Effect) -> Gain | None:
-    """The gain of a ratio; None for differences, interactions, means of conditions that do not agree, and where there is
-    no estimate."""
+    """Return the gain of a ratio, or None.
+
+    None for differences, interactions, means over conditions that disagree, and effects without an estimate.
+    """
     value = effect.value
     if effect.scale is not Scale.LOG or value is None or effect.kind == "interaction":
         return None
@@ -92,14 +91,14 @@ def _said(effect: Effect, percent: float, low: float | None, high: float | None,
 
 
 def _plain(number: float, decimals: int) -> str:
-    """With a true minus sign; an end close to 0 is not written as 0."""
+    """Format with a true minus sign, with enough decimals that a bound close to 0 is not written as 0."""
     while decimals < 4 and number != 0.0 and float(f"{number:.{decimals}f}") == 0.0:
         decimals += 1
     return f"{number + 0.0:.{decimals}f}".replace("-", "−")
 
 
 def _decimals(low: float | None, high: float | None) -> int:
-    """Of per cent: none where the interval is wider than 3.5 points, one where wider than .35."""
+    """Return the decimals of a percentage: 0 if the interval is at least 3.5 points wide, 1 if at least .35, else 2."""
     if low is None or high is None:
         return 0
     width = high - low
@@ -122,7 +121,7 @@ class Difference:
 
 
 def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
-    """The facts that are not the same in all trials, at most 200 of them."""
+    """Return the facts that are not the same in all trials, at most 200."""
     found: list[Difference] = []
     for group, facts in (
         ("trial", [_own(one) for one in trials]),
@@ -135,7 +134,7 @@ def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
 
 
 def _own(one: Analysed) -> Mapping[str, str]:
-    """What was asked, and by which version."""
+    """Return the trial's study and options, version and state."""
     return {
         "study": escape(one.study),
         "margin": percent(one.margin),
@@ -154,12 +153,12 @@ def _lasting(facts: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _sized(name: str, value: str) -> str:
-    """Bytes in the unit that suits them, in which what a kernel keeps for itself is no difference."""
+    """Format bytes in a suitable unit, so that the small part that a kernel reserves is not a difference."""
     return format_bytes(float(value)) if name.endswith("bytes") and value.isdecimal() else value
 
 
 def _in_all(facts: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
-    """Only what several trials have: a workload or level that one lacks is a comparison that it lacks."""
+    """Keep only what several trials have: a workload or level that one lacks is a comparison that it lacks."""
     several = {name for one in facts for name in one if sum(name in other for other in facts) > 1}
     return [{name: value for name, value in one.items() if name in several} for one in facts]
 
@@ -178,12 +177,12 @@ _LEVEL_NOTE = (
     "Medians side by side are what was seen, on other days and machines: nothing was randomised between trials, so no "
     "verdict is given."
 )
-#: what leaves an interval that says too little, or of a part of the runs only
+#: reasons for which an interval says too little, or covers only part of the runs
 _UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS})
 
 
 class Agreement(StrEnum):
-    """What the trials' intervals of one comparison say of each other."""
+    """How the trials' intervals of one comparison relate to each other."""
 
     DIFFERS = "differs"
     NOT_SHOWN = "no difference shown"
@@ -193,7 +192,7 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One trial: ``mark`` is "A", "B", ...; ``name`` is "trial 5", or what the caller calls it."""
+    """One trial. ``mark`` is "A", "B", ...; ``name`` is "trial 5", or the caller's name for it."""
 
     mark: str
     name: str
@@ -202,10 +201,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one trial says of one comparison. ``effect`` has ratios (scale log) or differences, at alpha / k.
+    """The result of one trial for one comparison. ``effect`` has ratios (scale log) or differences, at alpha / k.
 
-    ``risk``: which of the levels puts data at risk. ``counts``: its interval may be held against others; it is of a valid
-    trial, bounded, of all runs, and no mean of conditions that do not agree.
+    ``risk``: which of the levels puts data at risk. ``counts``: its interval may be compared with others; the trial is
+    valid, and the interval is bounded, covers all runs, and is not a mean over conditions that disagree.
     """
 
     effect: Effect
@@ -226,7 +225,7 @@ class Cell:
 
     @property
     def verdict(self) -> Verdict | None:
-        """None where the trial is invalid."""
+        """The verdict; None if the trial is invalid."""
         return self.effect.verdict if self.valid else None
 
 
@@ -234,8 +233,8 @@ class Cell:
 class Apart:
     """Two trials (positions in ``Comparison.columns``) whose intervals do not overlap; ``low`` has the smaller effect.
 
-    ``least``: by how much the effects differ at least, a factor above 1 (scale log) or a difference above 0; None where it
-    has no bound (an interval that ends at a ratio of 0).
+    ``least`` is the least by which the effects differ: a factor above 1 (scale log) or a difference above 0. It is None
+    if it has no bound (an interval that ends at a ratio of 0).
     """
 
     low: int
@@ -245,9 +244,10 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison, the same by its labels in all trials; ``cells`` has one entry a trial, None where it has none.
+    """One comparison, identified by its labels across trials.
 
-    ``verdict`` is that of all valid trials which have it, where these are several and agree. ``kind`` as in ``Effect``.
+    ``cells`` has one entry per trial, None if the trial lacks it. ``verdict`` is that of all valid trials that have the
+    comparison, if there are several and they agree. ``kind`` as in ``Effect``.
     """
 
     kind: str
@@ -268,24 +268,24 @@ class Row:
 
     @property
     def has(self) -> tuple[int, ...]:
-        """The trials that have this comparison."""
+        """Positions of the trials that have this comparison."""
         return tuple(i for i, cell in enumerate(self.cells) if cell is not None)
 
     @property
     def shared_words(self) -> str | None:
-        """What all valid trials conclude, where several have it and their words are the same."""
+        """The common conclusion of all valid trials, if several have the comparison and their words are the same."""
         words = {cell.effect.conclusion.words for cell in self.cells if cell is not None and cell.valid}
         return words.pop() if self.verdict is not None and len(words) == 1 else None
 
     @property
     def shared(self) -> bool:
-        """Whether more than one trial has it."""
+        """Whether more than one trial has this comparison."""
         return len(self.has) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """Medians of one arm, one a trial (None: it has none). Observational: nothing was randomised between trials."""
+    """Medians of one arm, one per trial (None: it has none). Observational: nothing was randomised between trials."""
 
     condition: Mapping[str, str]
     workload: str
@@ -298,7 +298,7 @@ class LevelRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that is said of several trials together. ``alpha``: the level at which all intervals of a family hold together."""
+    """The comparison of several trials. ``alpha``: the level at which all intervals of a family hold simultaneously."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -318,11 +318,11 @@ class Comparison:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """All workloads that some comparison is of."""
+        """All workloads that occur in a comparison."""
         return tuple(dict.fromkeys(row.workload for row in self.rows))
 
     def place(self, row: Row | LevelRow) -> str:
-        """The condition in words, without what all have in common: "cache cold, size 10 KiB"."""
+        """Describe the condition without what all have in common: "cache cold, size 10 KiB"."""
         constant = self.constant
         parts = [f"{escape(n)} {escape(v)}" for n, v in row.condition.items() if constant.get(n) != v]
         if len(self.workloads) > 1:
@@ -332,7 +332,7 @@ class Comparison:
 
 
 def headline(comparison: Comparison) -> str:
-    """The first sentence, from the primary effects that several trials have."""
+    """Return the first sentence, from the primary effects that several trials have."""
     shared = [row for row in primary(comparison) if row.shared]
     held = [row for row in shared if row.agreement in (Agreement.DIFFERS, Agreement.NOT_SHOWN)]
     if not shared:
@@ -356,12 +356,12 @@ def headline(comparison: Comparison) -> str:
 
 
 def details(comparison: Comparison) -> Iterator[str]:
-    """The sentences that follow the headline."""
+    """Yield the sentences that follow the headline."""
     return (note.text for note in notes(comparison))
 
 
 def notes(comparison: Comparison) -> Iterator[Note]:
-    """The same as notes of a report."""
+    """Yield the same sentences as notes of a report."""
     rows = primary(comparison)
     opposite = [row for row in rows if row.opposite]
     if opposite:
@@ -395,18 +395,18 @@ def notes(comparison: Comparison) -> Iterator[Note]:
 
 
 def primary(comparison: Comparison) -> tuple[Row, ...]:
-    """The rows that sentences are made of: no means over conditions, no interactions; these where there are no others."""
+    """Return the rows that sentences are based on: main effects if there are any, else all but means over conditions."""
     main = tuple(row for row in comparison.rows if row.kind == "main")
     return main or tuple(row for row in comparison.rows if row.kind != "pooled")
 
 
 def title(row: Row) -> str:
-    """What is compared: "mode 0444 against 0777"; of an interaction "cache x mode"."""
+    """Describe the comparison: "mode 0444 against 0777"; for an interaction "cache x mode"."""
     return f"{label(row.factor)} {label(row.level)} against {label(row.reference)}"
 
 
 def agreement_words(comparison: Comparison, row: Row) -> str:
-    """What the trials' intervals say of each other: "differs: A, C below B", "no difference shown"."""
+    """Describe how the trials' intervals relate: "differs: A, C below B", "no difference shown"."""
     match row.agreement:
         case Agreement.DIFFERS:
             return f"differs: {joined(_pairs(comparison, row))}"
@@ -417,24 +417,24 @@ def agreement_words(comparison: Comparison, row: Row) -> str:
 
 
 def verdict_words(row: Row) -> str:
-    """The verdict that all valid trials share: "faster in all"; "" where they do not."""
+    """Describe the verdict that all valid trials share: "faster in all"; "" if they do not share one."""
     if row.shared_words is None:
         return ""
     return f"{row.shared_words} in {'both' if len(row.has) == 2 else 'all'}"
 
 
 def cell_numbers(cell: Cell) -> str:
-    """The gain where there is one, else the interval as it is."""
+    """Format the gain if there is one, else the plain interval."""
     return cell.gain.said if cell.gain is not None else interval(cell.effect)
 
 
 def cell_verdict(cell: Cell) -> str:
-    """The verdict in words; "no verdict" of an invalid trial."""
+    """Return the verdict in words; "no verdict" for an invalid trial."""
     return plain(verdict_of(cell), View.TEXT)
 
 
 def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
-    """The verdict as a table shows it; ``small``: on a line of its own."""
+    """Return the verdict as a table shows it; ``small`` puts it on its own line."""
     if not cell.valid:
         return (Words("no verdict", "invalid", badge=True, small=small),)
     effect = cell.effect
@@ -456,7 +456,7 @@ def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
 
 
 def least_words(row: Row) -> str:
-    """By how much the two trials that are farthest apart differ at least: "by 1.2 times at least"."""
+    """Describe the least difference between the two trials that are farthest apart: "by 1.2 times at least"."""
     known = [one.least for one in row.apart if one.least is not None]
     if not known:
         return ""
@@ -479,7 +479,7 @@ def _any(row: Row) -> Cell:
 
 
 def _numbers(comparison: Comparison, row: Row) -> str:
-    """The intervals of the trials that differ; of many the lowest and the highest only."""
+    """Format the intervals of the trials that differ; if there are many, only the lowest and the highest."""
     named = sorted({position for one in row.apart for position in (one.low, one.high)})
     if len(named) > _MOST_NAMED:
         widest = max(row.apart, key=lambda one: one.least or 0.0)
@@ -493,13 +493,13 @@ def _numbers(comparison: Comparison, row: Row) -> str:
 
 
 def _gap(row: Row) -> float:
-    """How far apart the effects are at least, in order; differences come behind ratios, whose sizes can be compared."""
+    """Return the sort key by least gap between effects; differences sort after ratios, whose sizes can be compared."""
     known = [one.least or 0.0 for one in row.apart]
     return max(known) if row.scale is Scale.LOG else 0.0
 
 
 def _pairs(comparison: Comparison, row: Row) -> Iterator[str]:
-    """ "A below B", each trial once on the left with all that lie above it."""
+    """Yield e.g. "A below B", each trial once on the left with all that lie above it."""
     above: dict[tuple[int, ...], list[int]] = {}
     for position in dict.fromkeys(one.low for one in row.apart):
         higher = tuple(sorted(one.high for one in row.apart if one.low == position))
@@ -517,7 +517,7 @@ def _verdict_clause(held: Sequence[Row]) -> str:
 
 
 def _same_verdicts(held: Sequence[Row]) -> str:
-    """ "The verdict is the same everywhere in 5 of 9: 4 equivalent, 1 faster"; "" where it never is."""
+    """Return e.g. "The verdict is the same in all trials in 5 of 9: 4 equivalent, 1 faster"; "" if it never is."""
     counts = Counter(row.shared_words for row in held if row.shared_words is not None)
     if not counts:
         return ""
@@ -544,7 +544,7 @@ def _nothing_held(comparison: Comparison) -> str:
 
 
 def _risks(comparison: Comparison) -> Iterator[str]:
-    """What levels do that put data at risk, each once."""
+    """Describe each level that puts data at risk, once."""
     told = dict.fromkeys(
         (factor, level, sentence)
         for column in comparison.columns

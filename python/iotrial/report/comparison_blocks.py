@@ -1,4 +1,4 @@
-"""Trials side by side as blocks: what it comes to, every comparison with a line a trial, what differs between the trials."""
+"""Comparison of trials as report blocks: headline, every comparison with one line per trial, differences between trials."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
-#: trials that have a column each, on a page and in text; of more, each has a row
+#: the most trials that get a column each, on a page and in text; with more trials, each gets a row
 MOST_COLUMNS, _MOST_TEXT_COLUMNS = 12, 4
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """A comparison of trials as Markdown."""
+    """Format a comparison of trials as Markdown."""
     return markdown(comparison_report(comparison))
 
 
 def comparison_html(comparison: Comparison) -> str:
-    """A comparison of trials as one HTML page."""
+    """Format a comparison of trials as one HTML page."""
     report = comparison_report(comparison, figures=True)
     return html(lambda _: report)
 
@@ -64,7 +64,7 @@ def comparison_html(comparison: Comparison) -> str:
 def comparison_report(
     comparison: Comparison, *, figures: bool = False, html_path: str | None = None
 ) -> Report:
-    """The report of trials side by side, with ``figures`` for a page; ``html_path`` is named at the end of a text."""
+    """Build the report; ``figures`` adds figures for a page, and ``html_path`` is named at the end of a text."""
     shared = [row for row in comparison.rows if row.shared]
     number = len(comparison.columns)
     return Report(
@@ -144,7 +144,10 @@ def _blocks(
 
 
 def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
-    """A heading for every comparison, and under it a line a trial. What differs, or has no shared verdict, comes first."""
+    """Build a table with a heading per comparison and a line per trial.
+
+    Comparisons that differ or share no verdict come first.
+    """
     several = len({row.response for row in rows}) > 1
     groups = []
     for row in rows:
@@ -165,7 +168,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
 
 
 def _side_by_side(comparison: Comparison, rows: Sequence[Compared]) -> Table:
-    """A column a trial, where they fit, else a row a trial."""
+    """Build a table with a column per trial if they fit, else with a row per trial."""
     made = []
     for row in rows:
         what = (Words(title(row)), Words(_where(comparison, row), small=True))
@@ -206,7 +209,7 @@ def _gain(cell: Found) -> str:
 
 
 def _trials(comparison: Comparison) -> Table:
-    """A line a trial; on the page with its own verdict."""
+    """Build a table with a line per trial; on the page with its own verdict."""
     rows: list[tuple[Cell, ...]] = []
     for column in comparison.columns:
         one = column.trial
@@ -232,7 +235,7 @@ def _trials(comparison: Comparison) -> Table:
 def _by_trial(
     comparison: Comparison, names: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
 ) -> Iterator[Table]:
-    """A column a trial where they fit (more of them on a page), else a row a trial."""
+    """Yield tables with a column per trial if they fit (a page fits more), else with a row per trial."""
     marks = [column.mark for column in comparison.columns]
     for view, most in ((View.TEXT, _MOST_TEXT_COLUMNS), (View.PAGE, MOST_COLUMNS)):
         if len(marks) <= most:
@@ -251,7 +254,7 @@ def _by_trial(
 
 
 def _forests(comparison: Comparison) -> Iterator[Drawn]:
-    """The figures of what several trials have: ratios together, differences by their response; pooled ones apart."""
+    """Yield figures of the shared comparisons: ratios in one, differences by response, pooled effects separately."""
     groups: dict[tuple[object, ...], list[Compared]] = {}
     for row in comparison.rows:
         if row.shared:
@@ -275,7 +278,7 @@ def _forests(comparison: Comparison) -> Iterator[Drawn]:
 
 
 def _tone(rows: Sequence[Compared]) -> tuple[str, str]:
-    """A word for the whole, and the class that colours it."""
+    """Return a word for the whole comparison, and the class that colours it."""
     if any(row.apart for row in rows):
         return "differs", "mixed"
     if any(row.agreement is Agreement.NOT_SHOWN for row in rows):

@@ -1,4 +1,4 @@
-"""A comparison of trials as JSON: numbers are unrounded, what is not bounded is null, labels are as the trials have them."""
+"""A comparison of trials as JSON. Numbers are unrounded, null means unbounded, labels are as the trials have them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Mark = Annotated[str, Meta(pattern="^[A-Z]+$")]
 
 
 class TrialColumn(JsonObject, frozen=True):
-    """One trial, by its mark."""
+    """One trial, identified by its mark."""
 
     mark: Mark
     name: Annotated[str, Meta(description='"trial 5", or the name of a packed trial\'s file.')]
@@ -57,7 +57,7 @@ class TrialColumn(JsonObject, frozen=True):
 
 
 class DifferingFact(JsonObject, frozen=True):
-    """One fact; null where a trial has no such fact."""
+    """One fact; null if a trial has no such fact."""
 
     group: Literal["trial", "machine", "lab", "work"]
     name: str
@@ -76,7 +76,7 @@ class TrialsApart(JsonObject, frozen=True):
 
 
 class TrialCell(JsonObject, frozen=True, kw_only=True):
-    """What one trial says of one comparison."""
+    """The result of one trial for one comparison."""
 
     ratio: float | UnsetType | None = UNSET
     difference: float | UnsetType | None = UNSET
@@ -102,7 +102,7 @@ class TrialCell(JsonObject, frozen=True, kw_only=True):
 
 
 class ComparedEffect(JsonObject, frozen=True):
-    """One comparison, the same by its labels in all trials."""
+    """One comparison, identified by its labels across trials."""
 
     kind: EffectKind
     condition: Labels
@@ -143,8 +143,8 @@ class ArmMedians(JsonObject, frozen=True):
 class Compared(JsonDocument, frozen=True):
     """iotrial compare --json
 
-    Several trials side by side, each analysed at its alpha divided by their number. Trials are named by their marks (A, B,
-    ...). What is not known or not bounded is null.
+    Comparison of several trials, each analysed at its alpha divided by their number. Trials are named by their marks
+    (A, B, ...). What is not known or not bounded is null.
     """
 
     headline: Annotated[str, Meta(description="What the comparison comes to, in one sentence.")]
@@ -165,7 +165,7 @@ class Compared(JsonDocument, frozen=True):
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """All of it as plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
+    """Convert the comparison to plain objects, ready for ``json.dumps(..., allow_nan=False)``."""
     marks = [column.mark for column in comparison.columns]
     made: dict[str, Any] = plain(
         Compared(

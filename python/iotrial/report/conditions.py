@@ -1,8 +1,8 @@
 """Conditions in words: "cache warm, size 10 KiB" instead of ``cache=warm,size=10 KiB,workload=probe``.
 
-Runs and blocks name their condition by its key, effects by its levels. Both become one value here, ordered as
-the study declares its factors, so that every table and figure lists conditions alike. What was the same in the
-whole trial is named once (``constant``), not with every condition.
+Runs and blocks identify their condition by a key, effects by its levels. Both are mapped to one value here, ordered as
+the study declares its factors, so that every table and figure lists conditions in the same order. Conditions that were
+constant in the whole trial are named once (``constant``), not with every condition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERYWHERE = "all conditions"
 
 @dataclass(frozen=True, slots=True)
 class ConditionText:
-    """One condition: ``levels`` as stored (without the workload), ``parts`` and ``text`` ready to show."""
+    """One condition. ``levels`` are as stored (without the workload); ``parts`` and ``text`` are ready for display."""
 
     key: str
     workload: str
@@ -29,7 +29,7 @@ class ConditionText:
 
     @property
     def text(self) -> str:
-        """E.g. "cache warm, size 10 KiB"; "all conditions" for what is pooled or has no conditions."""
+        """E.g. "cache warm, size 10 KiB"; "all conditions" if pooled or without conditions."""
         return ", ".join(f"{name} {label}" for name, label in self.parts) or EVERYWHERE
 
 
@@ -48,11 +48,11 @@ class Conditions:
 
     @property
     def constant(self) -> str:
-        """E.g. "size 10 KiB, filesystem ext4": the conditions that this trial did not vary; empty without any."""
+        """The conditions that this trial did not vary, e.g. "size 10 KiB, filesystem ext4"; empty if there are none."""
         return ", ".join(f"{escape(name)} {escape(label)}" for name, label in self._constant.items())
 
     def of_key(self, key: str) -> ConditionText:
-        """The condition of this key; a key of another form is shown as it is."""
+        """Return the condition of this key. A key of another form is shown unchanged."""
         if key not in self._by_key:
             levels = parse_key(key)
             workload = levels.pop("workload", self._workloads[0] if self._workloads else "")
@@ -60,7 +60,7 @@ class Conditions:
         return self._by_key[key]
 
     def of_levels(self, levels: Mapping[str, str], workload: str) -> ConditionText:
-        """The condition of these levels; ``workload`` may also be one of them."""
+        """Return the condition of these levels. ``levels`` may contain the workload, which then overrides ``workload``."""
         plain = {name: label for name, label in levels.items() if name != "workload"}
         name = levels.get("workload", workload)
         key = condition_key(name, plain)
@@ -81,7 +81,7 @@ class Conditions:
 
 
 def parse_key(key: str) -> dict[str, str]:
-    """The levels in a condition's key: ``name=label`` joined by commas, special characters behind ``\\``."""
+    """Parse a condition's key: ``name=label`` pairs joined by commas, with special characters escaped by ``\\``."""
     levels: dict[str, str] = {}
     name: str | None = None
     text = ""

@@ -1,6 +1,6 @@
-"""The design of a study in words and as plain objects: which treatments a block holds, and what is mixed with what.
+"""The design of a study in words and as plain objects: the treatments in a block, and which effects are aliased.
 
-The same for ``plan``, ``show`` and every report, made from the study alone.
+It is built from the study alone, and is the same for ``plan``, ``show`` and every report.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ _MIXED_WITH = 4
 
 @dataclass(frozen=True, slots=True)
 class DesignText:
-    """``rows`` are the treatments as codes, one character a factor: ``-`` for the reference, ``+`` for the other level, ``0``
-    for a level between (a digit where a factor has more); ``labels`` the same in the study's own words. ``aliases`` are, by
-    factor, the interactions that bias its effect (``+0.33 a:b``), ``mixed`` the interactions that are one and the same."""
+    """A design in words.
+
+    ``rows`` are the treatments as codes, one character per factor: ``-`` for the reference, ``+`` for the other level,
+    ``0`` for a level between (a digit if a factor has more). ``labels`` are the same in the study's own words.
+    ``aliases`` lists, by factor, the interactions that bias its effect (``+0.33 a:b``); ``mixed`` lists the
+    interactions that cannot be distinguished.
+    """
 
     kind: DesignKind
     words: str
@@ -61,12 +65,12 @@ class DesignText:
 
     @property
     def clear(self) -> bool:
-        """Whether no main effect is biased by an interaction of two."""
+        """Whether no main effect is biased by a two-factor interaction."""
         return not any(biased for _, biased in self.aliases)
 
 
 def design_of(plan: Plan) -> DesignText:
-    """The design of a plan."""
+    """Return the design of a plan."""
     study, arms = plan.study, plan.treatments
     design = study.design
     mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
@@ -97,7 +101,7 @@ def design_of(plan: Plan) -> DesignText:
 
 
 class DesignRow(JsonObject, frozen=True):
-    """One treatment: its levels as codes, one character a factor, and in the study's own words."""
+    """One treatment: its levels as codes, one character per factor, and in the study's own words."""
 
     arm: str
     code: str
@@ -130,7 +134,7 @@ class Design(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 def design_in_full(text: DesignText) -> Design:
-    """The design as ``plan --json`` has it."""
+    """Return the design as ``plan --json`` prints it."""
     rows = zip(text.names, text.rows, text.labels, text.stretched, strict=True)
     return Design.of(
         text,
@@ -145,7 +149,7 @@ def design_in_full(text: DesignText) -> Design:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """The arms of a block, by name or as coded rows, and the design where several factors are crossed."""
+    """Yield the arms of a block, by name or as coded rows, and the design if several factors are crossed."""
     text = design_of(plan)
     if text.kind is DesignKind.FULL and len(text.names) <= _MOST_ARMS:
         yield f"arms       {', '.join(arm.name for arm in plan.arms(controls=True))}"
@@ -154,7 +158,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
-    """The design as lines for a terminal, a name at the beginning of each part; labels are shown."""
+    """Yield the design as lines for a terminal, each part beginning with its name. Labels are escaped."""
     parts = [text.words, f"controls are {text.controls}"]
     if text.whole_plots:
         parts.append(whole_plots_in_words(text))
@@ -182,14 +186,14 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
 
 
 def whole_plots_in_words(text: DesignText) -> str:
-    """Which factors vary between stretches, and how often the rest is repeated in each."""
+    """Describe which factors vary between stretches, and how often the rest is repeated in each."""
     names = joined(map(escape, text.whole_plots))
     again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
     return f"whole plots: {names} (one value a block); the other treatments within their stretches{again}"
 
 
 def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[str]:
-    """What is mixed with what, shortened to the first ``most`` of each sort."""
+    """Yield the aliases, limited to the first ``most`` of each sort."""
     if len(text.factors) < 2:
         return
     biased = [(factor, some) for factor, some in text.aliases if some]
@@ -215,7 +219,7 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
 
 
 def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
-    """(name, words) for the plan of a report."""
+    """Yield (name, words) for the plan of a report."""
     yield "Treatments", text.words
     if text.whole_plots:
         yield "Whole plots", whole_plots_in_words(text).partition(": ")[2]
@@ -276,7 +280,7 @@ def _code(study: Study, name: str, label: str) -> str:
 
 
 def _ruler(text: DesignText) -> Iterator[str]:
-    """The factors, so many in a line, in the order of their columns."""
+    """Yield the factors in the order of their columns, wrapped to the line width."""
     line = "columns: "
     for number, name in enumerate(text.factors, start=1):
         word = f"{number} {escape(name)}" + (", " if number < len(text.factors) else "")

@@ -1,7 +1,7 @@
 """Diagnostics in words: what each number says about how a trial was conducted. None of them gates a verdict.
 
-The method is valid under all of these (drift, autocorrelation, two modes); they say why an interval is
-as wide as it is and what a next trial could do better. The thresholds choose words, nothing else.
+The method is valid under all of these (drift, autocorrelation, two modes). They explain why an interval is as wide as
+it is, and what the next trial could do better. The thresholds only select words.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NOTABLE_DRIFT = 0.05
 _NOTABLE_SHARE = 0.5
 _ORDER_P = 0.01
 _MOST_CHANGES = 6
-# Sarle's coefficient is 5/9 for a uniform distribution; more hints at two modes.
+# Sarle's coefficient is 5/9 for a uniform distribution; more suggests two modes.
 _TWO_MODES = 5 / 9
 
 
 def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
-    """One sentence for every diagnostic that has a value, or one that says there are too few blocks."""
+    """Return one sentence for every diagnostic that has a value, or one that says there are too few blocks."""
     sentences = [
         _order(diagnostic.order_effect, diagnostic.order_p),
         _autocorrelation(diagnostic.autocorrelation),
@@ -72,7 +72,7 @@ def _drift(value: float | None) -> str | None:
 
 
 def change_sentence(diagnostic: Diagnostic) -> str | None:
-    """Where the level of the blocks changed, or that it did not; None where there are too few blocks to tell."""
+    """Describe where the level of the blocks changed, or that it did not; None if there are too few blocks to decide."""
     if diagnostic.drift_per_hour is None or diagnostic.blocks < FEWEST:
         return None
     if not diagnostic.changes:

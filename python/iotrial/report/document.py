@@ -1,8 +1,8 @@
-"""The document: everything that a report says, decided once, before any format is chosen.
+"""The document: the content of a report, decided once, before any format is chosen.
 
-Terminal, JSON, Markdown and HTML all take the same frozen ``Document``, so they cannot disagree. It holds what was
-measured and analysed as it is (for JSON and figures) and, beside it, the words that people read. Labels
-in the words have their control characters shown; escaping for a format is the renderer's.
+Terminal, JSON, Markdown and HTML all use the same frozen ``Document``, so they cannot disagree. It holds the
+measurements and the analysis unchanged (for JSON and figures), together with the words that people read. Control
+characters in labels are escaped in the words; escaping for a format is the renderer's task.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from iotrial.terminal import escape
 OTHER_CLAIMS = (
     "The published claims are those that the study has in this iotrial; those stored with the trial differ."
 )
-_DEEPEST = 8  # facts of a host are two or three deep; an imported trial may claim anything
+_DEEPEST = 8  # facts of a host are two or three levels deep; an imported trial may contain anything
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All that is said of one trial."""
+    """The content of a report of one trial."""
 
     data: TrialData
     analysis: Analysis
@@ -81,7 +81,7 @@ class Document:
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
     facts: tuple[FactTable, ...] = ()
-    #: what the settings do to the safety of data, the gravest first: its class and a line
+    #: what the settings do to the safety of data, the most severe first: its class and a line of text
     safety: tuple[tuple[Safety, str], ...] = ()
 
     @property
@@ -96,13 +96,13 @@ class Document:
 
     @property
     def title(self) -> str:
-        """The study's title, or its name."""
+        """The study's title, or its name if it has none."""
         study = self.trial.header.study
         return escape(study.title or study.name)
 
     @property
     def primary(self) -> tuple[EffectRow, ...]:
-        """The effects that the verdict is read from, and the interactions that the study names."""
+        """The effects that the verdict is based on, and the interactions that the study names."""
         return tuple(row for row in self.effects if row.effect.primary)
 
     @property
@@ -112,7 +112,7 @@ class Document:
 
     @property
     def pooled(self) -> tuple[EffectRow, ...]:
-        """The means of primary effects over the conditions of a workload: a family of their own."""
+        """The means of primary effects over the conditions of a workload; they form a separate family."""
         return tuple(row for row in self.effects if row.effect.kind == "pooled")
 
     @property
@@ -125,7 +125,7 @@ class Document:
         )
 
     def _asked(self, row: EffectRow) -> bool:
-        """Whether the effect is on a primary response."""
+        """Return whether the effect is on a primary response."""
         effect = row.effect
         return effect.primary or any(
             response.primary and (response.workload, response.name) == (effect.workload, effect.response)
@@ -134,7 +134,7 @@ class Document:
 
 
 def build_document(data: TrialData, analysis: Analysis) -> Document:
-    """The document of one trial; no statistics are computed here beyond medians and quartiles."""
+    """Build the document of one trial. The only statistics computed here are medians and quartiles."""
     trial = data.trial
     header = trial.header
     conditions = Conditions(header.study)
@@ -194,7 +194,10 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
 
 
 def _continued(data: TrialData) -> Iterator[str]:
-    """That the trial had ended and was continued. The method allows it: its error level holds at any time."""
+    """Yield a sentence if the trial was continued after its end.
+
+    The method allows that: its error level holds at any time.
+    """
     told = tuple(continued_in_words(data))
     if told:
         times = {1: "once", 2: "twice"}.get(len(told), f"{len(told)} times")
@@ -202,13 +205,13 @@ def _continued(data: TrialData) -> Iterator[str]:
 
 
 def _design(header: TrialHeader) -> DesignText | None:
-    """The design as planned, which no seed changes; None where a stored study cannot be planned any more."""
+    """Return the design as planned, which does not depend on the seed; None if a stored study can no longer be planned."""
     plan = _plan(header)
     return None if plan is None else design_of(plan)
 
 
 def _adjusted(data: TrialData, conditions: Conditions) -> dict[tuple[str, str], Adjusted]:
-    """By condition's key and response: the arms' means of every primary response, where several factors are crossed."""
+    """Return the arms' means of every primary response by condition key and response, if several factors are crossed."""
     study = data.trial.header.study
     if len(study.treatment_factors) < 2:
         return {}
@@ -228,7 +231,7 @@ def _primaries(study: Study, workload: str) -> tuple[Response, ...]:
 
 
 def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
-    """Why the trial is likely to be invalid, from all that its runs recorded."""
+    """Return the likely reasons why the trial is invalid, from everything that its runs recorded."""
     header = data.trial.header
     facts = {}
     for run in data.runs:
@@ -249,7 +252,7 @@ def _reasons(data: TrialData, analysis: Analysis) -> tuple[Reason, ...]:
 
 
 def _plan(header: TrialHeader) -> Plan | None:
-    """What of a trial's plan does not depend on its seed; None for a study that cannot be planned any more."""
+    """Return the plan with a dummy seed, for what does not depend on it; None if the study can no longer be planned."""
     try:
         return Plan.stored(header.study, "0" * SEED_DIGITS, header.options)
     except RequestError:
@@ -257,7 +260,7 @@ def _plan(header: TrialHeader) -> Plan | None:
 
 
 def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
-    """The interactions that a screening design mixes into the columns of its controls, by kind."""
+    """Return the interactions that a screening design mixes into the columns of its controls, by kind."""
     if not plan.control_columns:
         return {}
     return {
@@ -267,13 +270,13 @@ def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
 
 
 def rerun_command(trial: StoredTrial) -> str:
-    """The command that runs the same plan again: as the user gave it where known, always with the seed."""
+    """Return the command that runs the same plan again: as the user typed it if known, always with the seed."""
     header = trial.header
     given = header.options.get("command_line", header.options.get("argv"))
     if isinstance(given, str):
         given = _words(given)
     known = [str(word) for word in given] if isinstance(given, Sequence) else []
-    # A stored or imported trial may say anything here, and readers paste it: nothing but a run of iotrial's.
+    # A stored or imported trial may contain anything here, and readers paste it: allow only `iotrial run`.
     words = known if known[:2] == ["iotrial", "run"] else []
     words = words or ["iotrial", "run", header.study.origin or header.study.name]
     kept: list[str] = []
@@ -297,7 +300,7 @@ def _words(command: str) -> list[str]:
 
 
 def flattened(facts: Mapping[str, object], prefix: str = "", *, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Nested facts as rows: ``{"cpu": {"model": "X"}}`` is ("cpu model", "X"); empty ones are left out."""
+    """Flatten nested facts to rows: ``{"cpu": {"model": "X"}}`` is ("cpu model", "X"). Empty ones are omitted."""
     if depth > _DEEPEST:
         yield escape(prefix), "…"
         return

@@ -1,7 +1,7 @@
-"""A study's design as a small drawing: what varies and what is fixed, how conditions are crossed, what a block looks like.
+"""A study's design as a small text drawing: what varies, what is fixed, the crossing of conditions, an example block.
 
-For ``show``, before anything is measured: at the study's defaults, for an example seed, within 80 columns. ``plan`` has the
-same for what was asked and for the seed that a run would have.
+Used by ``show``, before anything is measured: with the study's defaults and an example seed, within 80 columns.
+``plan`` has the same for the requested options and the seed that a run would have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iotrial.units import format_duration, format_percent
 EXAMPLE_SEED = "0" * 32
 WIDTH = 80
 _INDENT = 11
-_MOST_LISTED = 8  # treatment factors, a line each
+_MOST_LISTED = 8  # treatment factors, one line each
 _MOST_RUNS = 16  # of a block that is shown whole
 _MOST_STRETCHES = 4
 _LONGEST_LABEL = 24
@@ -53,7 +53,7 @@ class Shape:
 
 
 def drawn(study: Study) -> tuple[Shape, tuple[str, ...]]:
-    """The shape of a study at its defaults, and its drawing as lines; labels are shown."""
+    """Return the shape of a study at its defaults, and its drawing as lines. Labels are escaped."""
     factors, workloads = len(study.treatment_factors), len(study.workloads)
     lines = [*_varied(study), *_fixed(study)]
     try:
@@ -132,7 +132,7 @@ def _setting(setting: Setting) -> str:
 
 
 def _in_full(study: Study, by_default: int) -> int:
-    """Conditions with --full; 0 where there are too many for any trial."""
+    """Return the number of conditions with --full; 0 if there are too many for any trial."""
     if all(workload.default for workload in study.workloads) and all(
         len(factor.default) == len(factor.levels) for factor in study.condition_factors
     ):
@@ -220,7 +220,7 @@ def _rows(plan: Plan, block: Block) -> Iterator[str]:
 
 
 def _grid(plan: Plan, block: Block) -> Iterator[str]:
-    """Two crossed factors as a table: in each cell the place of its run in the block."""
+    """Yield two crossed factors as a table; each cell is the position of its run in the block."""
     factors = [f for f in plan.study.treatment_factors if len(f.levels) > 1]
     if len(factors) != 2 or plan.whole_plots or plan.study.design.kind is not DesignKind.FULL:
         return
@@ -281,7 +281,7 @@ def _judged(plan: Plan, shape: Shape) -> Iterator[str]:
     )
 
 
-# -- setting lines
+# -- formatting lines
 
 
 def _cut(label: str) -> str:
@@ -303,7 +303,7 @@ def _part(name: str, text: str) -> list[str]:
 
 
 def _chips(begin: str, names: Sequence[str]) -> Iterator[str]:
-    """Runs one after the other, between bars."""
+    """Yield runs one after the other, separated by bars."""
     line = f"{begin}|"
     for name in names:
         if len(line) + len(name) + 3 > WIDTH and not line.endswith(f"{begin}|"):
@@ -314,7 +314,7 @@ def _chips(begin: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _columns(name: str, texts: Sequence[str]) -> Iterator[str]:
-    """A heading, then texts in two columns where two fit side by side."""
+    """Yield a heading, then texts, two to a line if they fit."""
     heading, *rest = texts
     yield f"{name:<{_INDENT}}{heading}"
     width = (WIDTH - 2) // 2

@@ -1,6 +1,6 @@
-"""The forest plots: every effect with its interval, what they show in a sentence, and their numbers.
+"""Forest plots: every effect with its interval, a sentence on what they show, and their numbers.
 
-The figures of a study of several factors: half-normal plot, main effects, interactions, each with what to see in it.
+Also the figures of a study of several factors: half-normal plot, main effects, interactions, each with such a sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def effect_figures(document: Document) -> tuple[Figure, ...]:
-    """One forest a scale, all conditions beside each other; in a screen one a condition and response, largest first."""
+    """Return one forest plot per scale, with all conditions; for a screening design one per condition and response."""
     margin = document.trial.header.margin
     found = []
     for name, title, rows in _groups(document):
@@ -69,7 +69,7 @@ def _groups(document: Document) -> list[tuple[str, str, list[EffectRow]]]:
 
 
 def row_of(row: EffectRow, *, valid: bool) -> Row:
-    """One effect as a row of data, after ``COLUMNS``."""
+    """Return one effect as a row of data, in the order of ``COLUMNS``."""
     effect = row.effect
     return (
         row.condition.text, row.comparison, spoken(effect.response), "ratio" if effect.scale is Scale.LOG else "difference",
@@ -87,7 +87,7 @@ def seen(rows: Sequence[EffectRow], *, valid: bool) -> str:
 
 
 def _by_pair(rows: Sequence[EffectRow]) -> str:
-    """Where one level is compared with one reference, and all verdicts agree."""
+    """Describe rows that compare one level with one reference if all verdicts agree, else return ""."""
     first = rows[0].effect
     same = {(r.effect.factor, r.effect.level, r.effect.response, r.effect.conclusion.words) for r in rows}
     places = {_place(row) for row in rows}
@@ -103,7 +103,7 @@ def _by_pair(rows: Sequence[EffectRow]) -> str:
 
 
 def _place(row: EffectRow) -> str:
-    """ "left" or "right" of no effect by its verdict, else ""."""
+    """Return "left" or "right" of no effect if the verdict has a direction, else ""."""
     effect = row.effect
     if effect.verdict in QUIET or effect.value is None:
         return ""
@@ -131,7 +131,7 @@ def _are(number: int) -> str:
 
 
 def _widest(rows: Sequence[EffectRow]) -> str:
-    """The one that says least."""
+    """Describe the widest interval, which says least."""
     if len(rows) < 2:
         return f": {interval(rows[0].effect)}"
     unbounded = sum(math.isinf(width(row.effect)) for row in rows)
@@ -171,7 +171,7 @@ _FEWEST_INTERACTIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class FactorialFigures:
-    """What is drawn of one primary response in one condition."""
+    """The figures of one primary response in one condition."""
 
     title: str
     half_normal: Figure | None
@@ -179,13 +179,13 @@ class FactorialFigures:
     interactions: tuple[Figure, ...]
 
     def every(self) -> Iterator[Figure]:
-        """Each figure, in the order of the page."""
+        """Yield each figure, in the order of the page."""
         yield from (figure for figure in (self.half_normal, self.main_effects) if figure is not None)
         yield from self.interactions
 
 
 def factorial_figures(document: Document) -> tuple[FactorialFigures, ...]:
-    """One group for each condition and primary response, at most ``MOST_CONDITIONS``; none for a single factor."""
+    """Return one group per condition and primary response, at most ``MOST_CONDITIONS``; none for a single factor."""
     found = []
     for index, ((key, response), means) in enumerate(document.adjusted.items()):
         if index >= MOST_CONDITIONS:
@@ -309,7 +309,7 @@ def _main_effects(
 
 
 def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> list[Line]:
-    """One a factor, the one with the largest effect first."""
+    """Return one line per factor, the one with the largest effect first."""
     study = document.trial.header.study
     mains = [row for row in rows if row.effect.kind == "main"]
     lines = []
@@ -340,7 +340,7 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
 
 
 def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
-    """The longest line with its ends and its verdict, and how many factors have one that is not quiet."""
+    """Describe the longest line with its ends and verdict; count the factors that are neither equivalent nor undecided."""
     line = max(lines, key=lambda one: max(one.places) - min(one.places))
     low, high = (line.places.index(end) for end in (min(line.places), max(line.places)))
 
@@ -361,7 +361,7 @@ def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
 def _interactions(
     document: Document, name: str, place: str, rows: Sequence[EffectRow], means: Adjusted
 ) -> Iterator[Figure]:
-    """Those that are there; or the two largest, so that a reader sees what parallel lines look like."""
+    """Yield the interactions with an effect, or else the two largest, so that a reader sees what parallel lines look like."""
     study = document.trial.header.study
     crossed = sorted(
         (row for row in rows if row.effect.kind == "interaction"), key=lambda row: -strength(row.effect)

@@ -1,25 +1,22 @@
-"""Evidence: what else changed with the treatment, as medians, and which of it moved.
+"""Evidence: what else changed with the treatment, as medians, and which metrics moved.
 
-For every metric that runs carry (responses first, then what was counted) there is one median by treatment and condition,
-over the runs of complete blocks that are neither void nor failed. A metric *moved* with a level where two things hold: the
-blocks tell it from the reference by the e-process, at the trial's alpha shared by e-BH over all metrics, levels and
-conditions of the table; and the medians differ by more than the margin (or one of them is zero). What moved most clearly
-stands first. That is exploratory: a mechanism to look at, no verdict.
+Every metric that runs carry (responses first, then counters) has one median per treatment and condition, over the runs
+of complete blocks that are neither void nor failed. A metric *moved* with a level if both hold: the blocks distinguish
+it from the reference by the e-process, at the trial's alpha shared by e-BH over all metrics, levels and conditions of
+the table; and the medians differ by more than the margin (or one of them is zero). What moved most clearly comes first.
+This is exploratory: it suggests a mechanism, it is not a verdict.
 
-System calls of accounted repetitions as metrics of the evidence table: how many, how many failed, how long they took.
+System calls of accounted repetitions are metrics too: how many, how many failed, how long they took. A program makes
+dozens of different calls, most of them at start-up. Only those are shown whose counts or errors differ between the arms
+of a condition, and those that took most of the time.
 
-A program makes dozens of different calls, most of them while it starts. Shown are those whose counts or errors differ
-between the arms of a condition, and those that took most of the time.
+Requests of accounted repetitions are metrics too: how many of each kind, and how long they took. A percentile covers
+the requests of all repetitions together. It is the upper end of a bucket of a histogram with four buckets per octave,
+so the actual time is at most a quarter shorter. With fewer than a hundred requests there is no percentile 99.
 
-Requests of accounted repetitions as metrics of the evidence table: how many of each kind, and how long they took.
-
-A percentile is of the requests of all repetitions together. It is the end of a bar of a histogram with four bars an octave,
-so the time meant is at most a quarter shorter. Of fewer than a hundred requests there is no percentile 99.
-
-Evidence of a screen: by level of each factor instead of by row, since a row has no meaning of its own.
-
-The value at a level is the mean over the rows at that level of each row's median. It *moved* by the same test as a treatment:
-the contrast of a block is the mean over the rows at the level less the mean over those at the reference.
+In a screening design, evidence is by level of each factor instead of by row, since a row has no meaning of its own. The
+value at a level is the mean, over the rows at that level, of each row's median. It *moved* by the same test as a
+treatment: the contrast of a block is the mean over the rows at the level minus the mean over those at the reference.
 """
 
 from __future__ import annotations
@@ -54,8 +51,11 @@ Repetition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class AccountedNumber:
-    """One number of one repetition. ``metric``: ``accounted_calls.NAME`` (``.all`` for their sum), ``accounted_errors.NAME``,
-    ``accounted_time.NAME`` in seconds, from entry to return, waiting included."""
+    """One number of one repetition.
+
+    ``metric``: ``accounted_calls.NAME`` (``.all`` for their sum), ``accounted_errors.NAME``, ``accounted_time.NAME`` in
+    seconds, from entry to return, including waiting.
+    """
 
     condition: str
     arm: str
@@ -64,7 +64,7 @@ class AccountedNumber:
 
 
 def accounted_numbers(calls: Sequence[AccountedCall], arms: Container[str]) -> Iterator[AccountedNumber]:
-    """The numbers that are shown, of these arms."""
+    """Yield the numbers to show for these arms."""
     conditions: dict[str, list[AccountedCall]] = {}
     for call in calls:
         if call.arm in arms:
@@ -74,7 +74,7 @@ def accounted_numbers(calls: Sequence[AccountedCall], arms: Container[str]) -> I
 
 
 def is_marked(metric: str) -> bool:
-    """Whether arms whose numbers do not overlap differ by more than chance: counts repeat themselves, times do not."""
+    """Return whether non-overlapping numbers of arms mean more than chance: counts repeat exactly, times do not."""
     return not metric.startswith(_TIME)
 
 
@@ -105,7 +105,7 @@ def _shown(calls: Sequence[AccountedCall], repetitions: Sequence[Repetition]) ->
 
 
 def _differs(name: str, calls: Iterable[AccountedCall], repetitions: Sequence[Repetition]) -> bool:
-    """Whether the median count, or that of errors, is not the same in every arm."""
+    """Return whether the median count, or the median number of errors, differs between arms."""
     own = {(call.arm, call.repetition): call for call in calls if call.name == name}
     medians = set()
     for arm in {arm for arm, _ in repetitions}:
@@ -124,15 +124,18 @@ def _errors(call: AccountedCall) -> int:
 
 
 COUNT = "accounted_requests"
-#: names of the times and the share of requests that took no longer
+#: percentiles: metric name, and the share of requests that took no longer
 SHARES = {"accounted_request_p50": 0.5, "accounted_request_p99": 0.99}
-#: as the probe calls them
+#: in the probe's spelling
 KINDS = ("read", "write", "flush", "discard", "other")
 
 
 def request_numbers(requests: Sequence[AccountedRequests], arms: Container[str]) -> Iterator[AccountedNumber]:
-    """The numbers of these arms: ``accounted_requests.KIND`` of each repetition;
-    ``accounted_request_p50.KIND`` and ``accounted_request_p99.KIND`` in seconds, from being made to being complete."""
+    """Yield the numbers of these arms.
+
+    ``accounted_requests.KIND`` of each repetition; ``accounted_request_p50.KIND`` and ``accounted_request_p99.KIND`` in
+    seconds, from issue to completion.
+    """
     conditions: dict[str, list[AccountedRequests]] = {}
     for one in requests:
         if one.arm in arms:
@@ -158,20 +161,20 @@ def _of_kind(
     for arm, histogram in bars.items():
         table = np.asarray(sorted(histogram.items()), dtype=np.float64)
         for name, share in SHARES.items():
-            if histogram.total() >= round(1 / (1 - share)):  # else it is but the longest time
+            if histogram.total() >= round(1 / (1 - share)):  # with fewer requests it is just the longest time
                 time_s = histogram_quantile(table[:, 0], table[:, 1], share) / 1e9
                 yield AccountedNumber(condition, arm, f"{name}.{kind}", time_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the runs of one arm have of one metric, in order of time, and the block of each."""
+    """The values of one metric in the runs of one arm, in order of time, with the block of each run."""
 
     blocks: Counts
     values: Floats
 
     def by_block(self) -> tuple[Counts, Floats]:
-        """The blocks in ascending order, and what each has; repeats within a block are averaged."""
+        """Return the blocks in ascending order and the value of each; repeats within a block are averaged."""
         blocks, first, counts = np.unique(self.blocks, return_index=True, return_counts=True)
         if counts.size == 0 or counts.max() == 1:
             return blocks, self.values[first]
@@ -185,8 +188,11 @@ ByArm = Mapping[str, Measured]
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """One median. ``moved`` is "up" or "down" against the reference treatment, None where it did not move; ``e_value`` what
-    the blocks say against its standing still."""
+    """One median.
+
+    ``moved`` is "up" or "down" against the reference treatment, None if it did not move. ``e_value`` is the evidence of
+    the blocks against no change.
+    """
 
     treatment: str
     condition: ConditionText
@@ -200,12 +206,15 @@ class EvidenceRow:
     is_reference: bool
     moved: str | None = None
     e_value: float = 1.0
-    group: str = ""  # what shares a reference: a factor, where rows are levels
+    group: str = ""  # rows that share a reference: a factor, if rows are levels
 
 
 def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
-    """All medians, ordered by condition, metric (responses first, then by how clearly it moved) and treatment (reference
-    first)."""
+    """Return all medians.
+
+    They are ordered by condition, metric (responses first, then by how clearly it moved) and treatment (reference
+    first).
+    """
     study = data.trial.header.study
     units = {(response.workload, response.name): response.unit for response in study.responses}
     arms, values = measured_by_arm(data)
@@ -233,8 +242,10 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
 def measured_by_arm(
     data: TrialData,
 ) -> tuple[dict[str, Mapping[str, str]], dict[tuple[str, str], dict[str, Measured]]]:
-    """The treatment of each arm; and by condition and metric, in the order in which they were first measured, what the runs
-    that count have, by arm."""
+    """Return the treatment of each arm, and the values of valid runs by condition, metric and arm.
+
+    Conditions and metrics are in the order in which they were first measured.
+    """
     arms: dict[str, Mapping[str, str]] = {}
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     values: dict[tuple[str, str], dict[str, Measured]] = {}
@@ -269,7 +280,7 @@ def _both(one: Measured, other: Measured) -> Measured:
 def _accounted(
     data: TrialData, arms: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str], dict[str, Measured]]:
-    """System calls and requests of the accounted repetitions, which are in no block."""
+    """Return system calls and requests of the accounted repetitions, which belong to no block."""
     values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for one in (*accounted_numbers(data.calls, arms), *request_numbers(data.requests, arms)):
         values.setdefault((one.condition, one.metric), {}).setdefault(one.arm, []).append(one.value)
@@ -283,7 +294,10 @@ def _accounted(
 
 
 def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
-    """Marks of what is in no block, in too few repetitions to be tested: the middle halves do not overlap."""
+    """Mark rows that have no blocks and too few repetitions for a test.
+
+    They moved if the interquartile ranges do not overlap.
+    """
     reference = next((row for row in rows if row.is_reference), None)
     for row in rows:
         way = None
@@ -294,7 +308,7 @@ def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
 
 
 def counts_nothing(metric: str, by_arm: ByArm) -> bool:
-    """Whether it is a counter of the accounting that stood still in every run."""
+    """Return whether the metric is a counter of the accounting that was zero in every run."""
     return is_counter(metric) and not any(one.values.any() for one in by_arm.values())
 
 
@@ -306,7 +320,7 @@ def marked(
     metrics: Sequence[str],
     order: Sequence[str],
 ) -> tuple[EvidenceRow, ...]:
-    """The rows with their marks, in order. ``contrasts`` by condition's key, metric and treatment."""
+    """Return the rows with their marks, in order. ``contrasts`` are keyed by condition key, metric and treatment."""
     found = movements(contrasts, alpha)
     references = {(row.condition.key, row.metric, row.group): row.value for row in rows if row.is_reference}
     told = []
@@ -336,13 +350,13 @@ def marked(
 
 
 def sound_runs(data: TrialData) -> Iterator[RunRecord]:
-    """The runs that count: in complete blocks, not void, not failed."""
+    """Yield the valid runs: in complete blocks, not void, not failed."""
     sound = {(block.condition, block.index) for block in data.blocks if block.void is None}
     return (run for run in data.runs if run.failure is None and (run.condition, run.block) in sound)
 
 
 def arm_order(study: Study, arms: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Treatments with the reference first, then as the study declares the levels."""
+    """Return the treatments with the reference first, then in the order in which the study declares the levels."""
     factors = study.treatment_factors
     labels = {factor.name: [level.label for level in factor.levels] for factor in factors}
 
@@ -360,7 +374,7 @@ def arm_order(study: Study, arms: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def is_reference(study: Study, treatment: Mapping[str, str]) -> bool:
-    """Whether this treatment has every factor at its reference."""
+    """Return whether this treatment has every factor at its reference."""
     return all(treatment.get(factor.name) == factor.reference for factor in study.treatment_factors)
 
 
@@ -393,7 +407,7 @@ def _rows(
 
 
 def _differences(here: Measured, reference: Measured) -> Floats:
-    """One number for each block that holds both, in time order: repeats within a block are averaged."""
+    """Return one difference per block that holds both, in time order; repeats within a block are averaged."""
     own, values = here.by_block()
     others, standing = reference.by_block()
     _, left, right = np.intersect1d(own, others, assume_unique=True, return_indices=True)
@@ -407,23 +421,28 @@ def _way(value: float, reference: float, mean: float, margin: float) -> str | No
 
 
 def _clearness(row: EvidenceRow, contrasts: Mapping[tuple[str, str, str], Floats]) -> tuple[float, float]:
-    """How clearly it moved: its mean difference in units of the scatter from block to block, then the e-value, which is much
-    the same for all that never overlap."""
+    """Return how clearly a row moved: its mean difference in units of the scatter between blocks, then the e-value.
+
+    The e-value comes second because it is nearly the same for all metrics whose values never overlap.
+    """
     if row.moved is None:
         return 0.0, 0.0
     if (row.condition.key, row.metric, row.treatment) not in contrasts:
-        return 0.0, 1.0  # before what stood still, behind what the blocks tell
+        return 0.0, 1.0  # before metrics that did not move, after those tested by blocks
     values = contrasts[row.condition.key, row.metric, row.treatment]
     scatter = float(values.std())
     return min(abs(float(values.mean())) / scatter, 1e6) if scatter else 1e6, row.e_value
 
 
-_ROUNDING = 1e-12  # of the sum of magnitudes: what is less is nothing
+_ROUNDING = 1e-12  # relative to the sum of magnitudes: smaller differences count as zero
 
 
 def gather_by_level(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[EvidenceRow, ...]:
-    """All means, ordered by condition, metric (responses first, then by how clearly it moved), factor and level (reference
-    first)."""
+    """Return all means.
+
+    They are ordered by condition, metric (responses first, then by how clearly it moved), factor and level (reference
+    first).
+    """
     study = data.trial.header.study
     units = {(response.workload, response.name): response.unit for response in study.responses}
     arms, values = measured_by_arm(data)
@@ -453,12 +472,12 @@ def _places(study: Study) -> dict[str, int]:
 
 
 def _labels(factor: Factor) -> list[str]:
-    """The reference first."""
+    """Return the labels, the reference first."""
     return [factor.reference, *(level.label for level in factor.levels if level.label != factor.reference)]
 
 
 def _table(by_arm: Mapping[str, Measured]) -> tuple[Floats, Floats]:
-    """Blocks by arms (repeats averaged, NaN where an arm has no run that counts), and each arm's median."""
+    """Return blocks by arms (repeats averaged, NaN if an arm has no valid run), and each arm's median."""
     blocks = np.unique(np.concatenate([one.blocks for one in by_arm.values()]))
     table = np.full((len(blocks), len(by_arm)), np.nan)
     for column, one in enumerate(by_arm.values()):
@@ -478,7 +497,7 @@ def _of_factor(
     medians: Floats,
     is_response: bool,
 ) -> tuple[list[EvidenceRow], dict[str, Floats]]:
-    """The rows of a factor's levels, and for each that is not the reference its contrasts."""
+    """Return the rows of a factor's levels, and the contrasts of each level except the reference."""
     masks = {
         label: np.array([treatment.get(factor.name) == label for treatment in treatments])
         for label in _labels(factor)
@@ -513,8 +532,10 @@ def _of_factor(
 def _level_differences(
     table: Floats, mask: npt.NDArray[np.bool_], reference: npt.NDArray[np.bool_]
 ) -> Floats:
-    """One number for each block that holds every row, in time order. Rows are no binary fractions of a block, so what is
-    nothing but rounding is made nothing."""
+    """Return one difference per block that holds every row, in time order.
+
+    Means over rows are not exact in binary, so differences of the size of rounding errors are set to zero.
+    """
     sound = ~np.isnan(table[:, mask | reference]).any(axis=1)
     here, there = table[sound][:, mask], table[sound][:, reference]
     difference: Floats = here.mean(axis=1) - there.mean(axis=1)
@@ -523,7 +544,10 @@ def _level_differences(
 
 
 def histogram_quantile(latency_ns: Floats, counts: Floats, share: float) -> float:
-    """The latency that ``share`` of the operations do not exceed. ``latency_ns`` ascending, with the count of each."""
+    """Return the latency that ``share`` of the operations do not exceed.
+
+    ``latency_ns`` is ascending, with the count of each.
+    """
     running = np.cumsum(counts)
     position = int(np.searchsorted(running, share * running[-1], side="left"))
     return float(latency_ns[min(position, latency_ns.size - 1)])

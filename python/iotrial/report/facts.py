@@ -1,7 +1,7 @@
-"""Tables of facts: what runs found out by name, names downwards and treatments to the right.
+"""Tables of facts that runs found: names in rows, treatments in columns.
 
-A fact is a word. Where all runs of a cell found the same one, the cell is that word; where they did not, it says how many
-found which, so that nothing that varies is shown as a fact. Conditions whose tables are the same share one.
+A fact is a word. If all runs of a cell found the same word, the cell holds that word; otherwise it says how many runs
+found which, so that nothing that varies looks like a fact. Conditions with identical tables share one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 
 @dataclass(frozen=True, slots=True)
 class FactRow:
-    """Names that have the same words, and these by column."""
+    """Names that share the same words, and the words by column."""
 
     names: Words
     cells: Words
@@ -34,8 +34,11 @@ class FactRow:
 
 @dataclass(frozen=True, slots=True)
 class FactTable:
-    """One table: the conditions that it holds for, its columns, one row a name. ``least`` and ``most`` runs stand behind a
-    cell; ``varying`` is how many cells did not come out the same in all of them."""
+    """One table: its conditions, its columns, one row per name.
+
+    Each cell is based on ``least`` to ``most`` runs. ``varying`` is the number of cells in which the runs did not all
+    agree.
+    """
 
     conditions: tuple[ConditionText, ...]
     columns: Words
@@ -51,7 +54,7 @@ class FactTable:
 
     @property
     def groups(self) -> tuple[FactRow, ...]:
-        """The rows with those that are alike in one, in the order of their first names."""
+        """The rows with identical ones merged, in the order of their first names."""
         found: dict[Words, Words] = {}
         for row in self.rows:
             found[row.cells] = found.get(row.cells, ()) + row.names
@@ -59,7 +62,7 @@ class FactTable:
 
     @property
     def said(self) -> str:
-        """How sure it is: "each cell the same in all of its 12 to 14 runs"."""
+        """How certain the table is: "each cell the same in all of its 12 to 14 runs"."""
         runs = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
         whole = f"{runs} run{'s' * (self.most != 1)}"
         if not self.varying:
@@ -69,14 +72,14 @@ class FactTable:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """A table before it is known which conditions share it."""
+    """The content of a table, before the conditions that share it are known."""
 
     columns: Words
     rows: tuple[FactRow, ...]
 
 
 def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
-    """All tables of a trial, in the order of its conditions; none where no run has found facts."""
+    """Return all tables of a trial, in the order of its conditions; empty if no run found facts."""
     found: dict[str, _Found] = {}
     arms: dict[str, Mapping[str, str]] = {}
     treatment = ArmKind.TREATMENT.value
@@ -100,7 +103,7 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
 
 
 def _names(study: Study, workload: str, found: _Found) -> list[str]:
-    """In the order in which the workload has them; without one by themselves."""
+    """Return the names in the order of the workload; without such an order, alphabetically."""
     works = [w.work for w in study.workloads if w.name == workload]
     calls = works[0].calls if works and isinstance(works[0], AtimeWork) else ()
     return sorted(found, key=lambda name: (calls.index(name) if name in calls else len(calls), name))

@@ -1,7 +1,7 @@
-"""One figure as a value: what it is called, what is to be seen in it, the numbers behind it, and how it is drawn.
+"""One figure as a value: title, sentence, numbers and drawing.
 
-The page, the files of ``report --figures`` and whoever else shows a figure take the same value, so that picture, sentence and
-numbers cannot disagree. Nothing is drawn before it is asked for.
+The page, the files of ``report --figures`` and other users of a figure share the same value, so that picture, sentence
+and numbers cannot disagree. Drawing is lazy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = tuple[Cell, ...]
 
 _LONGEST_STEM = 80
 _UNFIT = re.compile(r"[^A-Za-z0-9._]+")
-#: what a spreadsheet takes for a formula, and the blanks before it that a spreadsheet leaves out
+#: what a spreadsheet takes for a formula, after leading blanks, which spreadsheets ignore
 _FORMULA = re.compile(r"^[\s\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]")
 
 
@@ -34,9 +34,10 @@ _FORMULA = re.compile(r"^[\s\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]")
 class Figure:
     """One figure.
 
-    ``stem`` names its files, ``sentence`` says what is to be seen in this one, ``reading`` how figures of its kind are read.
-    ``columns`` and ``rows`` are the numbers behind it, unrounded, with all that the picture leaves out. ``parts`` stand side
-    by side (most have one), ``narrow`` is for narrow pages; ``key`` are the arms whose colours it uses.
+    ``stem`` names its files, ``sentence`` says what this figure shows, ``reading`` how to read figures of its kind.
+    ``columns`` and ``rows`` are the numbers behind it, unrounded, including all that the picture omits. ``parts`` are
+    placed side by side (most figures have one); ``narrow`` is for narrow pages; ``key`` lists the arms whose colours it
+    uses.
     """
 
     stem: str
@@ -51,24 +52,24 @@ class Figure:
 
     @property
     def drawing(self) -> Drawing:
-        """Its first part, which is all of most figures."""
+        """The first part; most figures have no other."""
         return self.parts[0]
 
 
 def stem(kind: str, *texts: str) -> str:
-    """A name for files, e.g. "runs-cache-cold-size-4-KiB": letters, digits, dots and dashes, however hostile the texts."""
+    """Return a safe file name, e.g. "runs-cache-cold-size-4-KiB": only letters, digits, dots and dashes, for any input."""
     parts = (kind, *(text for text in texts if text != EVERYWHERE))
     text = _UNFIT.sub("-", "-".join(parts))[:_LONGEST_STEM]
     return re.sub(r"-+", "-", text).strip(".-")
 
 
 def headed(what: str, place: str) -> str:
-    """A title: what is drawn, and where unless there is one condition only."""
+    """Return a title: what is drawn, and the condition unless there is only one."""
     return what if place == EVERYWHERE else f"{what}: {place}"
 
 
 def named(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:
-    """Each figure with a name that no other has, also where case does not count: its stem, or that with a number."""
+    """Yield each figure with a unique name (also if case is ignored): its stem, with a number appended if needed."""
     taken: set[str] = set()
     for figure in figures:
         names = chain([figure.stem], (f"{figure.stem}-{number}" for number in count(2)))
@@ -78,20 +79,20 @@ def named(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:
 
 
 def csv_of(figure: Figure) -> str:
-    """The numbers behind a figure as CSV (RFC 4180, a head line, UTF-8), numbers with all their digits."""
+    """Return the numbers behind a figure as CSV (RFC 4180, with header, UTF-8), with all their digits."""
     return csv_text(figure.columns, figure.rows)
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
-    """A table as CSV; texts that a spreadsheet would calculate are kept from it."""
+    """Format a table as CSV, with texts that a spreadsheet would evaluate made safe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([_text(column) for column in columns])
-    texts: dict[str, str] = {}  # words come again in row after row
+    texts: dict[str, str] = {}  # cache: the same texts occur in many rows
 
     def cell_of(cell: Cell) -> Cell:
         if type(cell) is float:
-            return cell if math.isfinite(cell) else ""  # which csv writes with all digits
+            return cell if math.isfinite(cell) else ""  # csv writes floats with all digits
         if type(cell) is str:
             found = texts.get(cell)
             if found is None:
@@ -107,7 +108,7 @@ def _text(cell: Cell) -> str:
     if cell is None:
         return ""
     if isinstance(cell, str):
-        # A lone surrogate, which only a forged trial has, is no character of any file.
+        # Only a forged trial has lone surrogates; no file can encode them.
         plain = cell.encode("utf-8", "replace").decode()
         return f"'{plain}" if _FORMULA.match(plain) else plain
     if isinstance(cell, int):

@@ -1,7 +1,7 @@
-"""All figures of a trial as files in a folder: SVG, PNG and CSV of each, an index, and a list of what was made.
+"""All figures of a trial as files in a folder: SVG, PNG and CSV of each, an index, and a list of the files written.
 
-The list (``figures.json``) holds the SHA-256 of every file that was made here. A file whose name is wanted is replaced only
-if it still is one of those, byte by byte; else nothing is written at all. Nothing is ever deleted.
+The list (``figures.json``) holds the SHA-256 of every file written here. An existing file is replaced only if its
+content still matches the list; otherwise nothing is written at all. Nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HINT = "name another folder, or move that file away: only what an earlier --fig
 
 @dataclass(frozen=True, slots=True)
 class FigureFiles:
-    """One figure as it is in the folder."""
+    """One figure as stored in the folder."""
 
     title: str
     sentence: str
@@ -39,10 +39,10 @@ class FigureFiles:
 
 
 def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
-    """Draw everything and write it, the index last but for the list.
+    """Draw all figures and write them.
 
-    RequestError where ``folder`` is no folder or holds other files of these names: then nothing is written. StoreError where
-    the disk refuses.
+    Raises RequestError if ``folder`` is not a folder or holds other files of these names; then nothing is written.
+    Raises StoreError on an I/O error.
     """
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"writing figures to {escape(folder)}: wanted a folder, found a file")
@@ -73,7 +73,7 @@ def _contents(document: Document, figures: Iterable[tuple[str, Figure]]) -> Iter
 
 
 def _keep(folder: Path, made: dict[str, list[str]], name: str, data: bytes) -> None:
-    """Write one file whole or not at all. The list knows it before it is there: a kill in between leaves no stranger."""
+    """Write one file atomically. The list is updated first, so that a kill in between leaves no unknown file."""
     made[name] = sorted({*made.get(name, ()), digest := hashlib.sha256(data).hexdigest()})
     _write(folder / LIST, _list(made))
     _write(folder / name, data)
@@ -93,7 +93,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
-    """RequestError for the first name that somebody else's file, folder or link has."""
+    """Raise RequestError for the first name that is taken by a file, folder or link not written here."""
     made = _listed(folder)
     for name in names:
         path = folder / name
@@ -102,7 +102,7 @@ def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
         except FileNotFoundError:
             continue
         if name == LIST and made:
-            continue  # it was read, and is a list of ours
+            continue  # it was parsed, and is one of our lists
         if not stat.S_ISREG(found.st_mode) or _digest(path) not in made.get(name, ()):
             raise RequestError(
                 f"writing figures to {escape(folder)}: {name} exists, and was not "
@@ -117,7 +117,7 @@ def _digest(path: Path) -> str:
 
 
 def _listed(folder: Path) -> Mapping[str, list[str]]:
-    """What was made here before: digests by name. Empty where there is no such list, or something else of its name."""
+    """Return the digests of files written here before, by name. Empty if there is no list, or another file has its name."""
     path = folder / LIST
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGEST_LIST:
         return {}
@@ -141,7 +141,7 @@ def _list(made: Mapping[str, list[str]]) -> bytes:
 
 
 def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
-    """Every figure with its title, its sentence and its files, as Markdown."""
+    """Format every figure with its title, sentence and files as Markdown."""
     header = document.trial.header
     lines = [
         f"# Figures: {escaped(document.title)}",

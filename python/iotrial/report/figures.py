@@ -33,7 +33,7 @@ from iotrial.report.within import within_of
 from iotrial.terminal import escape
 
 MOST_PANELS = 24
-# So many marks over all panels keep the page below a few megabytes.
+# Limit the marks over all panels, to keep the page below a few megabytes.
 _MARKS = 20_000
 _LEAST_MARKS, _MOST_MARKS = 240, 1500
 _SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
@@ -41,7 +41,7 @@ _SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Everything that is drawn."""
+    """All figures of a report."""
 
     arms: tuple[Arm, ...]
     forests: tuple[Figure, ...]
@@ -58,7 +58,7 @@ class Figures:
     within_left_out: int = 0
 
     def every(self) -> Iterator[Figure]:
-        """Each figure, in the order of the page."""
+        """Yield each figure, in the order of the page."""
         for matrix in self.matrices:
             yield from matrix.every()
         yield from self.forests
@@ -73,8 +73,11 @@ class Figures:
 
 
 def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -> Figures:
-    """All figures of the document; each is drawn when it is asked for its picture. ``most_panels`` limits how many conditions
-    (and operations, and things that went on) are drawn, for the sake of a page; None draws all."""
+    """Return all figures of the document; each is drawn lazily.
+
+    ``most_panels`` limits the number of conditions (and operations, and background activities) drawn, to limit the size
+    of a page; None draws all.
+    """
     by = _stands_for_arms(document)
     arms = arms_of(document.data, by)
     panels = panels_of(document.data, document.conditions, arms, by)
@@ -115,7 +118,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
 
 
 def _stands_for_arms(document: Document) -> str | None:
-    """The factor with the largest effect, whose levels are drawn where the arms are too many to be told apart."""
+    """Return the factor with the largest effect, whose levels are drawn if there are too many arms to distinguish."""
     study = document.trial.header.study
     if not arms_are_rows(study):
         return None
@@ -125,7 +128,7 @@ def _stands_for_arms(document: Document) -> str | None:
 
 
 def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow], most: int | None) -> list[Panel]:
-    """All panels, or where there are too many the ones with something to see first."""
+    """Return all panels; if there are too many, prefer those with an effect."""
     if most is None or len(panels) <= most:
         return list(panels)
     loud = {row.condition.key for row in effects if row.effect.verdict is not Verdict.EQUIVALENT}
@@ -134,10 +137,10 @@ def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow], most: int | N
 
 
 def _effects_of(document: Document, panel: Panel, by: str | None) -> list[Effect]:
-    """The verdicts on what a panel draws: its arms against the reference."""
+    """Return the verdicts on what a panel draws: its arms against the reference."""
     factors = document.trial.header.study.treatment_factors
     if by is None and len(factors) > 1:
-        return []  # arms are combinations, which no verdict is about
+        return []  # arms are combinations, and verdicts are not about those
     return [
         row.effect
         for row in document.primary

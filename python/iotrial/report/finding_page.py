@@ -1,6 +1,7 @@
-"""The page of one finding: a trial of a shipped study as Markdown, to stand among the documentation.
+"""The page of one finding: a trial of a catalogue study as Markdown, for the documentation.
 
-Everything in it comes from the trial but one section: why it is so is written by hand, beside the packed trial.
+Everything in it comes from the trial except one section: the explanation is written by hand, in a file next to the
+packed trial.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ _MACHINE = ("processor", "processors", "memory", "kernel", "system", "virtual")
 
 
 def page(document: Document, *, packed: str, mechanism: str | None, changed: bool) -> str:
-    """The whole page, ending in a newline. ``packed`` is the name of the packed trial beside it, ``changed`` whether the
-    study that ships is another one by now."""
+    """Return the whole page, ending in a newline.
+
+    ``packed`` is the name of the packed trial next to it; ``changed`` says whether the catalogue's study has changed
+    since.
+    """
     return "\n".join(_lines(document, packed, mechanism, changed=changed)).rstrip() + "\n"
 
 
 def claims_in_brief(document: Document) -> str:
-    """Each claim with how it stands: "noatime halves the time in read(): confirmed". A text said of several levels names
-    each."""
+    """Summarise each claim with its outcome: "noatime halves the time in read(): confirmed".
+
+    If several claims share a text, each names its level.
+    """
     levels: dict[str, set[str]] = {}
     for held in document.claims:
         levels.setdefault(held.claim.text, set()).add(held.claim.level)
@@ -48,7 +54,7 @@ def _lines(document: Document, packed: str, mechanism: str | None, *, changed: b
     study = document.trial.header.study
     yield from (f"# {escaped(document.title)}", "", f"> {escaped(study.question)}", "")
     yield from (f"**{escaped(document.summary.headline)}**", "")
-    # it was measured elsewhere: on the machine that the page names
+    # it was measured elsewhere, on the machine that the page names
     details = tuple(Note(text) for text in document.summary.details if not text.startswith(ELSEWHERE))
     yield from block_lines((*details, *safety_blocks(document)), heading="##")
     if study.why.strip():
@@ -96,7 +102,7 @@ def _claims(claims: tuple[HeldClaim, ...]) -> Table:
 
 
 def _moved(document: Document) -> Table:
-    """What was counted and moved, the machine's own counters last: what the mechanism can be held against."""
+    """Return a table of the counters that moved, system-wide ones last, as evidence for a mechanism."""
     primary = {row.effect.response for row in document.primary}
     references: dict[tuple[str, str], EvidenceRow] = {}
     for row in document.evidence:

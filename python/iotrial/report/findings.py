@@ -1,17 +1,14 @@
-"""What was found, over levels, conditions and workloads, as one clause: the middle of a trial's first sentence.
+"""The findings over levels, conditions and workloads as one clause: the middle of a trial's first sentence.
 
-Effects of one level against its reference form a group. Groups that agree are said together, groups that do not
-are said one by one, and where there are many of those, they are counted and the largest effect is named.
+The effects of one level against its reference form a group. Groups that agree share one statement; groups that do not
+get one each. If there are many of those, they are counted and the largest effect is named.
 
-Studies of many settings: their first sentence, and the order in which effects are read.
+Screening studies, with many settings: readers ask which of dozens matter rather than look for one comparison. So the
+sentence counts the settings and names the largest, and tables list the largest first.
 
-In a screen nobody looks for one comparison; one asks which of dozens matter. So the sentence counts and names the
-largest, and tables list the largest first.
-
-Which part of a bundle earned the gain: the first sentence of a study that ``iotrial refine --ablate`` has written.
-
-The reference is the whole bundle; each other level leaves one of its settings out, and one leaves all of them out. A
-setting earned something if without it the bundle does worse.
+Ablation studies, written by ``iotrial refine --ablate``: which part of a bundle earned the gain. The reference is the
+whole bundle; each other level leaves one of its settings out, and one leaves all of them out. A setting earned
+something if the bundle does worse without it.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ from iotrial.terminal import escape
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
-# What the numbers beside it say already.
+# Not repeated in words: the numbers next to it show it already.
 _TOO_WIDE = "budget_spent"
 _MOST_CLAUSES = 3
 _LONGEST = 220
@@ -68,13 +65,13 @@ class _Group:
 
     @property
     def words(self) -> str | None:
-        """What may be said of all of them alike."""
+        """The conclusion that all of them share, else None."""
         found = {effect.conclusion.words for effect in self.effects}
         return found.pop() if len(found) == 1 else None
 
 
 def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
-    """The clause, without a capital or a full stop; ``effects`` holds at least one."""
+    """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
     groups = _groups(effects)
     shared = {group.words for group in groups}
     if len(shared) == 1 and len(groups) > 1 and (words := shared.pop()) is not None:
@@ -86,7 +83,7 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
 
 
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
-    """One clause for each level, where :func:`finding` had to count instead; empty where it said them."""
+    """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
     groups = _groups(effects)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
     said = finding(effects, conditions, margin=margin)
@@ -94,14 +91,14 @@ def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float
 
 
 def strength(effect: Effect) -> float:
-    """How far the estimate lies from no effect, on the effect's own scale."""
+    """Return how far the estimate lies from no effect, on the effect's own scale."""
     if effect.value is None:
         return 0.0
     return abs(log(effect.value)) if effect.scale is Scale.LOG else abs(effect.value)
 
 
 def width(effect: Effect) -> float:
-    """How wide the interval is, on the effect's own scale; infinite where an end is unbounded."""
+    """Return the width of the interval on the effect's own scale; infinite if an end is unbounded."""
     if effect.low is None or effect.high is None:
         return inf
     return log(effect.high / effect.low) if effect.scale is Scale.LOG else effect.high - effect.low
@@ -122,7 +119,7 @@ def _all_alike(
     *,
     margin: float,
 ) -> str:
-    """Several levels of which the same may be said."""
+    """Describe several levels with the same conclusion."""
     names, where = _names(groups), _where(effects, conditions)
     match effects[0].verdict:
         case Verdict.EQUIVALENT:
@@ -142,7 +139,7 @@ def _all_alike(
 
 
 def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
-    """One level against its reference."""
+    """Describe one level against its reference."""
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
     where = _where(group.effects, conditions)
@@ -184,7 +181,7 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 
 def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Many levels that do not agree: of how many what may be said, and the largest effect."""
+    """Summarise many levels that do not agree: the number of each conclusion, and the largest effect."""
     count = Counter(effect.conclusion.words for effect in effects)
     left = {Conclusion.UNDECIDED.words: _left_open([e for e in effects if e.verdict is Verdict.INCONCLUSIVE])}
     quiet = {effect.conclusion.words for effect in effects if effect.verdict in QUIET}
@@ -200,7 +197,7 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 
 def _left_open(undecided: Sequence[Effect]) -> str:
-    """E.g. " (any effect is smaller than -12.5 % / +5.8 %)" of undecided ones among others; "" where not all have bounds."""
+    """Return e.g. " (any effect is smaller than -12.5 % / +5.8 %)" for undecided effects; "" unless all have bounds."""
     if not undecided or any(
         e.scale is Scale.DIFFERENCE or e.low is None or e.high is None for e in undecided
     ):
@@ -243,7 +240,7 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
 
 
 def _undecided(effects: Sequence[Effect]) -> str:
-    """E.g. "undecided. Any effect is smaller than -12.5 % / +5.8 %": what is excluded although nothing is settled."""
+    """Return e.g. "undecided. Any effect is smaller than -12.5 % / +5.8 %": what is excluded although nothing is decided."""
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
     because = f" ({reason_in_words(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
@@ -264,8 +261,10 @@ def _undecided(effects: Sequence[Effect]) -> str:
 
 
 def span_sentence(effect: Effect, conditions: Conditions) -> str:
-    """E.g. "atime relatime: from 0.389 (file fresh) to 0.998 (file stale) in 2 conditions": a mean over conditions that hides
-    that they differ."""
+    """Describe a mean over conditions that hides their differences.
+
+    E.g. "atime relatime: from 0.389 (file fresh) to 0.998 (file stale) in 2 conditions".
+    """
     assert effect.span is not None
     least, most = span_ends(effect)
     places = [
@@ -278,7 +277,7 @@ def span_sentence(effect: Effect, conditions: Conditions) -> str:
 
 
 def _hull(effects: Sequence[Effect]) -> Effect:
-    """One effect whose interval holds those of all: what lies outside it is excluded in each of them."""
+    """Return one effect whose interval covers those of all: what lies outside it is excluded in each of them."""
     lows = [effect.low for effect in effects if effect.low is not None]
     highs = [effect.high for effect in effects if effect.high is not None]
     return replace(effects[0], low=min(lows, default=None), high=max(highs, default=None))
@@ -303,7 +302,7 @@ def _subject(effects: Sequence[Effect]) -> str:
 
 
 def _names(groups: Sequence[_Group]) -> str:
-    """E.g. "mode 0444, 0555 and 0666"; or how many there are, where they are many."""
+    """Return e.g. "mode 0444, 0555 and 0666"; if there are many, their number."""
     factors: dict[str, list[str]] = {}
     for group in groups:
         factors.setdefault(group.factor, []).append(group.level)
@@ -317,7 +316,7 @@ def _references(groups: Sequence[_Group]) -> str:
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """E.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; nothing where there is only one."""
+    """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
     found = {c.key: c for c in (conditions.of_levels(e.condition, e.workload) for e in effects)}
     if len(found) < 2:
         return ""
@@ -353,13 +352,13 @@ class Setting:
 
     @property
     def loud(self) -> tuple[Effect, ...]:
-        """The effects that are there, largest first."""
+        """The effects with a decided direction, largest first."""
         found = [effect for effect in self.effects if effect.verdict not in QUIET]
         return tuple(sorted(found, key=strength, reverse=True))
 
     @property
     def plain(self) -> tuple[Effect, ...]:
-        """Those of them that are beyond the margin as a whole, largest first."""
+        """The effects whose whole interval lies beyond the margin, largest first."""
         return tuple(effect for effect in self.loud if not effect.conclusion.probable)
 
     @property
@@ -369,12 +368,12 @@ class Setting:
 
 
 def is_screen(study: Study) -> bool:
-    """Whether a study asks which of many settings matter."""
+    """Return whether a study is a screen: it asks which of many settings matter."""
     return len(study.treatment_factors) >= MANY
 
 
 def arms_are_rows(study: Study) -> bool:
-    """Whether its arms are too many to be looked at one by one: figures and evidence then go by the level of a factor."""
+    """Return whether there are too many arms to show one by one; figures and evidence then go by the level of a factor."""
     factors = study.treatment_factors
     if len(factors) < 2:
         return False
@@ -382,7 +381,7 @@ def arms_are_rows(study: Study) -> bool:
 
 
 def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:
-    """The effects by level, the largest first."""
+    """Return the effects by level, the largest first."""
     found: dict[tuple[str, str], list[Effect]] = {}
     for effect in effects:
         found.setdefault((effect.factor, effect.level), []).append(effect)
@@ -397,9 +396,12 @@ def screen_finding(
     margin: float,
     together: Collection[tuple[str, str]] = (),
 ) -> str:
-    """E.g. "4 of 26 settings change the wall time: noatime takes 9 % less time than relatime [-12, -6], ...;
-    15 are equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with
-    another, which are neither."""
+    """Summarise a screen.
+
+    E.g. "4 of 26 settings change the wall time: noatime takes 9 % less time than relatime [-12, -6], ...; 15 are
+    equivalent within 3 %, 7 undecided". ``together``: factor and level of settings that act only together with another;
+    those count as neither equivalent nor undecided.
+    """
     settings = settings_of(effects)
     plain = sorted((one for one in settings if one.plain), key=lambda one: -strength(one.plain[0]))
     probable = [one for one in settings if one.loud and not one.plain]
@@ -435,7 +437,7 @@ def screen_finding(
 def screen_details(
     effects: Sequence[Effect], *, margin: float, together: Collection[tuple[str, str]] = ()
 ) -> tuple[str, ...]:
-    """Which settings are undecided, and which are equivalent, by name; without a full stop."""
+    """Name the settings that are undecided, and those that are equivalent; without a full stop."""
     settings = _apart(settings_of(effects), together)
     undecided = [one.name for one in settings if not one.loud and not one.equivalent]
     equivalent = [one.name for one in settings if one.equivalent]
@@ -448,7 +450,7 @@ def screen_details(
 
 
 def _apart(settings: Sequence[Setting], together: Collection[tuple[str, str]]) -> tuple[Setting, ...]:
-    """Those settings that do not act only together with another."""
+    """Drop the settings that act only together with another."""
     return tuple(one for one in settings if (one.factor, one.level) not in together)
 
 
@@ -485,7 +487,7 @@ def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 
 def row_label(name: str, level: str) -> str:
-    """E.g. "atime noatime", shown."""
+    """Return e.g. "atime noatime", escaped. It is a key in JSON, so the factor is always in it."""
     return f"{escape(name)} {escape(level)}"
 
 
@@ -495,7 +497,7 @@ _MOST_LEFT_OUT = 4
 
 
 def is_ablation(study: Study) -> bool:
-    """Whether the study's only treatment is a bundle from which one setting at a time is left out."""
+    """Return whether the study's only treatment is a bundle from which one setting at a time is left out."""
     if len(study.treatment_factors) != 1:
         return False
     factor = study.treatment_factors[0]
@@ -504,8 +506,11 @@ def is_ablation(study: Study) -> bool:
 
 
 def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
-    """Return e.g. "1 of 3 settings earned the gain: without slow it takes 31 % more time [+25, +37]; a and b make no
-    difference of 3 %; without any of them it takes 33 % more time [+28, +40]"."""
+    """Summarise an ablation study.
+
+    E.g. "1 of 3 settings earned the gain: without slow it takes 31 % more time [+25, +37]; a and b make no difference
+    of 3 %; without any of them it takes 33 % more time [+28, +40]".
+    """
     every = settings_of(effects)
     parts = [one for one in every if one.level != NOTHING]
     whole = next((one for one in every if one.level == NOTHING), None)

@@ -1,13 +1,12 @@
-"""Blocks as one HTML file that opens offline: no remote resource, nothing loaded.
+"""Render blocks as one HTML file that works offline and loads no remote resource.
 
-Every label goes through jinja2's autoescape; only figures made by the plots are inserted as they are. A content
-security policy in the page says the same to the browser. There is no script, but one where there are surfaces, which
-turns them; the policy knows it by its hash and forbids any other.
+Every label goes through jinja2's autoescape; only figures made by the plots are inserted unescaped. A content security
+policy in the page enforces the same in the browser. The only script is the one that rotates surfaces, present if there
+are any; the policy allows it by its hash and forbids all others.
 
-The data of figures within a page: links that hold them, as many as fit.
-
-A link of the scheme ``data:`` with a name to download works offline, from a file, under the page's content security policy.
-Much data is compressed. Where a page would grow beyond its limit the largest are left out, and the page says where they are.
+The data of figures are embedded in the page as links, as many as fit. A ``data:`` link with a download name works
+offline, from a file, under the page's content security policy. Large data are compressed. If a page would exceed its
+limit, the largest are omitted, and the page says where to find them.
 """
 
 from __future__ import annotations
@@ -51,17 +50,17 @@ if TYPE_CHECKING:
 
 #: conditions that are drawn, unless the page is too large
 MOST_PANELS = 24
-#: how many rows a table has and how many conditions are drawn, until the page is small enough
+#: attempts at a small enough page: most rows per table, and most conditions drawn
 ATTEMPTS = ((1_000_000, MOST_PANELS), (2000, MOST_PANELS), (400, MOST_PANELS), (100, 6))
 _COPIED = re.compile(r"(<pre>.*?</pre>|<style>.*?</style>|<script>.*?</script>)", re.DOTALL)
 
 
 def html(make: Callable[[int], Report]) -> str:
-    """The page of the report that ``make`` builds with figures of so many conditions: at most ``LARGEST_PAGE`` bytes.
+    """Render the report that ``make`` builds for a number of conditions to draw, in at most ``LARGEST_PAGE`` bytes.
 
-    Where a report has more to say its tables are cut, then its figures; the data of figures get what room is left.
+    If it is too large, tables are cut first, then figures. The data of figures get the remaining room.
     """
-    reports: dict[int, Report] = {}  # figures need not be drawn again for a shorter table
+    reports: dict[int, Report] = {}  # figures need not be redrawn for a shorter table
     for most_rows, most_panels in ATTEMPTS:
         if most_panels not in reports:
             reports[most_panels] = make(most_panels)
@@ -73,7 +72,7 @@ def html(make: Callable[[int], Report]) -> str:
 
 
 class _Page:
-    """The page of one report with so many rows a table."""
+    """The page of one report, with a limit on rows per table."""
 
     def __init__(self, report: Report, most_rows: int) -> None:
         self._links = data_links(
@@ -93,12 +92,12 @@ class _Page:
         }
 
     def text(self, *, room: int) -> str:
-        """The page with the data of as many figures as fit into ``room`` (bytes)."""
+        """Render the page with the data of as many figures as fit into ``room`` (bytes)."""
         return _unbroken(_template().render(**self._values, links=fitting(self._links, room)))
 
 
 def _kinds(blocks: Iterable[Block]) -> list[tuple[str, Sequence[Block]]]:
-    """The blocks that a page shows, by kind: notes and claims that follow each other together, all others one by one."""
+    """Group the blocks that a page shows by kind: consecutive notes or claims together, all others one by one."""
     found: list[tuple[str, Sequence[Block]]] = []
     for kind, members in groupby(shown_in(blocks, View.PAGE), key=lambda block: type(block).__name__.lower()):
         together = tuple(members)
@@ -116,17 +115,17 @@ def _words(cell: Cell) -> tuple[Words, ...]:
 
 @cache
 def _turning() -> str:
-    """The script that turns surfaces, as the page holds it."""
+    """Return the script that rotates surfaces, as embedded in the page."""
     return resources.files("iotrial.report").joinpath("templates/turning.js").read_text("utf-8").strip()
 
 
 def script_hash(script: str) -> str:
-    """What a content security policy calls an inline script by; "" for none."""
+    """Return the hash that a content security policy uses for an inline script; "" for no script."""
     return f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}" if script else ""
 
 
 def _unbroken(page: str) -> str:
-    """No line break between a number and its per cent sign, except in what people copy."""
+    """Prevent line breaks between a number and its per cent sign, except in text for copying."""
     pieces = _COPIED.split(page)
     return "".join(piece if i % 2 else piece.replace(" %", "\u00a0%") for i, piece in enumerate(pieces))
 
@@ -146,7 +145,7 @@ def _template() -> Template:
 
 
 def _swatch(arm: Arm) -> Markup:
-    """The arm's line and marker as the figures draw them."""
+    """Draw the arm's line and marker as the figures do."""
     colour = "var(--muted)" if arm.is_control else f"var(--arm-{arm.position % 8})"
     pattern = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)][1]
     dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""
@@ -171,15 +170,18 @@ _SHAPES = {
 }
 
 
-#: of a whole page, in bytes
+#: limit of a whole page, in bytes
 LARGEST_PAGE = 5_000_000
-#: above this a table is compressed
+#: a table with more bytes is compressed
 _LARGEST_PLAIN = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class DataLink:
-    """Where the data of one figure are: in ``href``, to be saved as ``name``; an empty ``href`` is one that does not fit."""
+    """A link to the data of one figure.
+
+    ``href`` holds the data and is empty if they do not fit; ``name`` is the file name.
+    """
 
     href: str
     name: str
@@ -192,7 +194,7 @@ class DataLink:
 
 
 def data_links(figures: Iterable[Figure], *, prefix: str) -> Mapping[str, DataLink]:
-    """By the name of the figure's drawing, whatever they take; ``prefix`` begins names."""
+    """Return links by the name of the figure's drawing, without a size limit. ``prefix`` is the prefix of file names."""
     return {
         figure.drawing.name: _link(figure, f"{prefix}-{name}" if prefix else name)
         for name, figure in named(figures)
@@ -200,7 +202,7 @@ def data_links(figures: Iterable[Figure], *, prefix: str) -> Mapping[str, DataLi
 
 
 def fitting(made: Mapping[str, DataLink], room: int) -> Mapping[str, DataLink]:
-    """The same, the smallest first, until ``room`` (bytes) is used up; the others are empty."""
+    """Keep the smallest links until ``room`` (bytes) is used up; the others get an empty ``href``."""
     links = {}
     for name, link in sorted(made.items(), key=lambda pair: len(pair[1].href)):
         room -= len(link.href)

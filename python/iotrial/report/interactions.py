@@ -1,16 +1,15 @@
 """Interactions in words: what one setting does to the effect of another.
 
 The analysis gives an interaction as half the difference of one factor's effects at the two levels of the other, on the
-scale of the response. A reader thinks of the whole difference: with the ratio v of the analysis, one factor's effect at
-one level of the other is v squared times what it is at the other level, and so are the ends of its interval. The four
-effects behind that number come from block-adjusted means of cells and describe.
+scale of the response. Readers expect the whole difference: with the ratio v of the analysis, one factor's effect at one
+level of the other is v squared times its effect at the other level; the ends of its interval are squared too. The four
+effects behind that number come from block-adjusted means of cells and are descriptive.
 
-What the arms of a factorial took once each block's own level is taken out: means by level and by cell.
-
-Blocks differ far more than treatments do. On the scale on which effects are compared (the natural logarithm for ratios)
-the mean of all treatments of a block is subtracted from each of them, and what is left is averaged over the blocks. Only
-blocks count that are not void and hold a usable value of every treatment. These means describe; verdicts come from the
-contrasts of the analysis.
+Block-adjusted means are the means of a factorial by level and by cell, with the level of each block removed, since
+blocks differ far more than treatments do. On the scale on which effects are compared (the natural logarithm for ratios)
+the mean of all treatments of a block is subtracted from each of them, and the rest is averaged over the blocks. Only
+blocks count that are not void and hold a usable value of every treatment. These means are descriptive; verdicts come
+from the contrasts of the analysis.
 """
 
 from __future__ import annotations
@@ -54,12 +53,15 @@ class AtLevels:
 
 
 def is_interaction(effect: Effect) -> bool:
-    """Whether the effect is one of two factors on each other, pooled over conditions or not."""
+    """Return whether the effect is an interaction of two factors, pooled over conditions or not."""
     return effect.kind == "interaction" or (effect.kind == "pooled" and ":" in effect.factor)
 
 
 def pair_of(effect: Effect, study: Study) -> Pair | None:
-    """The two factors of an interaction; None where the study has no such pair. Labels may hold colons, names do not."""
+    """Return the two factors of an interaction; None if the study has no such pair.
+
+    Labels may contain colons, names do not.
+    """
     first, _, second = effect.factor.partition(":")
     labels = {f.name: [level.label for level in f.levels] for f in study.treatment_factors}
     if first not in labels or second not in labels:
@@ -76,7 +78,7 @@ def pair_of(effect: Effect, study: Study) -> Pair | None:
 
 
 def comparison(effect: Effect, study: Study) -> str:
-    """E.g. "mode 0444 / 0777"; of an interaction "atime noatime × mode 0444"."""
+    """Return e.g. "mode 0444 / 0777"; for an interaction "atime noatime × mode 0444"."""
     if is_interaction(effect):
         pair = pair_of(effect, study)
         if pair is not None:
@@ -88,7 +90,7 @@ def comparison(effect: Effect, study: Study) -> str:
 
 
 def verdict_word(effect: Effect) -> str:
-    """The verdict as a table says it: an interaction is not "slower", it makes two settings slower together."""
+    """Return the verdict for a table. An interaction is not "slower"; it makes two settings slower together."""
     conclusion = effect.conclusion
     if not is_interaction(effect) or conclusion in (Conclusion.UNDECIDED, Conclusion.VARIES):
         return conclusion.words
@@ -96,13 +98,16 @@ def verdict_word(effect: Effect) -> str:
 
 
 def doubled(effect: Effect) -> tuple[float | None, float | None, float | None]:
-    """Estimate and ends of the whole difference: one effect over the other (or less the other)."""
+    """Return estimate and ends of the whole difference: one effect divided by the other (or minus the other)."""
     return _whole(effect, effect.value), _whole(effect, effect.low), _whole(effect, effect.high)
 
 
 def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
-    """The interaction in one sentence, e.g. "with mode 0444, the ratio of atime noatime to relatime is 1.21 [1.10, 1.33]
-    times what it is with mode 0777: together they are slower than their separate effects make"."""
+    """Describe the interaction in one sentence.
+
+    E.g. "with mode 0444, the ratio of atime noatime to relatime is 1.21 [1.10, 1.33] times what it is with mode 0777:
+    together they are slower than their separate effects make".
+    """
     pair = pair_of(effect, study)
     if pair is None:
         size = interval_of(effect, doubled(effect))
@@ -133,7 +138,7 @@ def _together(effect: Effect, one: str, other: str) -> str:
 
 
 def at_levels(effect: Effect, study: Study, means: Adjusted | None) -> tuple[AtLevels, ...]:
-    """Either factor's effect at both levels of the other; empty where the cells are not all there."""
+    """Return either factor's effect at both levels of the other; empty unless all cells exist."""
     pair = pair_of(effect, study)
     if pair is None or means is None:
         return ()
@@ -159,11 +164,11 @@ def at_levels(effect: Effect, study: Study, means: Adjusted | None) -> tuple[AtL
 
 @dataclass(frozen=True, slots=True)
 class OnlyTogether:
-    """An effect that two settings have only together: one cell of their four differs from the other three.
+    """An effect that two settings have only together: one of their four cells differs from the other three.
 
-    ``first`` and ``second`` are the factors with the level that each has in that cell, ``mains`` the main effects whose
-    numbers are an average of that cell and of cells without an effect. ``value``, ``low`` and ``high``: the cell against
-    the one that has neither setting, as in ``Effect``; no ends where a factor has more than two levels.
+    ``first`` and ``second`` are the factors with the level that each has in that cell. ``mains`` are the main effects,
+    which average that cell with cells without an effect. ``value``, ``low`` and ``high`` compare the cell with the one
+    that has neither setting, as in ``Effect``; there are no ends if a factor has more than two levels.
     """
 
     interaction: Effect
@@ -175,19 +180,20 @@ class OnlyTogether:
     high: float | None
 
 
-#: of the effect together: what a difference may be without the other setting and count as none
+#: fraction of the joint effect below which a difference without the other setting counts as none
 _NOTHING = 0.1
 
 
 def only_together(
     effects: Sequence[Effect], study: Study, adjusted: Mapping[tuple[str, str], Adjusted]
 ) -> tuple[OnlyTogether, ...]:
-    """The interactions that carry their main effects: neither setting has an effect without the other.
+    """Return the interactions that carry their main effects: neither setting has an effect without the other.
 
-    The rule, on the means of the four cells: the interaction excludes zero, the design can tell it from others, and there
-    is a cell such that either factor's effect is nothing at the other's other level (a ratio within the margin, a difference
-    below a tenth of the cell's), while the cell differs from the one that has neither by more than twice the margin.
-    Larger factorials are judged by the two levels that the interaction is about, averaged over all other factors.
+    The rule, on the means of the four cells: the interaction excludes zero, the design can separate it from others, and
+    there is a cell such that either factor's effect is negligible at the other's other level (a ratio within the
+    margin, a difference below a tenth of the cell's), while the cell differs from the one with neither setting by more
+    than twice the margin. Larger factorials are judged by the two levels of the interaction, averaged over all other
+    factors.
     """
     mains = {_main_key(effect): effect for effect in effects if effect.kind == "main" and effect.primary}
     found = []
@@ -238,8 +244,11 @@ def _carried(
 def _summed(
     mains: tuple[Effect, Effect], at_level: tuple[bool, bool], study: Study
 ) -> tuple[float | None, float | None]:
-    """The ends of the cell's effect: with two levels each it is the sum of the main effects, turned round where the cell has
-    the reference. Both intervals hold together, so the sum of their ends holds."""
+    """Return the ends of the cell's effect; None for both if a factor has more than two levels.
+
+    With two levels each the effect is the sum of the main effects, negated if the cell has the reference. Both
+    intervals hold simultaneously, so the sum of their ends holds.
+    """
     two = {factor.name for factor in study.treatment_factors if len(factor.levels) == 2}
     if not {main.factor for main in mains} <= two:
         return None, None
@@ -254,8 +263,11 @@ def _summed(
 
 
 def together_sentence(one: OnlyTogether, where: str) -> str:
-    """E.g. "only together: mode 0444 with atime noatime takes 0.62 times the time of neither [0.55, 0.70]; alone, neither
-    makes a difference"."""
+    """Describe an effect that two settings have only together.
+
+    E.g. "only together: mode 0444 with atime noatime takes 0.62 times the time of neither [0.55, 0.70]; alone, neither
+    makes a difference".
+    """
     effect = one.interaction
     names = [f"{label(factor)} {label(level)}" for factor, level in (one.first, one.second)]
     size = interval_of(effect, (one.value, one.low, one.high))
@@ -267,7 +279,7 @@ def together_sentence(one: OnlyTogether, where: str) -> str:
 
 
 def aliases_in_words(effect: Effect) -> str:
-    """E.g. "cannot be told from c × d, nor from e × f turned round"; empty where there are none."""
+    """Return e.g. "this design cannot tell it from c × d or e × f turned round"; empty if there are no aliases."""
     if not effect.aliases:
         return ""
     words = []
@@ -288,8 +300,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """``means`` holds one number for each of ``treatments``: its mean distance from the mean of its block, on the contrast's
-    scale. ``centre`` is the mean of the blocks' means, on the same scale."""
+    """Block-adjusted means of one response in one condition.
+
+    ``means`` holds one number for each of ``treatments``: its mean distance from the mean of its block, on the
+    contrast's scale. ``centre`` is the mean of the blocks' means, on the same scale.
+    """
 
     response: Response
     treatments: tuple[Mapping[str, str], ...]
@@ -298,18 +313,18 @@ class Adjusted:
     blocks: int
 
     def level(self, factor: str, label: str) -> float | None:
-        """The mean over the treatments that have this factor at this level; None where there is none."""
+        """Return the mean over the treatments that have this factor at this level; None if there are none."""
         return self._mean(treatment.get(factor) == label for treatment in self.treatments)
 
     def cell(self, first: tuple[str, str], second: tuple[str, str]) -> float | None:
-        """The mean over the treatments that have these two factors at these levels (each a name and a label)."""
+        """Return the mean over the treatments that have these two factors at these levels (each a name and a label)."""
         return self._mean(
             treatment.get(first[0]) == first[1] and treatment.get(second[0]) == second[1]
             for treatment in self.treatments
         )
 
     def natural(self, place: float) -> float:
-        """A mean as a value of the response: in its unit, at the trial's general level."""
+        """Convert a mean to a value of the response: in its unit, at the trial's general level."""
         return math.exp(self.centre + place) if self.response.scale is Scale.LOG else self.centre + place
 
     def _mean(self, chosen: Iterable[bool]) -> float | None:
@@ -318,7 +333,7 @@ class Adjusted:
 
 
 def adjust(blocks: Sequence[ObservedBlock], response: Response) -> Adjusted | None:
-    """The means of one response over the blocks of one condition; None where no block holds every treatment."""
+    """Return the means of one response over the blocks of one condition; None if no block holds every treatment."""
     rows: list[dict[str, float]] = []
     treatments: dict[str, Mapping[str, str]] = {}
     for block in blocks:

@@ -1,7 +1,7 @@
 """The report as JSON, schema 1 (``schemas/report.schema.json``).
 
-Numbers are unrounded; what is not known or not bounded is null. Labels are as the study has them. Keys are only
-ever added, and only inside ``trial``, ``host``, ``diagnostics`` and ``claims``.
+Numbers are unrounded; null means unknown or unbounded. Labels are as in the study. The schema only ever grows, by keys
+inside ``trial``, ``host``, ``diagnostics`` and ``claims``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Condition = Annotated[Labels, Meta(description="Condition factors, and the workl
 
 
 class FactTable(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """By name one word for each treatment; one table for all conditions that agree."""
+    """Words by name, one for each treatment; one table for all conditions that agree."""
 
     conditions: list[Labels]
     treatments: Sequence[str]
@@ -62,7 +62,7 @@ class FactTable(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class Figure(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """One figure, with the files that show it."""
+    """One figure and its files."""
 
     title: str
     sentence: str
@@ -72,7 +72,7 @@ class Figure(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """The trial, and what it comes to."""
+    """The trial and its verdict."""
 
     id: str
     number: Count
@@ -113,8 +113,10 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class SlowRunsFound(JsonObject, frozen=True):
-    """Shares of slow runs and their difference, level less reference, each with bounds that hold at any look at family_alpha.
-    differ: 0 is outside the bounds of the difference."""
+    """Shares of slow runs and their difference, level minus reference.
+
+    Each has anytime-valid bounds at family_alpha. differ: 0 is outside the bounds of the difference.
+    """
 
     factor: Annotated[float, Meta(gt=1)]
     level: Share
@@ -236,7 +238,7 @@ _BY_SCALE = Meta(
 
 
 class ControlFound(JsonObject, frozen=True):
-    """One control effect in one condition. ``told_from_zero`` at the study's alpha."""
+    """One control effect in one condition. ``told_from_zero``: distinguished from zero at the study's alpha."""
 
     kind: Literal["negative", "positive"]
     condition: Condition
@@ -297,7 +299,7 @@ class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
 
 
 class CarryOverFound(JsonObject, frozen=True, kw_only=True):
-    """Whether runs of one condition depend on which level ran just before."""
+    """Check for carry-over: whether runs of one condition depend on the level that ran just before."""
 
     condition: Condition
     response: str
@@ -324,7 +326,7 @@ class CarryOverFound(JsonObject, frozen=True, kw_only=True):
 
 
 class Changed(JsonObject, frozen=True):
-    """The level of all arms' blocks changes with the block that begins then: by a ratio, or by a difference."""
+    """A change in the level of all arms' blocks, by a ratio or a difference, with the block that begins at that time."""
 
     at_s: float | None
     ratio: float | None
@@ -347,7 +349,7 @@ class ConditionFacts(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """What changes within the runs of one arm, and when."""
+    """A change within the runs of one arm, and its time."""
 
     condition: Labels
     what: str
@@ -358,7 +360,7 @@ class ChangeInRuns(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """Whether the trial is valid, and what else is known of how it went."""
+    """Whether the trial is valid, and other facts about how it went."""
 
     valid: bool
     invalid_reasons: tuple[str, ...]
@@ -387,7 +389,7 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
-    """A published claim beside the effect that comes nearest; ``here``, ``low`` and ``high`` are in the claim's direction."""
+    """A published claim with the nearest measured effect; ``here``, ``low`` and ``high`` are in the claim's direction."""
 
     source: str
     text: str
@@ -417,8 +419,7 @@ class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
 class Report(JsonDocument, frozen=True):
     """iotrial report --json
 
-    One trial: its verdicts, controls, evidence and claims. Numbers are unrounded; null stands for what is unknown or
-    unbounded.
+    One trial: its verdicts, controls, evidence and claims. Numbers are unrounded; null means unknown or unbounded.
     """
 
     trial: Trial
@@ -431,8 +432,10 @@ class Report(JsonDocument, frozen=True):
 
 
 def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, Any]:
-    """The whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``. ``figures`` that were written
-    with it are listed in ``trial``."""
+    """Build the whole report as plain objects, ready for ``json.dumps(..., allow_nan=False)``.
+
+    ``figures`` that were written with it are listed in ``trial``.
+    """
     analysis = document.analysis
     diagnostics = Diagnostics.of(
         analysis,
@@ -560,7 +563,7 @@ def _levels(levels: Mapping[str, str], workload: str) -> dict[str, str]:
 
 
 def _plain(value: object) -> Any:
-    """Facts from outside as JSON can hold them: plain values, text keys."""
+    """Convert facts from outside to plain values with text keys, which JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,21 +1,22 @@
-"""The view of a running trial: a table on a terminal, lines in a pipe.
+"""Live view of a running trial: a table on a terminal, lines in a pipe.
 
-A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks: no thread of its own that
-could wake up while a run is being timed. Drawing is limited to four times a second (a line every ten seconds in a
-pipe), whatever the number of calls; what is skipped is drawn with the next call or at the end.
+A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks. It has no thread of its own
+that could wake up while a run is being timed. Drawing is limited to four times a second (a line every ten seconds in a
+pipe), whatever the number of calls; a skipped update is drawn with the next call or at the end.
 
-The table is drawn over itself and the cursor is never hidden, so that a process which is killed leaves a terminal as it
-should be. One that cannot move its cursor (``TERM=dumb``) gets lines.
+The table is redrawn in place and the cursor is never hidden, so that a killed process leaves the terminal usable. A
+terminal that cannot move its cursor (``TERM=dumb``) gets lines.
 
-The table shows what is spent, each effect, and what lies ahead. It is laid out for each width: a narrow terminal loses the
-count of blocks first, then the bar, and names are cut before numbers are.
+The table shows the spent budget, each effect, and the outlook. The layout depends on the width: a narrow terminal loses
+the count of blocks first, then the bar, and names are cut before numbers are.
 
-A bar is an interval as a few characters: where it lies about "no difference" and the margin, and how far it has narrowed.
+A bar draws an interval in a few characters: its position relative to "no difference" and the margin, and how much it
+has narrowed.
 
     ┊  ──━│━●━──  ┊      the margins, no difference between them, the interval now and at half as many blocks
 
-Ratios are drawn on a logarithmic scale of three margins to each side, more while all intervals are wider; what lies beyond is
-an arrow at the edge. Differences have no margin, so each is drawn on a scale of its own.
+Ratios are drawn on a logarithmic scale of three margins to each side, more while all intervals are wider; an arrow at
+the edge marks what lies beyond. Differences have no margin, so each is drawn on a scale of its own.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ Clock = Callable[[], float]
 
 
 class LiveView(Protocol):
-    """Shows how a trial stands. Use as a context manager; every method is cheap."""
+    """Shows the progress of a trial. Use as a context manager; every method is cheap."""
 
     def update(self, progress: Progress) -> None:
-        """The trial stands so; called between blocks only."""
+        """Show this progress. Called between blocks only."""
         ...
 
     def say(self, text: str) -> None:
-        """Something that happens once, on a line of its own."""
+        """Print a one-time message on its own line."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -67,13 +68,13 @@ class LiveView(Protocol):
 
 
 def live_view(console: Console, *, clock: Clock = time.monotonic) -> LiveView:
-    """A table where the console is a terminal that can be drawn on, lines elsewhere."""
+    """Return a table view if the console is a terminal that supports redrawing, else a view of lines."""
     drawn_on = console.is_terminal and not console.is_dumb_terminal
     return TerminalView(console, clock=clock) if drawn_on else PlainView(console, clock=clock)
 
 
 class TerminalView:
-    """A table that is redrawn in place and gone at the end, where the report takes its place."""
+    """A table that is redrawn in place and erased at the end, when the report replaces it."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -81,7 +82,7 @@ class TerminalView:
         self._drawn: float | None = None
         self._pending: Progress | None = None
         self._last: Progress | None = None
-        self._cells: list[int] = []  # the length of each line that stands there
+        self._cells: list[int] = []  # the length of each line on the screen
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +104,7 @@ class TerminalView:
         self._draw(progress)
 
     def say(self, text: str) -> None:
-        """A line above the table."""
+        """Print a line above the table."""
         self._put("")
         self._console.print(escape(text), markup=False, highlight=False)
         if self._last is not None:
@@ -113,7 +114,7 @@ class TerminalView:
         self._pending = None
         self._drawn = self._clock()
         plain = not self._console.encoding.startswith("utf")
-        # one column and one line less than there are: the cursor stands behind the last line, and nothing wraps or scrolls
+        # one column and one line less than available: the cursor is after the last line, and nothing wraps or scrolls
         width, height = self._console.width - 1, self._console.height - 1
         lines = live_lines(progress, width=width, height=height, plain=plain)
         with self._console.capture() as caught:
@@ -122,7 +123,7 @@ class TerminalView:
         self._put(caught.get(), [line.cell_len for line in lines])
 
     def _put(self, text: str, cells: list[int] | None = None) -> None:
-        """This instead of what stands there, in one write. A terminal that was made narrower has wrapped it."""
+        """Replace what is on the screen, in one write. A terminal that was made narrower has wrapped the old lines."""
         width = max(1, self._console.width)
         rows = sum(max(1, -(-length // width)) for length in self._cells)
         up = f"\r\x1b[{min(rows, self._console.height - 1)}A\x1b[J" if rows else ""
@@ -147,10 +148,10 @@ class PlainView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to put away."""
+        """Nothing to clean up."""
 
     def update(self, progress: Progress) -> None:
-        """Say new verdicts at once and how the trial stands now and then."""
+        """Print new verdicts at once, and the progress every ten seconds."""
         for line in progress.effects:
             name = (line.condition, line.comparison)
             if line.verdict is not None and name not in self._decided:
@@ -162,19 +163,19 @@ class PlainView:
             self.say(standing_line(progress))
 
     def say(self, text: str) -> None:
-        """One line, never wrapped."""
+        """Print one line, never wrapped."""
         self._console.print(escape(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def verdict_line(line: EffectLine) -> str:
-    """E.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
+    """Return e.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
     risk = f"; {line.risk}" if line.risk else ""
     return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}{risk}"
 
 
 def standing_line(progress: Progress) -> str:
-    """E.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
+    """Return e.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
     spent = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
     said = [
         f"{counted(sum(progress.blocks.values()), 'block')} in {counted(len(progress.blocks), 'condition')}"
@@ -192,13 +193,13 @@ def standing_line(progress: Progress) -> str:
 
 WIDEST = 100
 NARROWEST = 20
-_ROOM_FOR_LEGEND = 18  # lines of a terminal
+_ROOM_FOR_LEGEND = 18  # terminal lines
 _GAP = "  "
-#: before the verdict where the level that is not slower puts data at risk; nothing but ASCII
+#: printed before the verdict if the level that is not slower puts data at risk; ASCII only
 _RISK = "! "
 _LEAST_NAME = 14
 _STYLES = {**VERDICT_STYLES, GOING_ON: "dim"}
-#: what a table has beside name, numbers and verdict: the width of the bar, and whether blocks are counted
+#: table layouts in order of preference: the width of the bar, and whether blocks are counted
 _LAYOUTS = ((25, True), (19, True), (15, True), (15, False), (11, False), (0, False))
 
 
@@ -212,7 +213,7 @@ class _Columns:
 
 
 def live_lines(progress: Progress, *, width: int, height: int, plain: bool = False) -> list[Text]:
-    """Some ``height`` lines of at most ``width`` cells; ``plain``: nothing but ASCII for what is drawn."""
+    """Return about ``height`` lines of at most ``width`` cells; ``plain``: draw with ASCII only."""
     width = max(NARROWEST, min(width, WIDEST))
     marks = PLAIN_MARKS if plain else Marks()
     head = [_head(progress, width), _spent(progress, width, marks)]
@@ -237,7 +238,7 @@ def _head(progress: Progress, width: int) -> Text:
 
 
 def _spent(progress: Progress, width: int, marks: Marks) -> Text:
-    """The budget as a line, the spent part of it thick."""
+    """Draw the budget as a line, the spent part thick."""
     share = min(1.0, progress.elapsed_s / progress.budget_s) if progress.budget_s > 0.0 else 1.0
     full = round(share * width)
     text = Text(marks.now * full, style="blue")
@@ -263,7 +264,7 @@ def _foot(progress: Progress) -> list[str]:
 
 
 def _legend(progress: Progress, marks: Marks) -> str:
-    """What the marks of a bar mean; nothing while there is no interval."""
+    """Explain the marks of a bar; "" while there is no interval."""
     if all(line.low is None and line.high is None for line in progress.effects):
         return ""
     margin = f"{marks.margin} margin {percent(progress.margin)}  " if progress.margin else ""
@@ -273,7 +274,7 @@ def _legend(progress: Progress, marks: Marks) -> str:
 
 
 def outlook_words(outlook_s: float, left_s: float) -> str:
-    """The median and twice that, within which nine of ten simulated trials are decided (METHOD.md, widths)."""
+    """Format the median and twice that, within which nine of ten simulated trials are decided (METHOD.md, widths)."""
     if outlook_s > left_s:
         return "not decided within the budget, by its scatter so far, if nothing makes a difference"
     likely = max(1, round(outlook_s))
@@ -282,7 +283,7 @@ def outlook_words(outlook_s: float, left_s: float) -> str:
 
 
 def widest(progress: Progress) -> list[str]:
-    """How far the widest interval of a ratio has come that is not decided: what the trial waits for."""
+    """Describe the widest undecided interval of a ratio and how much it has narrowed: it is what the trial waits for."""
     open_ = [line for line in progress.effects if line.verdict is None and line.null]
     widths = [(width, line) for line in open_ if (width := half_width(line.low, line.high)) is not None]
     if not widths or len(widths) < len(open_):
@@ -294,12 +295,12 @@ def widest(progress: Progress) -> list[str]:
 
 
 def _about(width: float) -> str:
-    """Beyond a factor of two per cent say nothing to anybody."""
+    """Format a relative width; beyond a factor of two, percentages are not informative."""
     return f"± {percent(width)}" if width <= 1.0 else "over ± 100 %"
 
 
 def half_width(low: float | None, high: float | None) -> float | None:
-    """Half the width of a ratio's interval, relative: .9 to 1.1 is about .105. None where it has no end."""
+    """Return half the relative width of a ratio's interval: .9 to 1.1 is about .105. None if an end is missing."""
     if low is None or high is None or low <= 0.0:
         return None
     width: float = (high / low) ** 0.5 - 1.0
@@ -307,7 +308,7 @@ def half_width(low: float | None, high: float | None) -> float | None:
 
 
 def losses(progress: Progress) -> list[str]:
-    """What was thrown out, and what failed."""
+    """Describe how many blocks were void or had a failed run."""
     said = []
     if progress.void:
         said.append(f"{progress.void} void")
@@ -317,7 +318,7 @@ def losses(progress: Progress) -> list[str]:
 
 
 def _body(progress: Progress, width: int, most: int, marks: Marks) -> tuple[list[Text], bool]:
-    """At most ``most`` lines, and whether there are bars in them."""
+    """Return at most ``most`` lines, and whether they contain bars."""
     effects = progress.effects
     if not effects:
         return [], False
@@ -350,8 +351,11 @@ def _in_order(some: Sequence[EffectLine], every: Sequence[EffectLine]) -> list[E
 
 
 def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
-    """Names with their effects: by condition where there is one comparison, by comparison where there is one condition,
-    and else by comparison under a line for each condition."""
+    """Return names with their effects.
+
+    They are listed by condition if there is one comparison, by comparison if there is one condition, and else by
+    comparison under a line for each condition.
+    """
     comparisons = {line.comparison for line in effects}
     if len(comparisons) == 1:
         return [(line.condition, line) for line in effects]
@@ -381,12 +385,12 @@ def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _
         if one.name >= wanted:
             return replace(one, name=wanted)
         if found is None and not counts and one.name >= _LEAST_NAME:
-            found = one  # with a bar, though names are cut
+            found = one  # with a bar, although names are cut
     return found or replace(one, name=max(8, one.name))
 
 
 def _numbers(line: EffectLine) -> str:
-    """What has no end yet in few characters: nearly every line begins so, and the columns should not jump."""
+    """Format an unbounded interval briefly: nearly every line begins with one, and the columns should not jump."""
     if line.low is not None or line.high is not None:
         return line.numbers
     return f"{line.numbers.partition(' [')[0]} […, …]"
@@ -424,7 +428,7 @@ def _row(name: str, line: EffectLine, columns: _Columns, bar: str) -> Text:
 
 
 def _cut(name: str, width: int) -> str:
-    """The name in ``width`` cells, without its middle where it is longer."""
+    """Fit the name into ``width`` cells, eliding its middle if it is longer."""
     return set_cell_size(name if cell_len(name) <= width else elided(name, width), width)
 
 
@@ -448,7 +452,7 @@ PLAIN_MARKS = Marks("=", "-", "o", "|", ":", "<", ">")
 
 
 def reach_of(lines: Iterable[EffectLine], margin: float) -> float:
-    """How many margins the bars of these ratios reach to each side: enough for half of those that are not decided."""
+    """Return how many margins the bars of these ratios reach to each side: enough for half of the undecided ones."""
     ends = sorted(
         max(abs(math.log(line.low)), abs(math.log(line.high))) / math.log1p(margin)
         for line in lines
@@ -461,14 +465,14 @@ def reach_of(lines: Iterable[EffectLine], margin: float) -> float:
 def interval_bar(
     line: EffectLine, *, width: int, margin: float, reach: float = REACHES[0], marks: Marks | None = None
 ) -> str:
-    """The bar, ``width`` characters (odd, so that there is a middle), of ``reach`` margins to each side."""
+    """Draw the bar, ``width`` characters (odd, so that there is a middle), with ``reach`` margins to each side."""
     marks = marks or Marks()
     ratio = line.null != 0.0
     edge = reach * math.log1p(margin) if ratio and margin > 0.0 else _own_reach(line)
     middle = width // 2
 
     def column(value: float) -> int:
-        """Of a value; -1 and ``width`` stand for all that lies beyond."""
+        """Return the column of a value; -1 and ``width`` stand for everything beyond the edges."""
         if ratio and value <= 0.0:
             return -1
         place = (math.log(value) if ratio else value) / edge if edge > 0.0 else 0.0

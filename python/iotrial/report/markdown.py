@@ -1,6 +1,6 @@
-"""Blocks as GitHub-flavoured Markdown, short enough for a pull request: what is no answer folds away.
+"""Render blocks as GitHub-flavoured Markdown, short enough for a pull request: details are folded.
 
-Labels from a study are escaped so that they can neither make markup, tables or links, nor call people by their names.
+Labels from a study are escaped so that they cannot produce markup, tables, links or @-mentions.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from iotrial.terminal import escape
 _SPECIAL = frozenset("\\`*_[]|~$")
 # The comment splits "@name" and "#12", which code hosts look for after rendering, escaped or not.
 _REPLACED = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "@<!-- -->", "#": "#<!-- -->"}
-# What becomes a link without any brackets, and what would begin a list, a heading or a quotation.
+# Text that becomes a link without brackets, and text that would begin a list, a heading or a quotation.
 _LINKED = re.compile(r"(\bwww|\b(?:https?|ftp|xmpp|mailto)|\bGH)([.:-])", re.IGNORECASE)
 _STARTS = re.compile(r"^([0-9]{1,9}(?=[.)]\s)|)([-+=.)])")
-#: characters of a part that folds away; a comment on GitHub holds 65,536 in all
+#: characters of a folded part; a comment on GitHub holds 65,536 in all
 _MOST_FOLDED = 5_000
 _MOST_ROWS = 60
 ELSEWHERE = "in the JSON and HTML reports"
 
 
 def markdown(report: Report, *, heading: str = "###") -> str:
-    """The whole report, ending in a newline."""
+    """Format the whole report, ending in a newline."""
     lines = [f"{heading} {escaped(report.title)}", ""]
     lines += [f"**{escaped(report.headline)}**", ""]
     if report.question:
@@ -48,14 +48,14 @@ def markdown(report: Report, *, heading: str = "###") -> str:
 
 
 def escaped(text: str) -> str:
-    """The text as Markdown shows it literally."""
+    """Escape text so that Markdown shows it literally."""
     plain = "".join(_REPLACED.get(c, f"\\{c}" if c in _SPECIAL else c) for c in escape(text).strip())
     plain = _LINKED.sub(lambda found: f"{found[1]}<!-- -->{found[2]}", plain)
     return _STARTS.sub(lambda found: f"{found[1]}\\{found[2]}", plain)
 
 
 def block_lines(blocks: Sequence[Block], *, heading: str = "####") -> Iterator[str]:
-    """Blocks as lines, a blank one behind each. What is not for the first screen of a terminal folds away."""
+    """Yield blocks as lines, each followed by a blank line. What is not on a terminal's first screen is folded."""
     waiting: list[Note] = []
     for block in (*shown_in(blocks, View.FULL), None):
         if isinstance(block, Note):
@@ -117,7 +117,7 @@ def _cell(cell: Cell) -> str:
 
 
 def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
-    """Lines that a reader unfolds, as many as a comment has room for."""
+    """Yield lines in a collapsed section, limited so that a comment has room for them."""
     yield from (f"<details><summary>{escaped(title)}</summary>", "")
     room, open_parts = _MOST_FOLDED, 0
     for number, line in enumerate(lines):
@@ -134,18 +134,18 @@ def folded(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def table_head(names: Sequence[str]) -> Iterator[str]:
-    """The first two lines of a table."""
+    """Yield the first two lines of a table."""
     yield table_row(*names)
     yield "|" + "---|" * len(names)
 
 
 def table_row(*cells: str) -> str:
-    """A line of a table; the cells are escaped."""
+    """Format a line of a table; the cells are escaped here."""
     return "| " + " | ".join(map(escaped, cells)) + " |"
 
 
 def code(text: str) -> str:
-    """A code span that its content cannot leave."""
+    """Format a code span that its content cannot close."""
     ticks = "`"
     while ticks in text:
         ticks += "`"

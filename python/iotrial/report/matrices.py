@@ -1,7 +1,7 @@
 """Matrices: the effects of a ``matrix`` workload as tables of file size by record size, one for each test.
 
-Effects come from the analysis as they are; what is added here are rates, as iozone prints them: KiB/s of the median run of
-each treatment. A cell that was not run, or has no run that counts, is a hole.
+Effects are taken from the analysis unchanged. Added here are rates, as iozone prints them: KiB/s of the median run of
+each treatment. A cell that was not run, or has no valid run, is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iotrial.store.model import TrialData
 
 KIB = 1024
-#: marks that need no colour
+#: marks that are distinguishable without colour
 MARKS = {
     "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=", "undecided": "·",
 }  # fmt: skip
@@ -45,7 +45,7 @@ class TestGrid:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One comparison under one workload. ``files`` and ``records`` are bytes in ascending order: rows and columns."""
+    """One comparison under one workload. ``files`` and ``records`` are sizes in bytes, ascending: rows and columns."""
 
     title: str
     level: str
@@ -56,23 +56,23 @@ class Matrix:
 
     @property
     def file_labels(self) -> tuple[str, ...]:
-        """The rows' names."""
+        """The names of the rows."""
         return tuple(format_bytes(size) for size in self.files)
 
     @property
     def record_labels(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """The names of the columns."""
         return tuple(format_bytes(size) for size in self.records)
 
     @property
     def cells(self) -> int:
-        """How many combinations of a file and a record size there are."""
+        """The number of combinations of a file and a record size."""
         return len({place for grid in self.tests for place in grid.cells})
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One effect and the sizes of its cell."""
+    """One effect with the sizes of its cell."""
 
     row: EffectRow
     sizes: tuple[int, int]
@@ -81,7 +81,7 @@ class _Found:
 
 
 def matrices_of(data: TrialData, rows: Sequence[EffectRow]) -> tuple[Matrix, ...]:
-    """All matrices of a trial, in the order of its workloads and comparisons; none where no workload is one."""
+    """Return all matrices of a trial, in the order of its workloads and comparisons; empty if it has no matrix workload."""
     groups: dict[tuple[object, ...], list[_Found]] = {}
     study = data.trial.header.study
     for found in _found(study, rows):
@@ -103,14 +103,14 @@ def _found(study: Study, rows: Sequence[EffectRow]) -> Iterator[_Found]:
             continue
         try:
             sizes = works[effect.workload].cell_size(study.settings_under(row.condition.levels))
-        except (RequestError, KeyError):  # an imported trial may say anything
+        except (RequestError, KeyError):  # an imported trial may contain anything
             continue
         others = tuple(part for part in row.condition.parts if part[0] not in varying)
         yield _Found(row, sizes, test, others)
 
 
 def _varying(study: Study) -> frozenset[str]:
-    """The condition factors that make rows and columns."""
+    """Return the condition factors that form rows and columns."""
     return frozenset(
         escape(factor.name)
         for factor in study.condition_factors
@@ -162,7 +162,7 @@ def _matrix(
 
 
 def _medians(data: TrialData) -> dict[tuple[str, str, str, str], float]:
-    """Median times by condition, treatment factor, level and response, over runs of blocks that count."""
+    """Return median times by condition, treatment factor, level and response, over the runs of valid blocks."""
     values: dict[tuple[str, str, str, str], list[float]] = {}
     for block in data.blocks:
         if block.void is not None:
@@ -177,12 +177,12 @@ def _medians(data: TrialData) -> dict[tuple[str, str, str, str], float]:
 
 
 def mark(row: EffectRow) -> str:
-    """The sign of a verdict."""
+    """Return the sign of a verdict."""
     return MARKS.get(row.effect.conclusion.words, "·")
 
 
 def cell_text(row: EffectRow | None, *, valid: bool) -> str:
-    """The ratio and its mark: "0.82 ▼"; "–" for a cell that is none."""
+    """Format the ratio and its mark: "0.82 ▼"; "–" for a missing cell."""
     if row is None:
         return "–"
     value = row.effect.value
@@ -191,7 +191,7 @@ def cell_text(row: EffectRow | None, *, valid: bool) -> str:
 
 
 def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
-    """Head and rows of one test's table: file sizes downwards, record sizes to the right."""
+    """Return head and rows of one test's table: file sizes in rows, record sizes in columns."""
     head = [grid.test, *matrix.record_labels]
     rows = [
         [name, *(cell_text(grid.cells.get((i, j)), valid=valid) for j in range(len(matrix.records)))]
@@ -201,7 +201,7 @@ def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
 
 
 def said(matrix: Matrix) -> str:
-    """E.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 undecided"."""
+    """Return e.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     total = sum(len(grid.cells) for grid in matrix.tests)
     return (
         f"{counted(total, 'comparison')} of {matrix.level} with {matrix.reference}: {said_of(matrix.tests)}"
@@ -209,7 +209,7 @@ def said(matrix: Matrix) -> str:
 
 
 def said_of(grids: Sequence[TestGrid]) -> str:
-    """E.g. "30 faster, 12 slower, 20 equivalent, 16 undecided"."""
+    """Return e.g. "30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     counts = dict.fromkeys(MARKS, 0)
     for grid in grids:
         for row in grid.cells.values():

@@ -1,4 +1,4 @@
-"""The figures of matrices, with what is to be seen in them and the tables behind them."""
+"""The figures of matrices, with a sentence on what each shows and the tables behind them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _NO_BREAK = "\u00a0"
 
 @dataclass(frozen=True, slots=True)
 class TestFigure:
-    """One test: rates of both treatments and their ratio as surfaces (none where there are none), and all numbers.
-    ``scenes`` are the surfaces as the page's script turns them, one a part of the figure."""
+    """One test: surfaces of both treatments' rates and of their ratio (None if not drawn), and all numbers.
+
+    ``scenes`` describe the surfaces to the page's script, one per part of the figure.
+    """
 
     test: str
     surfaces: Figure | None
@@ -37,7 +39,7 @@ class TestFigure:
 
 @dataclass(frozen=True, slots=True)
 class MatrixFigures:
-    """One matrix: heat maps of all tests, then each test by itself."""
+    """One matrix: heat maps of all tests, then each test separately."""
 
     title: str
     maps: Figure
@@ -46,13 +48,13 @@ class MatrixFigures:
     tests: tuple[TestFigure, ...]
 
     def every(self) -> Iterator[Figure]:
-        """Each figure, in the order of the page."""
+        """Yield each figure, in the order of the page."""
         yield self.maps
         yield from (one.surfaces for one in self.tests if one.surfaces is not None)
 
 
 def matrix_figures(document: Document) -> tuple[MatrixFigures, ...]:
-    """The figures of every matrix of the trial, at most ``MOST_MATRICES``."""
+    """Return the figures of every matrix of the trial, at most ``MOST_MATRICES``."""
     return tuple(
         _figures(document, number, matrix) for number, matrix in enumerate(document.matrices[:MOST_MATRICES])
     )
@@ -130,7 +132,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
 
 
 def _seen(grids: Sequence[TestGrid], matrix: Matrix, counts: str, *, valid: bool) -> str:
-    """The counts of verdicts, and the cell that is farthest from 1 among those with a verdict of an effect."""
+    """Return the counts of verdicts, and the cell farthest from 1 among those with a verdict of an effect."""
     if not valid:
         return "The trial is invalid: these are ratios without a verdict."
     loud = [
@@ -161,7 +163,7 @@ def _data(matrix: Matrix, grid: TestGrid, *, valid: bool) -> tuple[Row, ...]:
 
 
 def _rows(document: Document, matrix: Matrix, grid: TestGrid) -> list[tuple[str, ...]]:
-    """File, record, both rates, ratio with interval, verdict."""
+    """Return rows of file, record, both rates, ratio with interval, verdict."""
     found = []
     for (i, j), row in sorted(grid.cells.items()):
         rates = [_whole(rate) for rate in grid.rates.get((i, j), ())] or ["–", "–"]
@@ -177,5 +179,5 @@ def _whole(rate: float) -> str:
 
 
 def tables(document: Document, matrix: Matrix) -> list[list[list[str]]]:
-    """The compact tables of a matrix, one a test, for reports of text."""
+    """Return the compact tables of a matrix, one per test, for text reports."""
     return [table_of(matrix, grid, valid=document.valid) for grid in matrix.tests]

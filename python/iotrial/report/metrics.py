@@ -1,6 +1,6 @@
-"""Words and units of what runs record beside their responses.
+"""Words and units of the metrics that runs record in addition to their responses.
 
-What the whole machine counts is called so wherever it is named: a neighbour's work is in it.
+Metrics of the whole machine are always marked as such: they include the activity of other processes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from iotrial.report.phrases import spoken
 SYSTEM_WIDE = "system-wide: "
 _SYNCED = "_synced"
 
-# What a counter's name says of its unit; the first pattern that is found counts.
+# Units by a counter's name; the first pattern found applies.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
     (re.compile(r"^io_wait|^device_busy$|^nas_busy$|^disks_.*_share_most$|^stream_fairness$"), "%"),
@@ -130,7 +130,7 @@ _WORDS = {
 }
 
 
-# Of the lab's device, in repetitions that were traced and not timed; the kind of request is filled in.
+# The lab's device in repetitions that were traced and not timed; the kind of request is filled in.
 _REQUESTS = {
     "accounted_requests": "accounted: {} requests of the device",
     "accounted_request_p50": "accounted: half of the {} requests took at most",
@@ -139,7 +139,7 @@ _REQUESTS = {
 
 
 def words_of(metric: str) -> str:
-    """The metric as a reader says it; a response by its own name."""
+    """Return the metric in words; a response keeps its own name."""
     name, _, kind = metric.partition(".")
     if name in _REQUESTS:
         return _REQUESTS[name].format(spoken(kind))
@@ -161,23 +161,26 @@ def words_of(metric: str) -> str:
 
 
 def is_system_wide(metric: str) -> bool:
-    """Whether others on the machine are in it."""
+    """Return whether the metric includes other activity on the machine."""
     return metric.startswith(("system_", "energy", "io_wait"))
 
 
 def is_counter(metric: str) -> bool:
-    """Whether it is of the accounting around a run, which is left out of a table where nothing was counted."""
+    """Return whether the metric belongs to the accounting around a run; tables omit such metrics if nothing was counted."""
     return metric.startswith(
         ("device_", "log_", "disks_", "beside_", "work_", "system_", "io_wait", "link_", "nas_")
     )
 
 
 def is_accounted_request(metric: str) -> bool:
-    """Whether it is of the requests of accounted repetitions. Too few to show that a time has moved; and how many requests
-    there are the device's own counters say of every run, where it can be tested."""
+    """Return whether the metric is about the requests of accounted repetitions.
+
+    There are too few to show that a time has moved. The number of requests can be tested with the device's own
+    counters, which every run has.
+    """
     return metric.partition(".")[0] in _REQUESTS
 
 
 def unit_of(metric: str) -> str:
-    """The unit that a counter's name tells; "1" for a plain count."""
+    """Return the unit implied by a counter's name; "1" for a plain count."""
     return next((unit for pattern, unit in _UNITS if pattern.search(metric)), "1")

@@ -1,10 +1,8 @@
-"""How numbers, units and labels are written in a report, the same in every format.
+"""Notation of numbers, units, labels and times in a report, the same in every format.
 
-An interval is rounded to the digits that it can carry, but never so far that it tells another story than
-its verdict: an end that lies beside 1 (or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from
-study files that anybody may have written, and go through ``escape``.
-
-When a trial began, as people read it.
+An interval is rounded to its significant digits, but never so far that it contradicts its verdict: an end close to 1
+(or 0) is not printed as 1 (or 0), nor a small ratio as 0. Labels come from study files of any origin, and go through
+``escape``.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _NEAR_ONE = (0.9, 1.1)
 
 
 def elided(text: str, width: int) -> str:
-    """The text, its middle left out where it is longer than ``width`` characters."""
+    """Return the text, with its middle elided if it is longer than ``width`` characters."""
     if len(text) <= width:
         return text
     head = (width - 1 + 1) // 2
@@ -33,7 +31,7 @@ def elided(text: str, width: int) -> str:
 
 
 def capitalised(text: str) -> str:
-    """The text with its first letter as a capital."""
+    """Return the text with its first letter capitalised."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -45,7 +43,7 @@ def named_level(factor: str, level: str) -> str:
 
 
 def joined(parts: Iterable[str], *, last: str = "and") -> str:
-    """E.g. "a", "a and b", "a, b and c"."""
+    """Return e.g. "a", "a and b", "a, b and c"."""
     items = list(parts)
     if len(items) < 2:
         return "".join(items)
@@ -53,17 +51,17 @@ def joined(parts: Iterable[str], *, last: str = "and") -> str:
 
 
 def some(parts: Sequence[str], most: int) -> list[str]:
-    """The first ``most`` of them, and how many more there are: "a", "b", "3 more"."""
+    """Return the first ``most`` parts, and how many more there are: "a", "b", "3 more"."""
     return [*parts[:most], *([f"{len(parts) - most} more"] if len(parts) > most else [])]
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """E.g. "1 block", "12 blocks", "100,000 runs"."""
+    """Return e.g. "1 block", "12 blocks", "100,000 runs"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A measured value with its unit, times and bytes in the unit that suits their size."""
+    """Format a measured value with its unit; times and bytes in a unit that suits their size."""
     if value is None or not math.isfinite(value):
         return "–"
     if unit in _TIMES:
@@ -78,7 +76,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def plain(value: float) -> str:
-    """Three significant digits; whole numbers below a million in full."""
+    """Format with three significant digits; whole numbers below a million in full."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e6:
@@ -92,7 +90,7 @@ def plain(value: float) -> str:
 def interval_numbers(
     value: float | None, low: float | None, high: float | None, *, null: float
 ) -> tuple[str, str, str]:
-    """Estimate and ends with one number of decimals; "?" for no estimate, "…" for an end without bound.
+    """Format estimate and ends with the same number of decimals; "?" for no estimate, "…" for an unbounded end.
 
     ``null`` is the value of no effect: 1 for ratios, 0 for differences.
     """
@@ -115,9 +113,10 @@ def interval_numbers(
 def difference_numbers(
     value: float | None, low: float | None, high: float | None, unit: str
 ) -> tuple[str, str, str, str]:
-    """Estimate and ends of a difference, and their unit: of times and bytes one that suits the largest of the three.
+    """Format estimate and ends of a difference, and their unit.
 
-    The unit is "" for plain counts, and else begins with a blank: "530", "498", "586", " KiB".
+    Times and bytes get a unit that suits the largest of the three. The unit is "" for plain counts, and otherwise
+    begins with a blank: "530", "498", "586", " KiB".
     """
     size, name = suited_unit(unit, [abs(number) for number in (value, low, high) if number is not None])
     estimate, lower, upper = interval_numbers(
@@ -127,7 +126,7 @@ def difference_numbers(
 
 
 def suited_unit(unit: str, sizes: Sequence[float]) -> tuple[float, str]:
-    """How many of ``unit`` are one of the unit in which numbers of these sizes are read best, and its name."""
+    """Return the most readable unit for numbers of these sizes: its size in ``unit``, and its name."""
     per_second = unit.endswith("/s")
     bare = unit.removesuffix("/s")
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
@@ -145,7 +144,7 @@ def suited_unit(unit: str, sizes: Sequence[float]) -> tuple[float, str]:
 
 
 def _tells_another_story(end: float, decimals: int, null: float) -> bool:
-    """Whether so few decimals make an end "no effect" or 0 that is neither."""
+    """Return whether rounding to these decimals turns an end into "no effect" or 0 although it is neither."""
     rounded = float(f"{end:.{decimals}f}")
     return rounded != end and rounded in (null, 0.0)
 
@@ -153,9 +152,9 @@ def _tells_another_story(end: float, decimals: int, null: float) -> bool:
 def bracketed(
     value: float | None, low: float | None, high: float | None, *, null: float = 1.0, unit: str = ""
 ) -> str:
-    """E.g. "1.012 [1.004, 1.020]", of a difference "530 [498, 586] KiB".
+    """Return e.g. "1.012 [1.004, 1.020]", for a difference "530 [498, 586] KiB".
 
-    ``unit`` is that of a difference; a ratio has none. "0.9 [no interval yet]" where neither end is bounded.
+    ``unit`` is that of a difference; a ratio has none. "0.9 [no interval yet]" if neither end is bounded.
     """
     if null == 0.0:
         estimate, lower, upper, behind = difference_numbers(value, low, high, unit)
@@ -166,7 +165,7 @@ def bracketed(
 
 
 def about(low_s: float, high_s: float) -> str:
-    """Return a range of durations as a forecast can know them: "7 to 14 min", "4.5 to 9 h"."""
+    """Format a range of durations with the precision of a forecast: "7 to 14 min", "4.5 to 9 h"."""
     size, unit = next(
         (one for one in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")) if high_s >= 2 * one[0]), (1.0, "s")
     )
@@ -176,7 +175,7 @@ def about(low_s: float, high_s: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """0.03 is "3 %", 0.0251 "2.5 %", 0.0007 "0.07 %"."""
+    """Format a fraction: 0.03 is "3 %", 0.0251 "2.5 %", 0.0007 "0.07 %"."""
     number = abs(fraction) * 100
     decimals = 0 if number >= 10 else 1 if number >= 1 else 2
     text = f"{number:.{decimals}f}"
@@ -184,12 +183,12 @@ def percent(fraction: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """What a ratio is in per cent, unsigned: .53 is "47 %", 1.9 is "90 %"."""
+    """Return the unsigned change that a ratio means, in per cent: .53 is "47 %", 1.9 is "90 %"."""
     return percent(ratio - 1)
 
 
 def _decimals(low: float | None, high: float | None, value: float | None) -> int:
-    """Enough to see the width of the interval: two digits of its half-width, about."""
+    """Return enough decimals to see the width of the interval: about two digits of its half-width."""
     if low is not None and high is not None and high > low:
         half = (high - low) / 2
     else:
@@ -204,14 +203,14 @@ def _decimals(low: float | None, high: float | None, value: float | None) -> int
 
 
 def utc(started: str) -> str:
-    """A time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
+    """Format a time as ISO 8601 in UTC with a Z; one without a zone is taken as UTC. ValueError for other text."""
     moment = datetime.fromisoformat(started)
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def day_and_time(started: str) -> str:
-    """ "2026-03-01 09:00" in UTC; text that is no time as it stands."""
+    """Return e.g. "2026-03-01 09:00" in UTC; text that is not a time is returned escaped, cut to 32 characters."""
     try:
         return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M")
     except ValueError:

@@ -1,4 +1,4 @@
-"""From a stored or a packed trial to its document or its summary. Needs neither root nor the probe, and changes no store."""
+"""Open a stored or packed trial as its document or summary. Needs neither root nor the probe, and changes no store."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ OnAnalysis = Callable[[int], None]
 
 
 def document_of(store: Store, ref: str | int, *, on_analysis: OnAnalysis | None = None) -> Document:
-    """A stored trial with its analysis. StoreError where its records are damaged, UnknownName where there is none."""
+    """Return a stored trial with its analysis. StoreError if its records are damaged, UnknownName if it does not exist."""
     with keeping_all(), Analyses(store.path) as stored:
         data, key = _read(store, ref)
         return _document(data, key, stored, on_analysis)
 
 
 def packed_document(path: Path, *, on_analysis: OnAnalysis | None = None) -> Document:
-    """A packed trial with its analysis: the trial is not stored. PackedError where the file is none."""
+    """Return a packed trial with its analysis, without storing the trial. Raises PackedError if the file is not one."""
     with keeping_all(), Analyses(store_path()) as stored:
         data, key = _read_packed(path)
         return _document(data, key, stored, on_analysis)
 
 
 def summary_of(store: Store, ref: str | int, *, share: int = 1) -> Analysed:
-    """What a stored trial says at its level divided by ``share``. Raises what ``document_of`` raises."""
+    """Return the summary of a stored trial at its alpha divided by ``share``. Raises what ``document_of`` raises."""
     with keeping_all(), Analyses(store.path) as stored:
         data, key = _read(store, ref)
         return _summary(data, key, stored, share)
 
 
 def packed_summary(path: Path, *, share: int = 1) -> Analysed:
-    """The same of a packed trial. PackedError where the file is none."""
+    """Return the summary of a packed trial. Raises PackedError if the file is not one."""
     with keeping_all(), Analyses(store_path()) as stored:
         data, key = _read_packed(path)
         return _summary(data, key, stored, share)
 
 
 def spec_of(header: TrialHeader, *, alpha: float | None = None) -> Spec:
-    """The comparisons of a trial, at its own level unless another is given."""
+    """Return the comparisons of a trial, at its own level unless ``alpha`` is given."""
     plan = Plan.stored(header.study, header.seed, header.options)
     alpha = header.alpha if alpha is None else alpha
     return Spec.from_plan(plan, header.options, alpha=alpha, margin=header.margin)
 
 
 def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
-    """A checked trial, and under what its analysis is stored: None while it runs."""
+    """Read and check a trial; also return the key of its analysis, None while the trial runs."""
     number = store.find(ref).number
     mark = store.mark(
         number
-    )  # before the rows: of what is added meanwhile, the analysis is found by its rows only
+    )  # before the rows: if something is added meanwhile, the analysis is found by its rows only
     data, digest = store.data_and_digest(number)
     check_stored(data)
     trial = data.trial
@@ -74,7 +74,7 @@ def _read(store: Store, ref: str | int) -> tuple[TrialData, Key | None]:
 
 
 def _read_packed(path: Path) -> tuple[TrialData, Key]:
-    """A packed trial, and under what its analysis is stored: its name and the digest of what is in the file."""
+    """Read a packed trial; also return the key of its analysis: its id and the digest of the file's content."""
     with open_packed(path) as file:
         data = unpacked(read_packed(file, escape(path)), source=escape(path.name))
     return data, Key(data.trial.header.id, str(data.trial.imported).encode())

@@ -1,8 +1,9 @@
-"""What lies ahead of a running trial: the block that follows, in words, and in how long all may be decided.
+"""Outlook of a running trial: the next block in words, and the time until everything may be decided.
 
-The outlook is ``plan --pilot``'s forecast, made from the scatter that the trial itself has seen: for comparisons that make
-no difference, in half of the trials. It is given only for effects that a forecast exists for, ratios whose interval still
-holds 1, and until the number of blocks is reached; then nothing is said, rather than something that was wrong before.
+The time is the forecast of ``plan --pilot``, from the scatter observed in the trial itself: half of the trials without
+a difference are decided by then. It is given only for effects that can be forecast, ratios whose interval still
+contains 1, and only until that number of blocks is reached; after that nothing is shown, since the forecast has proved
+wrong.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from iotrial.study.model import Scale
 from iotrial.terminal import escape
 
 FEWEST_BLOCKS = 10
-_MOST_FACTORS = 3  # that are named; a row of a screen has thirty
+_MOST_FACTORS = 3  # the most factors to name; a row of a screen has thirty
 
 
 def upcoming_in_words(plan: Plan, conditions: Conditions, upcoming: tuple[str, int] | None) -> str:
-    """E.g. "cache warm, size 4 KiB: block 35, mode 0444 first", a control's arm as "mode 0777 (copy)".
+    """Return e.g. "cache warm, size 4 KiB: block 35, mode 0444 first", with a control's arm as "mode 0777 (copy)".
 
-    Empty where nothing follows, or no such condition.
+    Empty if there is no next block or no such condition.
     """
     if upcoming is None:
         return ""
@@ -65,9 +66,9 @@ def outlook_s(
     decided: frozenset[str],
     block_s: Mapping[str, float],
 ) -> float | None:
-    """Seconds until all conditions are decided, if nothing makes a difference; None where that is not known.
+    """Return the seconds until all conditions are decided if nothing makes a difference; None if unknown.
 
-    ``had`` counts complete blocks, ``block_s`` is what a block takes, both by condition key.
+    ``had`` counts complete blocks, ``block_s`` is the duration of a block, both by condition key.
     """
     by_condition: dict[str, list[Effect]] = {}
     for effect in effects:
@@ -86,10 +87,11 @@ def outlook_s(
 
 
 def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> float | None:
-    """Seconds of measuring that an ended trial would still take to a verdict on all of these effects, about; None: not known.
+    """Estimate the further seconds of measuring until a finished trial decides all of these effects; None if unknown.
 
-    By the forecast where that speaks of them; else by the interval: its half-width shrinks as the root of the number of
-    blocks, and a verdict is certain once it is less than the distance of the estimate from zero or from the margin.
+    Uses the forecast if it covers them. Otherwise uses the interval: its half-width shrinks with the square root of the
+    number of blocks, and a verdict is certain once it is less than the distance of the estimate from zero or from the
+    margin.
     """
     had: dict[str, int] = {}
     settled: dict[str, bool] = {}
@@ -117,7 +119,7 @@ def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> fl
 
 
 def _times_as_many(effect: Effect) -> float | None:
-    """How many times its blocks an effect needs for a verdict, at least 1."""
+    """Return the factor, at least 1, by which an effect's blocks must grow for a verdict; None if unknown."""
     if (
         effect.scale is not Scale.LOG
         or not effect.low
@@ -133,7 +135,7 @@ def _times_as_many(effect: Effect) -> float | None:
 
 
 def _blocks(plan: Plan, effects: Sequence[Effect]) -> int | None:
-    """Blocks until these effects of one condition are decided."""
+    """Return the number of blocks until these effects of one condition are decided; None if it cannot be forecast."""
     if not effects or plan.whole_plots:
         return None
     found = 0

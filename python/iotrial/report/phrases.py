@@ -1,7 +1,7 @@
 """One effect in words: "it takes 47 % less time than strictatime [-50, -44]".
 
-A ratio of times is read as time, a ratio of rates as rate, anything else as an amount; "times faster" is never
-said, since nobody agrees on what it means. The words of the verdict are the analysis's own.
+A ratio of times is described as time, a ratio of rates as rate, anything else as an amount. "times faster" is never
+used, since its meaning is ambiguous. The words of the verdict are those of the analysis.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 from iotrial.terminal import escape
 
 _LONGEST_LABEL = 48
-#: behind a direction whose size may be below the margin
+#: after a direction if the size may be below the margin
 SIZE_OPEN = ", size open"
 SMALLER = "Any effect is smaller than "
 TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 
-# The analysis's reasons for an inconclusive effect.
+# Reasons of the analysis for an inconclusive effect.
 REASONS = {
     "budget_spent": "its interval is too wide",
     "failures": "runs failed, and a comparison with failures is at best undecided",
@@ -40,7 +40,7 @@ REASONS = {
 }
 
 
-#: of conclusions as they are printed, on a terminal; what is only probable has no colour of a direction
+#: terminal styles of conclusions; one that is only probable does not get the colour of its direction
 VERDICT_STYLES = {
     "faster": "green",
     "better": "green",
@@ -55,7 +55,7 @@ VERDICT_STYLES = {
 
 
 class Kind(StrEnum):
-    """What sort of number a response is, which decides the words."""
+    """The kind of number a response is, which decides the words."""
 
     TIME = "time"
     RATE = "rate"
@@ -64,7 +64,7 @@ class Kind(StrEnum):
 
 
 def kind_of(effect: Effect) -> Kind:
-    """How the effect's response is to be spoken of."""
+    """Return the kind of the effect's response."""
     if effect.scale is Scale.DIFFERENCE:
         return Kind.DIFFERENCE
     if effect.unit in TIME_UNITS and effect.better is not Better.HIGHER:
@@ -75,20 +75,22 @@ def kind_of(effect: Effect) -> Kind:
 
 
 def null_value(effect: Effect) -> float:
-    """The value that means no effect: 1 for a ratio, 0 for a difference."""
+    """Return the value that means no effect: 1 for a ratio, 0 for a difference."""
     return 1.0 if effect.scale is Scale.LOG else 0.0
 
 
 def interval(effect: Effect) -> str:
-    """E.g. "0.53 [0.50, 0.56]", with the unit where the effect is a difference; "0.389 to 0.998" of conditions that do not
-    agree, also where their mean is undecided."""
+    """Return e.g. "0.53 [0.50, 0.56]", with the unit if the effect is a difference.
+
+    For conditions that disagree, "0.389 to 0.998", also if their mean is undecided.
+    """
     if effect.agree is False and effect.span is not None:
         return " to ".join(span_ends(effect))
     return interval_of(effect, (effect.value, effect.low, effect.high))
 
 
 def span_ends(effect: Effect) -> tuple[str, str]:
-    """The smallest and the largest estimate of a pooled effect's conditions, with their unit."""
+    """Format the smallest and the largest estimate of a pooled effect's conditions, with their unit."""
     assert effect.span is not None
     if effect.scale is Scale.DIFFERENCE:
         least, _, most, unit = difference_numbers(effect.span.least, None, effect.span.most, effect.unit)
@@ -98,14 +100,14 @@ def span_ends(effect: Effect) -> tuple[str, str]:
 
 
 def interval_of(effect: Effect, numbers: tuple[float | None, float | None, float | None]) -> str:
-    """As ``interval``, of other numbers on the effect's scale: what a claim is held against, an interaction doubled."""
+    """Format other numbers on the effect's scale like ``interval``: e.g. those of a claim, or a doubled interaction."""
     return bracketed(*numbers, null=null_value(effect), unit=effect.unit)
 
 
 def effect_numbers(
     effect: Effect, numbers: tuple[float | None, float | None, float | None] | None = None
 ) -> tuple[str, str, str, str]:
-    """Estimate, both ends and their unit as text: "" behind ratios and counts, else with a blank before it (" KiB")."""
+    """Format estimate, both ends and their unit: "" for ratios and counts, else with a leading blank (" KiB")."""
     value, low, high = numbers or (effect.value, effect.low, effect.high)
     if effect.scale is Scale.DIFFERENCE:
         return difference_numbers(value, low, high, effect.unit)
@@ -113,7 +115,7 @@ def effect_numbers(
 
 
 def interval_title(scales: Iterable[Scale]) -> str:
-    """What heads a column of intervals: "ratio [interval]", "difference [interval]", or what both have in common."""
+    """Return the heading of a column of intervals: "ratio [interval]", "difference [interval]", or one for both."""
     found = set(scales)
     if found == {Scale.DIFFERENCE}:
         return "difference [interval]"
@@ -121,7 +123,7 @@ def interval_title(scales: Iterable[Scale]) -> str:
 
 
 def label(text: str) -> str:
-    """A label as a sentence can hold it: shown, and not longer than a line."""
+    """Prepare a label for a sentence: escaped, and not longer than a line."""
     return elided(escape(text), _LONGEST_LABEL)
 
 
@@ -131,7 +133,7 @@ def level_name(effect: Effect) -> str:
 
 
 def response_name(effect: Effect) -> str:
-    """The response as a reader says it: ``read_time`` is "read time", "mean read time" or "p99 of read time"."""
+    """Return the response in words: ``read_time`` is "read time", "mean read time" or "p99 of read time"."""
     name = spoken(effect.response)
     if effect.statistic == TYPICAL:
         return name
@@ -139,18 +141,21 @@ def response_name(effect: Effect) -> str:
 
 
 def spoken(name: str) -> str:
-    """A name from a study as words."""
+    """Return a name from a study as words."""
     return escape(name).replace("_", " ")
 
 
 def is_speed(effect: Effect) -> bool:
-    """Whether the response is a time or a rate, so that one may say faster and slower."""
+    """Return whether the response is a time or a rate, so that "faster" and "slower" apply."""
     return kind_of(effect) in (Kind.TIME, Kind.RATE) and effect.statistic == TYPICAL
 
 
 def statement(effect: Effect) -> str:
-    """E.g. "mode 0444 is faster than 0777", "mode 0444 is probably slower than 0777, size open", "read ios is higher under
-    mode 0444 than under 0777"."""
+    """State the direction of an effect.
+
+    E.g. "mode 0444 is faster than 0777", "mode 0444 is probably slower than 0777, size open", "read ios is higher under
+    mode 0444 than under 0777".
+    """
     word, reference = effect.conclusion.words, label(effect.reference)
     size = SIZE_OPEN if effect.conclusion.probable else ""
     if is_speed(effect):
@@ -161,7 +166,7 @@ def statement(effect: Effect) -> str:
 def percent_numbers(effect: Effect) -> tuple[str, str, str] | None:
     """Return estimate and ends of a ratio as signed changes in percent: ("+11", "+7", "+16").
 
-    None if the change cannot be read well in percent: ends without bound, ratios below 0.1 or above 2, differences.
+    None if percent would be hard to read: unbounded ends, ratios below 0.1 or above 2, differences.
     """
     if effect.scale is Scale.DIFFERENCE or effect.value is None or effect.low is None or effect.high is None:
         return None
@@ -213,7 +218,7 @@ def size_in_words(effect: Effect, *, than: bool = False) -> str:
 
 
 def effect_sentence(effect: Effect, *, margin: float) -> str:
-    """The whole effect in one sentence without its condition, e.g. for a row's tooltip or a details list."""
+    """Describe the whole effect in one sentence without its condition, e.g. for a tooltip or a list of details."""
     name, reference = level_name(effect), label(effect.reference)
     if effect.conclusion is Conclusion.UNDECIDED:
         why = f" ({reason_in_words(effect.reason)})" if effect.reason else ""
@@ -227,7 +232,7 @@ def effect_sentence(effect: Effect, *, margin: float) -> str:
 
 
 def still_possible(effect: Effect) -> str:
-    """The largest effects that the interval leaves: "Any effect is smaller than -12.5 % / +5.8 %"."""
+    """Describe the largest effects that the interval does not exclude: "Any effect is smaller than -12.5 % / +5.8 %"."""
     if effect.low is None and effect.high is None:
         return f"No bound yet after {effect.blocks:,} {'block' if effect.blocks == 1 else 'blocks'}"
     if effect.scale is Scale.DIFFERENCE:
@@ -244,7 +249,7 @@ def still_possible(effect: Effect) -> str:
 
 
 def _change(ratio: float | None) -> str:
-    """A ratio in per cent with its sign: "-12.5 %", "+5.8 %", "x 3.2" of what is more than twice as much."""
+    """Format a ratio as a signed percentage: "-12.5 %", "+5.8 %"; "x 3.2" above a factor of two."""
     if ratio is None:
         return "no bound"
     if ratio > 2.0:
@@ -253,13 +258,13 @@ def _change(ratio: float | None) -> str:
 
 
 def reason_in_words(reason: str) -> str:
-    """A reason of the analysis as a clause; an unknown one as it stands."""
+    """Return a reason of the analysis as a clause; an unknown one with underscores replaced."""
     return REASONS.get(reason, escape(reason).replace("_", " "))
 
 
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:
-    """A measured value, with how it compares to the reference's where that is given."""
+    """Format a measured value, with its ratio to the reference's value if that is given."""
     text = quantity(value, unit)
-    if value is None or not relative_to or value / relative_to < 0:  # what has another sign is no multiple
+    if value is None or not relative_to or value / relative_to < 0:  # a negative ratio is no multiple
         return text
     return f"{text} (× {plain(value / relative_to)})"

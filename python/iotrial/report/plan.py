@@ -17,7 +17,7 @@ _MOST_LABELS = 12
 
 
 def plan_rows(data: TrialData, design: DesignText | None = None) -> tuple[tuple[str, str], ...]:
-    """(name, words) of everything that was fixed before the first run, and how far it was carried out."""
+    """Return (name, words) for everything that was fixed before the first run, and for how far it was carried out."""
     return tuple(_rows(data, design))
 
 
@@ -79,7 +79,7 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
 
 
 def continued_in_words(data: TrialData) -> Iterator[str]:
-    """When the trial was continued after its end, and to what limits, once for each time."""
+    """Yield, for each time the trial was continued after its end, when and to what limits."""
     for one in data.continued:
         blocks = f" and {counted(one.blocks, 'block')} a condition" if one.blocks < MOST_BLOCKS else ""
         also = ", also where all was decided" if one.no_stop else ""

@@ -1,19 +1,17 @@
-"""How a running trial stands, as a frozen value: what the live view is given between blocks.
+"""Progress of a running trial as a frozen value, passed to the live view between blocks, and as a file.
 
-It holds complete blocks only: an unfinished one would show an arm that has run beside one that has not, and who
-sees that is tempted to stop.
+It contains complete blocks only: an unfinished one would show an arm that has run next to one that has not, which
+tempts people to stop.
 
-How the intervals of a running trial narrow: each effect's interval now, and when it had half as many blocks.
+Narrowing: each effect's interval now, and when it had half as many blocks. The width alone does not show whether a
+trial is making progress; together with the earlier width it does. An interval is intersected with the earlier ones, so
+it only ever shrinks.
 
-Whoever watches a trial wants to know whether it gets anywhere. The width alone does not tell; beside what it was, it
-does. An interval takes in what earlier ones took in, so it only ever shrinks.
-
-How a running trial stands, in a small file beside the store, for whoever wants to follow it without disturbing it.
-
-The conductor's process writes it between blocks; a reader asks neither the store, which would have to be analysed, nor
-the conductor, which must not be woken while a run is timed. It is a convenience and is treated as one: writing never
-fails a trial and never waits for the disk, and a reader takes a file that is missing, half there, of another version or
-somebody else's for none. That a trial still runs is for the store to say: a killed process leaves its file behind.
+The progress file next to the store lets other processes follow the trial without disturbing it. The conductor's process
+writes it between blocks. A reader uses neither the store, which would have to be analysed, nor the conductor, which
+must not be woken while a run is timed. The file is a convenience only: writing never fails a trial and never waits for
+the disk, and a reader treats a file that is missing, incomplete, of another version or of another kind as absent.
+Whether a trial is still running is for the store to decide: a killed process leaves its file behind.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class EffectLine(JsonObject, frozen=True):
 
     @property
     def comparison(self) -> str:
-        """E.g. "mode 0444 / 0777"; of an interaction "atime × mode"; with the response where a trial judges several."""
+        """E.g. "mode 0444 / 0777"; for an interaction "atime × mode"; with the response if a trial judges several."""
         behind = f", {escape(self.response)}" if self.response else ""
         if self.crossed:
             return escape(self.factor.replace(":", " × ")) + behind
@@ -90,7 +88,7 @@ class EffectLine(JsonObject, frozen=True):
 
     @property
     def word(self) -> str:
-        """What a table says of it, e.g. "probably slower"."""
+        """The conclusion for a table, e.g. "probably slower"."""
         return GOING_ON if self.conclusion is None else self.conclusion.words
 
     @property
@@ -100,9 +98,9 @@ class EffectLine(JsonObject, frozen=True):
 
 
 class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"):
-    """how a running trial stands (the file STORE.standing.json)
+    """progress of a running trial (the file STORE.standing.json)
 
-    Where a trial stands between two blocks.
+    The state of a trial between two blocks.
     """
 
     trial: Annotated[int, Meta(ge=1, description="its number in the store")]
@@ -136,12 +134,12 @@ class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"
 
     @property
     def decided(self) -> int:
-        """How many effects have their verdict."""
+        """The number of effects with a verdict."""
         return sum(line.verdict is not None for line in self.effects)
 
 
 def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, ...]:
-    """The primary effects as lines, in the study's order of conditions; only decided ones have a verdict."""
+    """Return the primary effects as lines, in the study's order of conditions; only decided ones have a verdict."""
     conditions, risks = Conditions(study), risks_of(study)
     several = len({r.name for r in study.responses if r.primary}) > 1
     ordered = sorted(
@@ -171,24 +169,24 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
 
 
 def blocks_in_words(blocks: Mapping[str, int], study: Study) -> dict[str, int]:
-    """Counts by condition key as counts by condition text."""
+    """Convert counts by condition key to counts by condition text."""
     conditions = Conditions(study)
     return {conditions.of_key(key).text: count for key, count in blocks.items()}
 
 
-_GROWTH = 1.1  # blocks, from one remembered interval to the next: some fifty in a trial of a thousand blocks
+_GROWTH = 1.1  # growth in blocks between remembered intervals: about fifty in a trial of a thousand blocks
 
 _Seen = tuple[int, float | None, float | None]
 
 
 class Narrowing:
-    """What the effects of one trial were, by condition and comparison."""
+    """Earlier intervals of the effects of one trial, by condition and comparison."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], list[_Seen]] = {}
 
     def of(self, lines: Iterable[EffectLine]) -> tuple[EffectLine, ...]:
-        """These effects with the intervals that they had at half as many blocks, as far as these have been seen."""
+        """Return these effects with their intervals at half as many blocks, as far as those have been recorded."""
         return tuple(self._one(line) for line in lines)
 
     def _one(self, line: EffectLine) -> EffectLine:
@@ -207,18 +205,20 @@ MOST_BYTES = 16 << 20
 
 
 def standing_path(store: Path) -> Path:
-    """Where the running trial of a store is described: ``trials.standing.json`` for ``trials.db``."""
+    """Return the path of the progress file of a store: ``trials.standing.json`` for ``trials.db``."""
     return store.with_suffix(".standing.json")
 
 
 def write_standing(path: Path, progress: Progress) -> None:
-    """Replace the file at once, for its owner alone. A full disk, a folder that is gone, a file that may not be written:
-    nothing is written and nothing raised."""
+    """Replace the file atomically, readable by its owner only.
+
+    On a full disk, a missing folder or missing permission, nothing is written and nothing raised.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError, ValueError):
         text = json_text(progress, indent=None)
-        with suppress(FileNotFoundError):  # of a process of this number that was killed while it wrote
+        with suppress(FileNotFoundError):  # left by a process of the same pid that was killed while writing
             draft.unlink()
         try:
             with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
@@ -229,7 +229,7 @@ def write_standing(path: Path, progress: Progress) -> None:
 
 
 def read_standing(path: Path) -> Progress | None:
-    """What the file says; None where it is missing, damaged, of another version, or no such file at all."""
+    """Read the file; None if it is missing, damaged, of another version, or not a progress file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with suppress(OSError, ValueError, RecursionError):
         number = os.open(path, flags)
@@ -242,6 +242,6 @@ def read_standing(path: Path) -> Progress | None:
 
 
 def remove_standing(path: Path) -> None:
-    """The trial is over. Never raises for what the system says."""
+    """Remove the file when the trial is over. Never raises OSError."""
     with suppress(OSError):
         path.unlink(missing_ok=True)

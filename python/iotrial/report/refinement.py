@@ -1,4 +1,4 @@
-"""From a trial to the study that follows it: what was found of each setting, and the choice in words."""
+"""From a trial to its follow-up study: what was found for each setting, and the choice in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 
 def found_in(effects: Sequence[Effect], *, margin: float) -> tuple[Found, ...]:
-    """What a trial found of every level of its treatment factors, from its primary main effects."""
+    """Return what a trial found for every level of its treatment factors, from its primary main effects."""
     by_level: dict[tuple[str, str], list[Effect]] = {}
     for effect in effects:
         if effect.primary and effect.kind == "main" and effect.value is not None and effect.blocks:
@@ -38,7 +38,7 @@ def found_in(effects: Sequence[Effect], *, margin: float) -> tuple[Found, ...]:
 def propose(
     document: Document, way: Way, *, factors: Sequence[str] = (), margin: float | None = None
 ) -> tuple[FollowUp, str]:
-    """The follow-up of a trial, and the text of its file. Raises RequestError, UnknownName or StudyError."""
+    """Return the follow-up of a trial, and the text of its file. Raises RequestError, UnknownName or StudyError."""
     trial = document.trial
     header = trial.header
     ran = header.study
@@ -70,7 +70,7 @@ def propose(
 
 
 def choice_lines(proposed: FollowUp) -> Iterator[str]:
-    """What was chosen and why, for a terminal."""
+    """Yield what was chosen and why, for a terminal."""
     yield f"{escape(proposed.study.name)}: {escape(proposed.study.question)}"
     yield ""
     for name, rows in (("varied", proposed.chosen), ("pinned", _pinned(proposed))):
@@ -99,7 +99,7 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
 
 
 def _pinned(proposed: FollowUp) -> list[tuple[str, str]]:
-    """What is pinned, by reason: ("a off, b on", why)."""
+    """Return the pinned levels, grouped by reason: ("a off, b on", why)."""
     by_reason: dict[str, list[str]] = {}
     for pin in proposed.pinned:
         by_reason.setdefault(pin.why, []).append(named_level(pin.factor, pin.label))
@@ -124,7 +124,7 @@ def _found(factor: str, level: str, effects: Sequence[Effect], *, margin: float)
 
 
 def _size(effect: Effect) -> float:
-    """The estimate on the contrast's scale."""
+    """Return the estimate on the contrast's scale."""
     value = effect.value or 0.0
     if effect.scale is Scale.DIFFERENCE:
         return value

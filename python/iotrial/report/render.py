@@ -1,4 +1,4 @@
-"""A trial in each format: builder and renderer put together."""
+"""Render a trial in each format: connects builder and renderer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def print_report(
 
 
 def markdown_report(document: Document) -> str:
-    """The report of a trial as Markdown."""
+    """Return the report of a trial as Markdown."""
     return markdown(trial_report(document))
 
 
 def html_report(document: Document) -> str:
-    """The report of a trial as one HTML page."""
+    """Return the report of a trial as one HTML page."""
     return html(lambda panels: trial_report(document, figures=panels))

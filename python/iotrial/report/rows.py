@@ -1,4 +1,4 @@
-"""The rows of a document: effects, controls, diagnostics, void blocks, failed runs, each with the words that people read."""
+"""The rows of a document: effects, controls, diagnostics, void blocks, failed runs, each with its words."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from iotrial.terminal import escape
 class EffectRow:
     """One effect with its condition and its sentence.
 
-    ``comparison`` and ``verdict`` are what a table says; ``at_levels`` holds, of an interaction, either factor's effect at
-    both levels of the other, ``aliases`` what the design cannot tell it from, in words; ``risk``, which of the levels
-    puts data at risk.
+    ``comparison`` and ``verdict`` are the words for a table. ``at_levels`` holds, for an interaction, either factor's
+    effect at both levels of the other. ``aliases`` describes what the design cannot distinguish it from. ``risk`` names
+    the level that puts data at risk.
     """
 
     effect: Effect
@@ -51,13 +51,13 @@ class EffectRow:
 
     @property
     def place(self) -> str:
-        """The condition in words; what a pooled effect is pooled over."""
+        """The condition in words; for a pooled effect, what it is pooled over."""
         return f"pooled over {self.condition.text}" if self.effect.kind == "pooled" else self.condition.text
 
 
 @dataclass(frozen=True, slots=True)
 class CarryOverRow:
-    """The carry-over control of one condition; ``unaffected``: a sentence for each comparison on unaffected blocks."""
+    """The carry-over control of one condition. ``unaffected``: a sentence for each comparison on unaffected blocks."""
 
     carry_over: CarryOver
     condition: ConditionText
@@ -75,7 +75,7 @@ class ControlRow:
 
     @property
     def standing(self) -> str:
-        """Why one that has not failed shows nothing yet; empty where it failed or passed."""
+        """Why a control that has not failed shows nothing yet; empty if it failed or passed."""
         control = self.control
         if not control.passed:
             return ""
@@ -86,7 +86,7 @@ class ControlRow:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosticRow:
-    """The diagnostics of one condition; ``sentences`` say what each number means."""
+    """The diagnostics of one condition. ``sentences`` explain each number."""
 
     diagnostic: Diagnostic
     condition: ConditionText
@@ -95,7 +95,7 @@ class DiagnosticRow:
 
 @dataclass(frozen=True, slots=True)
 class VoidBlock:
-    """One block that was thrown out whole."""
+    """One block that was discarded as a whole."""
 
     condition: ConditionText
     block: int
@@ -123,8 +123,11 @@ def effect_rows(
     *,
     margin: float,
 ) -> tuple[EffectRow, ...]:
-    """In the study's order: pooled ones last, then by workload and condition; main effects before interactions. Levels
-    stand as the analysis lists them, but in a screen, and among interactions, the largest come first."""
+    """Return the effects as rows, in the study's order.
+
+    Pooled effects come last; the others are ordered by workload and condition, main effects before interactions. Levels
+    are in the order of the analysis, except that in a screen, and among interactions, the largest come first.
+    """
     screen = is_screen(study)
     risks = risks_of(study)
     partners = {
@@ -167,14 +170,14 @@ def effect_rows(
 
 
 def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
-    """One a control, as the analysis lists them."""
+    """Yield one row per control, in the order of the analysis."""
     for control in controls:
         condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
         yield ControlRow(control, condition, control_sentence(control, condition.text))
 
 
 def carry_over_rows(found: Sequence[CarryOver], conditions: Conditions) -> Iterator[CarryOverRow]:
-    """One a condition, as the analysis lists them."""
+    """Yield one row per condition, in the order of the analysis."""
     for one in found:
         condition = conditions.of_levels(one.condition, one.condition.get("workload", ""))
         sentence, *unaffected = carry_over_sentences(one)
@@ -182,7 +185,7 @@ def carry_over_rows(found: Sequence[CarryOver], conditions: Conditions) -> Itera
 
 
 def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
-    """In the order in which they ended."""
+    """Yield the void blocks in the order in which they ended."""
     started = {
         (block.condition, block.index): block.observations[0].started_s
         for block in data.blocks
@@ -196,7 +199,7 @@ def void_blocks(data: TrialData, conditions: Conditions) -> Iterator[VoidBlock]:
 
 
 def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
-    """In the order in which they were made."""
+    """Yield the failed runs in the order in which they ran."""
     for run in data.runs:
         if run.failure is not None:
             condition = conditions.of_key(run.condition)
@@ -204,7 +207,7 @@ def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
 
 
 def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
-    """One a condition, as the analysis lists them."""
+    """Yield one row per condition, in the order of the analysis."""
     for diagnostic in diagnostics:
         condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
         yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))

@@ -1,4 +1,4 @@
-"""Figures of runs: in order of time, as distributions, latencies of single operations, and what went on within a run."""
+"""Figures of runs: in order of time, as distributions, latencies of single operations, and samples within a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WITHIN_READING = (
 
 @dataclass(frozen=True, slots=True)
 class PanelFigures:
-    """One condition: its runs over time and their distribution. ``marks``: what else is drawn over time."""
+    """One condition: its runs over time and their distribution. ``marks`` describes what else is drawn over time."""
 
     title: str
     runs: Figure
@@ -58,7 +58,10 @@ def panel_figures(
     valid: bool,
     reading: str,
 ) -> PanelFigures:
-    """``effects`` are those on the panel's response whose levels are its arms, ``diagnostic`` that of its condition."""
+    """Build the figures of one panel.
+
+    ``effects`` are those on the panel's response whose levels are its arms; ``diagnostic`` is that of its condition.
+    """
     changes_s = tuple(one.at_s for one in diagnostic.changes) if diagnostic is not None else ()
     title = panel.condition.text
     measured = f"{spoken(panel.response)} [{panel.unit}]"
@@ -118,7 +121,7 @@ def _distribution(panel: Panel) -> tuple[Row, ...]:
 
 
 def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figure:
-    """One operation in one condition."""
+    """Build the figure of one operation in one condition."""
     return Figure(
         stem=stem("latency", panel.operation, panel.condition.text),
         title=headed(f"Latency of {panel.operation}", panel.condition.text),
@@ -136,7 +139,7 @@ def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figu
 
 
 def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure:
-    """One thing that went on within the runs of one condition."""
+    """Build the figure of one metric sampled within the runs of one condition."""
     runs = sum(curve.runs for curve in panel.curves)
     names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
     return Figure(

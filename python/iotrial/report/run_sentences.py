@@ -1,6 +1,6 @@
-"""What is to be seen in figures of runs: how the level moves, whether arms part, where their distributions differ most.
+"""Sentences on figures of runs: how the level moves, whether arms differ, where their distributions differ most.
 
-Computed from the numbers that are drawn. Whether arms part is the verdict's to say, and is taken from it; all else describes.
+They are computed from the drawn numbers. Whether arms differ is taken from the verdict; everything else is descriptive.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
 
 
 def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
-    """The smallest correlation of the first treatment's medians over ten stretches of time with another's; None where a
-    stretch holds too few runs to have one."""
+    """Return the smallest correlation between the first treatment's medians over ten intervals of time and another's.
+
+    None if an interval holds too few runs for a median.
+    """
     usable = [series for series in treatments if series.counted.size]
     if len(usable) < 2:
         return None
@@ -75,7 +77,7 @@ def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:
 
 
 def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
-    """Who lies where by the verdicts: "mode 0444 lies below 0777 (faster), 0666 does not part from …"."""
+    """Describe where arms lie by the verdicts: "mode 0444 lies below 0777 (faster), 0666 does not part from …"."""
     if not effects:
         return ""
     if not valid:
@@ -90,7 +92,7 @@ def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
 
 
 def _side(effect: Effect) -> str:
-    """Where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" where that is undecided."""
+    """Return where an arm lies by its verdict: "below … (faster)", "with" the reference, or "" if undecided."""
     if effect.verdict is Verdict.EQUIVALENT:
         return "with"
     if effect.verdict in QUIET or effect.value is None:
@@ -113,7 +115,7 @@ def _placed(side: str, names: Sequence[str], reference: str) -> str:
 
 
 def distribution_seen(panel: Panel) -> str:
-    """Where the curves of two treatments are farthest apart, and the medians."""
+    """Describe where the curves of two treatments are farthest apart, and the medians."""
     treatments = [series for series in panel.series if not series.arm.is_control and series.counted.size]
     if not treatments:
         return "No run that counts."
@@ -138,7 +140,7 @@ def distribution_seen(panel: Panel) -> str:
 
 
 def widest_gap(one: Floats, other: Floats) -> tuple[float, float]:
-    """The largest distance between two empirical distribution functions, and the value at which it is (the smallest)."""
+    """Return the largest distance between two empirical distribution functions, and the smallest value at which it occurs."""
     values = np.unique(np.concatenate([one, other]))
     shares = [np.searchsorted(np.sort(some), values, side="right") / some.size for some in (one, other)]
     gaps = np.abs(shares[0] - shares[1])
@@ -147,7 +149,7 @@ def widest_gap(one: Floats, other: Floats) -> tuple[float, float]:
 
 
 def latency_seen(panel: LatencyPanel) -> str:
-    """Medians and where the slowest hundredth begins, by treatment."""
+    """Describe medians and 99th percentiles by treatment."""
     half, tail = (
         ", ".join(
             f"{_name(arm)} {quantity(histogram_quantile(latency, counts, share), 'ns')}"
@@ -159,7 +161,7 @@ def latency_seen(panel: LatencyPanel) -> str:
 
 
 def within_seen(panel: WithinPanel) -> str:
-    """The curves' own medians, where two are farthest apart, and the changes of level."""
+    """Describe the median of each curve, where two are farthest apart, and the changes of level."""
     levels = [
         f"{_name(curve.arm)} {quantity(float(np.median(curve.middle)), panel.unit)}"
         for curve in panel.curves[:MOST_NAMED]
@@ -185,7 +187,7 @@ def within_seen(panel: WithinPanel) -> str:
 
 
 def apart(first: Curve, other: Curve) -> tuple[float, float, float, float]:
-    """The largest distance of two curves while both last: how far, when (s), and what either has then (other, first)."""
+    """Return the largest distance of two curves while both last: distance, time (s), and both values then (other, first)."""
     here = np.interp(other.at_s, first.at_s, first.middle, left=np.nan, right=np.nan)
     gaps = np.abs(other.middle - here)
     if not np.isfinite(gaps).any():

@@ -1,6 +1,6 @@
-"""Every run of a trial as a long table: one row a run and response, the same for CSV and Parquet.
+"""Every run of a trial as a long table: one row per run and response, the same for CSV and Parquet.
 
-Nothing is left out: runs of void and of incomplete blocks are there and marked, and one that failed has a row without a
+Nothing is omitted: runs of void and of incomplete blocks are included and marked, and a failed run has a row without a
 response. ``counts`` says which rows the analysis uses.
 """
 
@@ -15,7 +15,7 @@ from iotrial.report.evidence import sound_runs
 
 
 class Type(Enum):
-    """What a column holds; every one but TEXT and NUMBER is without gaps."""
+    """The type of a column; all but TEXT and NUMBER have no missing values."""
 
     TEXT = "text"
     WHOLE = "whole"
@@ -29,14 +29,17 @@ CONDITION, TREATMENT = "condition.", "factor."
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``columns`` by name; ``rows`` can be gone through once, each as long as ``columns``."""
+    """``columns`` by name, and ``rows``, an iterator of tuples as long as ``columns``, which can be consumed once."""
 
     columns: tuple[tuple[str, Type], ...]
     rows: Iterator[tuple[Value, ...]]
 
 
 def runs_table(document: Document) -> Table:
-    """The runs in order of time. A condition's levels are in columns ``condition.NAME``, a treatment's in ``factor.NAME``."""
+    """Return the runs in order of time.
+
+    A condition's levels are in columns ``condition.NAME``, a treatment's in ``factor.NAME``.
+    """
     study = document.trial.header.study
     conditions = [factor.name for factor in study.condition_factors]
     treatments = [factor.name for factor in study.treatment_factors]

@@ -1,6 +1,6 @@
 """What the settings of a study do to the safety of data: for plans, headlines, tables and lists.
 
-Each knob declares it (``iotrial.knobs.declaration.Consequence``). Nothing of a trial is asked but its study, so that trials
+Each knob declares it (``iotrial.knobs.declaration.Consequence``). Only the study of a trial is used, so that trials
 that were packed or stored before knobs declared it show it as well.
 """
 
@@ -21,17 +21,19 @@ from iotrial.workloads.database import DatabaseWork
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
 _MOST_IN_HEADLINE = 3
-#: the width of what stands before a line of a plan
+#: the width of the heading of a line of a plan
 _HEADING = 11
-#: by factor and level, what it does: of those levels that put data at risk
+#: by factor and level, the consequence, for levels that put data at risk
 Risks = Mapping[str, Mapping[str, str]]
-#: where every run has a setting
+#: factor of a setting that every run has
 FIXED = ""
 
 
 class LevelSafety(JsonObject, frozen=True):
-    """What a level does to the safety of data. Of a setting that every run has ``factor`` is empty, and ``level`` the setting
-    in words."""
+    """What a level does to the safety of data.
+
+    For a setting that every run has, ``factor`` is empty and ``level`` is the setting in words.
+    """
 
     factor: Annotated[str, Meta(description="empty for a setting that every run has")]
     level: str
@@ -40,7 +42,7 @@ class LevelSafety(JsonObject, frozen=True):
 
     @property
     def at_risk(self) -> bool:
-        """Whether it may cost data that were synced, or are on the disk already."""
+        """Whether it may cost data that were synced, or are already on the disk."""
         return self.safety is Safety.DATA_AT_RISK
 
     @property
@@ -50,7 +52,7 @@ class LevelSafety(JsonObject, frozen=True):
 
 
 def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
-    """Of a level by the names that an effect has; None where the study has no such level (as of an interaction)."""
+    """Return the safety of a level by the names in an effect; None if the study has no such level (an interaction)."""
     try:
         return _of_level(factor, study.factor(factor).level(label))
     except KeyError:
@@ -58,19 +60,22 @@ def level_safety(study: Study, factor: str, label: str) -> LevelSafety | None:
 
 
 def every_level(study: Study) -> tuple[LevelSafety, ...]:
-    """Every level of every factor in the study's order, then what every run has."""
+    """Return every level of every factor in the study's order, then the settings that every run has."""
     varied = [_of_level(factor.name, level) for factor in study.factors for level in factor.levels]
     return (*varied, *_fixed(study))
 
 
 def worst(study: Study) -> Safety:
-    """The gravest class among all settings of a study."""
+    """Return the most severe class among all settings of a study."""
     return max((one.safety for one in every_level(study)), key=_GRAVITY.__getitem__, default=Safety.HARMLESS)
 
 
 def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
-    """What is not harmless, the gravest first, with the class; levels of the same consequence share a line. Of what every
-    run has, only what puts data at risk: nothing else of it is compared."""
+    """Return the lines for settings that are not harmless, the most severe first, each with its class.
+
+    Levels with the same consequence share a line. Of the settings that every run has, only those that put data at risk
+    are included, since they are not compared.
+    """
     varied = {factor.name for factor in study.factors if len(factor.levels) > 1}
     together: dict[tuple[Safety, str], list[LevelSafety]] = {}
     for one in every_level(study):
@@ -81,14 +86,14 @@ def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
 
 
 def study_safety_lines(study: Study) -> Iterator[str]:
-    """``safety_lines`` under a heading, for plans and descriptions of studies."""
+    """Yield ``safety_lines`` under a heading, for plans and descriptions of studies."""
     lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: they cost speed at most"),)
     for number, (safety, line) in enumerate(lines):
         yield f"{'' if number else 'safety':<{_HEADING}}{safety.value}: {line}"
 
 
 def risks_of(study: Study) -> Risks:
-    """The levels of factors that put data at risk, with what they do: by factor and level."""
+    """Return the consequences of levels that put data at risk, by factor and level."""
     found: dict[str, dict[str, str]] = {}
     for one in every_level(study):
         if one.at_risk and one.factor:
@@ -97,7 +102,7 @@ def risks_of(study: Study) -> Risks:
 
 
 def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
-    """The faster (better) one of the two levels compared, where it puts data at risk that the other does not."""
+    """Return the faster (better) one of the two levels compared if it puts data at risk that the other does not."""
     if effect.verdict in (Verdict.FASTER, Verdict.BETTER):
         praised, other = effect.level, effect.reference
     elif effect.verdict in (Verdict.SLOWER, Verdict.WORSE):
@@ -108,13 +113,15 @@ def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
 
 
 def safety_note(effects: Sequence[Effect], study: Study) -> str:
-    """What a headline that calls a level faster must say of it: "; but the faster barrier nobarrier puts data at risk:
-    ..."; "" where no level that is faster puts data at risk."""
+    """Return the warning for a headline that calls a level faster.
+
+    E.g. "; but the faster barrier nobarrier puts data at risk: ..."; "" if no faster level puts data at risk.
+    """
     return risk_note(effects, risks_of(study))
 
 
 def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
-    """``safety_note`` where the study is not at hand."""
+    """Return ``safety_note`` if the study is not available."""
     found: dict[tuple[str, str], bool] = {}
     for effect in effects:
         if (level := at_risk_where_faster(effect, risks)) is not None:
@@ -132,8 +139,11 @@ def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
 
 
 def risk_of(effect: Effect, risks: Risks) -> str:
-    """The mark of a row in a table: the faster level puts data at risk, or the one that is compared with the reference does
-    and is not slower. E.g. "data at risk (nobarrier)"; "" for none."""
+    """Return the mark of a row in a table, e.g. "data at risk (nobarrier)"; "" for none.
+
+    Marked is the faster level if it puts data at risk, or the level compared with the reference if it does and is not
+    slower.
+    """
     level = at_risk_where_faster(effect, risks)
     if effect.verdict in (Verdict.INCONCLUSIVE, Verdict.EQUIVALENT) and _riskier(
         effect.level, effect.reference, risks.get(effect.factor, {})
@@ -143,18 +153,18 @@ def risk_of(effect: Effect, risks: Risks) -> str:
 
 
 def consequence_of_level(study: Study, factor: str, label: str) -> Consequence | None:
-    """What a level does to the safety of data; None for an interaction."""
+    """Return what a level does to the safety of data; None for an interaction."""
     found = level_safety(study, factor, label)
     return None if found is None else Consequence.of(found)
 
 
 def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:
-    """Whether a level puts data at risk, and the other one not in the same way."""
+    """Return whether a level puts data at risk that the other does not put at risk in the same way."""
     return level in risks and risks[level] != risks.get(other)
 
 
 def _of_level(factor: str, level: Level) -> LevelSafety:
-    """The gravest of its settings, with all sentences of that class."""
+    """Return the most severe class of its settings, with all sentences of that class."""
     found = [consequence_of(setting) for setting in level.settings]
     gravest = max((one.safety for one in found), key=_GRAVITY.__getitem__, default=Safety.HARMLESS)
     sentences = dict.fromkeys(one.sentence for one in found if one.safety is gravest)
@@ -186,7 +196,7 @@ def _settings_of_all(study: Study) -> Iterator[Setting]:
 
 
 def _named(levels: Sequence[LevelSafety]) -> str:
-    """E.g. "barrier nobarrier, commit 30 and 60"."""
+    """Return e.g. "barrier nobarrier, commit 30 and 60"."""
     by_factor: dict[str, list[str]] = {}
     for one in levels:
         by_factor.setdefault(one.factor, []).append(escape(one.level))

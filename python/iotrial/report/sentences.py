@@ -1,11 +1,10 @@
-"""The verdict of a whole trial: one sentence that could stand alone, and the sentences that belong beside it.
+"""The verdict of a whole trial: one sentence that can stand alone, and the sentences that go with it.
 
-The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with numbers,
-and whether controls were missing. It is made from the primary effects only; all other responses are exploratory and are
-reported further down.
+The first sentence says, in this order: what limits the trial (invalid, failed, interrupted), what was found with
+numbers, and whether controls were missing. It uses the primary effects only; all other responses are exploratory and
+are reported further down.
 
-Why a trial is invalid, in sentences: the likely reasons, the most likely first, each with what to do.
-
+For an invalid trial: the likely reasons, the most likely first, each with a remedy.
 """
 
 from __future__ import annotations
@@ -65,21 +64,21 @@ from iotrial.study.model import Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
-# So many levels are said one by one beside a sentence that only counts them; the table has all.
-#: how the detail begins that says so
+#: beginning of the detail on an imported trial
 ELSEWHERE = "This trial was measured on another machine"
 _DIGEST = re.compile(r"(?<=\b[0-9a-f]{8})[0-9a-f]{8,}")
+# levels described one by one next to a sentence that only counts them; the table has all
 _MOST_LEVELS = 8
-#: interactions that are said on the first screen
+#: interactions shown on the first screen
 _MOST_ON_SCREEN = 2
 _MOST_LEANING = 3
 _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
-#: of the load that was asked for; the rest is the time of the last operations
+#: share of the requested load; the rest allows for the time of the last operations
 KEPT_UP = 0.9
 
 
 class Tone(StrEnum):
-    """What the whole trial comes to, for a mark or a colour beside the sentence."""
+    """The overall result of a trial, for a mark or a colour next to the sentence."""
 
     EQUIVALENT = "equivalent"
     FASTER = "faster"
@@ -87,13 +86,13 @@ class Tone(StrEnum):
     MIXED = "mixed"
     UNDECIDED = "undecided"
     INVALID = "invalid"
-    #: a level that puts data at risk is the faster one
+    #: the faster level puts data at risk
     AT_RISK = "data at risk"
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``headline`` is the first sentence; ``supports`` and ``limits`` are what a reader must know besides."""
+    """``headline`` is the first sentence; ``supports`` and ``limits`` are what a reader must know in addition."""
 
     headline: str
     supports: tuple[Note, ...]
@@ -118,8 +117,11 @@ def summarise(
     evidence: Sequence[EvidenceRow] = (),
     adjusted: Mapping[tuple[str, str], Adjusted] | None = None,
 ) -> Summary:
-    """The verdict of a trial in words; ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by
-    condition and response, where factors are crossed."""
+    """Describe the verdict of a trial in words.
+
+    ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by condition and response, if factors are
+    crossed.
+    """
     conditions = Conditions(trial.header.study)
     together = only_together(analysis.effects, trial.header.study, adjusted or {})
     every = decisive(analysis.effects)
@@ -184,25 +186,25 @@ def _together(one: OnlyTogether, conditions: Conditions) -> str:
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
-    """The effects that the verdict is read from: primary main effects, else whatever is primary."""
+    """Return the effects that the verdict is based on: primary main effects, else all primary ones."""
     primary = [effect for effect in effects if effect.primary]
     return tuple([effect for effect in primary if effect.kind == "main"] or primary)
 
 
 def is_invalid(trial: StoredTrial, analysis: Analysis) -> bool:
-    """Whether the trial's own controls speak against it."""
+    """Return whether the trial's own controls failed."""
     return not analysis.valid or trial.state is TrialState.INVALID
 
 
 def without_controls(trial: StoredTrial, analysis: Analysis) -> bool:
-    """Whether the trial ran without its control arms."""
+    """Return whether the trial ran without its control arms."""
     return trial.header.options.get("controls") is False or not analysis.controls
 
 
 def control_sentence(control: Control, where: str) -> str:
-    """What one control found, e.g. for the controls table."""
+    """Describe the result of one control, e.g. for the controls table."""
     if control.kind == "negative":
-        # Where the response is compared by difference, the copy's injected effect is 0 and so is its null.
+        # If the response is compared by difference, the copy's injected effect is 0 and so is its null.
         size = bracketed(control.ratio, control.low, control.high, null=control.injected)
         if control.passed:
             return f"the copy cannot be told from its original: {size}"
@@ -217,7 +219,7 @@ def control_sentence(control: Control, where: str) -> str:
 
 
 def carry_over_sentences(one: CarryOver) -> Iterator[str]:
-    """What the carry-over control found, then, if it failed, each comparison on unaffected blocks."""
+    """Yield the result of the carry-over control, then, if it failed, each comparison on unaffected blocks."""
     yield escape(in_words(one))
     for other in one.unaffected:
         null = 1.0 if other.scale is Scale.LOG else 0.0
@@ -250,7 +252,7 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
 
 
 def _invalid(analysis: Analysis, conditions: Conditions) -> str:
-    """Why the trial gives no verdict, by its controls where they say so."""
+    """Say why the trial gives no verdict, by its failed controls if there are any."""
     failed = [control for control in analysis.controls if not control.passed]
     if failed:
         first = failed[0]
@@ -280,7 +282,7 @@ def _nothing(trial: StoredTrial) -> str:
 
 
 def _standing(trial: StoredTrial) -> str | None:
-    """What stands before a finding that is not final."""
+    """Return the prefix of a finding that is not final, else None."""
     match trial.state:
         case TrialState.RUNNING:
             return "Not finished:"
@@ -302,11 +304,11 @@ def _tone(effects: Sequence[Effect]) -> Tone:
         return Tone.FASTER
     if words and words <= {Conclusion.SLOWER, Conclusion.WORSE}:
         return Tone.SLOWER
-    return Tone.MIXED  # also where a direction is only probable: no colour may say more than the words
+    return Tone.MIXED  # also if a direction is only probable: a colour must not claim more than the words
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
-    """The modelled disks of a lab; a packed trial may say anything."""
+    """Return the simulated disks of a lab; a packed trial may contain anything."""
     places = lab.get("places")
     known = (
         [one.get("modelled") for one in places if isinstance(one, Mapping)]
@@ -317,7 +319,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _counts(effects: Sequence[Effect], margin: float) -> str:
-    """From where on a difference counts: the margin is one of ratios."""
+    """Say which differences count: the margin applies to ratios."""
     by_ratio = f"the margin is {percent(margin)}"
     compared = {effect.scale for effect in effects if effect.blocks}
     if Scale.DIFFERENCE not in compared:
@@ -334,7 +336,7 @@ def _supports(
     reasons: Sequence[Reason],
     paired: Collection[tuple[str, str]],
 ) -> Iterator[Note]:
-    """What supports the answer, or why there is none."""
+    """Yield what supports the answer, or why there is none."""
     if is_invalid(trial, analysis):
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
@@ -360,7 +362,7 @@ def _limits(
     conditions: Conditions,
     evidence: Sequence[EvidenceRow],
 ) -> Iterator[Note]:
-    """What limits the answer. An alarm is always for the first screen."""
+    """Yield what limits the answer. An alarm is always for the first screen."""
     header = trial.header
     yield from _on_carry_over(analysis, conditions)
     if not is_invalid(trial, analysis):
@@ -382,7 +384,7 @@ def _limits(
 def _on_workloads(
     trial: StoredTrial, effects: Sequence[Effect], evidence: Sequence[EvidenceRow]
 ) -> Iterator[str]:
-    """What the work and its disks are, where that limits what the numbers say."""
+    """Describe the work and its disks where they limit what the numbers mean."""
     header = trial.header
     together = header.lab.get("shared")
     known = (
@@ -402,7 +404,7 @@ def _on_workloads(
 
 
 def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:
-    """Interruptions, failed runs and void blocks."""
+    """Describe interruptions, failed runs and void blocks."""
     if trial.state is TrialState.INTERRUPTED:
         why = f" ({escape(trial.reason)})" if trial.reason else ""
         onward = "" if trial.imported is not None else f"; iotrial resume {trial.number} completes it"
@@ -426,7 +428,7 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
 
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
-    """Where less was done than the study asked for, a queue grew for as long as a run lasted."""
+    """Warn if less was done than the study asked for: then a queue grew throughout a run."""
     asked = workload.work.expected_load()
     if asked is None:
         return
@@ -444,7 +446,7 @@ def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterato
 
 
 def _compared(study: Study, effects: Sequence[Effect]) -> str:
-    """The response of all these effects where it is not the whole work's: a percentile, or a number of a program's own."""
+    """Name the response of these effects if it is not that of the whole work: a percentile, or a program's own number."""
     told = {(effect.workload, effect.response) for effect in effects}
     parts = {r.name for r in study.responses if not r.stretchable and (r.workload, r.name) in told}
     return joined(map(spoken, sorted(parts))) if {name for _, name in told} == parts else ""
@@ -456,14 +458,14 @@ def _by_level(
     conditions: Conditions,
     together: Collection[tuple[str, str]],
 ) -> Sequence[str]:
-    """What the headline has only counted, level by level."""
+    """Return the clauses by level that the headline only counted."""
     study, margin = trial.header.study, trial.header.margin
     if is_ablation(study):
         return ()
     if not is_screen(study):
         several = (
             len({effect.conclusion.words for effect in effects}) > 1
-        )  # else the headline has said it of all
+        )  # else the headline has covered all of them
         return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
     said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
@@ -471,7 +473,7 @@ def _by_level(
 
 
 def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """One sentence on comparisons in which all blocks together contradict the first ones; None where there is none."""
+    """Return a sentence on comparisons in which all blocks together contradict the first ones; None if there are none."""
     found = [effect for effect in effects if effect.leaning]
     if not found:
         return None
@@ -488,7 +490,7 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
 
 
 def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
-    """The interactions that the study names and that are there; how many of them are not, or open."""
+    """Yield the named interactions that have an effect, then how many have none or are undecided."""
     study, margin = trial.header.study, trial.header.margin
     named = [effect for effect in analysis.effects if effect.kind == "interaction" and effect.primary]
     loud = sorted((e for e in named if e.verdict not in QUIET), key=strength, reverse=True)
@@ -506,7 +508,7 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
 
 
 def _on_failures(failed: FailureCounts) -> str:
-    """Where factors are combined, every comparison takes part in the failure of a run: said is what the failed ones share."""
+    """Describe what the failed runs share. With combined factors, a failed run affects every comparison."""
     runs = "A run" if failed.count == 1 else f"{failed.count:,} runs"
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
     shared = joined(f"{named_level(escape(factor), escape(label))}" for factor, label in failed.shared)
@@ -515,7 +517,7 @@ def _on_failures(failed: FailureCounts) -> str:
 
 
 def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
-    """A slow-down cannot be put into a number that a program measures by itself: then it is in another response."""
+    """Explain a positive control on another response: a program's own measurement cannot be slowed down."""
     judged = {
         (str(c.condition.get("workload")), c.response) for c in analysis.controls if c.kind == "positive"
     }
@@ -549,9 +551,12 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
 
 
 def controls_line(controls: Sequence[Control], study: Study) -> str:
-    """What the controls have shown so far, e.g. "none of 8 failed; the injected slowdown of 6 % was seen in 3 of 4
-    conditions, elsewhere nothing can be called equivalent". They have passed only where the slowdown was seen in every
-    condition that has it. Empty where nothing is timed: counts and facts leave nothing to slow."""
+    """Describe what the controls have shown so far.
+
+    E.g. "none of 8 failed; the injected slowdown of 6 % was seen in 3 of 4 conditions, elsewhere nothing can be called
+    equivalent". They have passed only if the slowdown was seen in every condition that has it. Empty if nothing is
+    timed: counts and facts cannot be slowed.
+    """
     positive = [control for control in controls if control.kind == "positive"]
     timed = any(is_time(response) or is_rate(response) for response in study.responses)
     if not controls or not (positive or timed):
@@ -585,7 +590,7 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
 
 
 def _several_each(positive: Sequence[Control]) -> bool:
-    """Whether conditions have more than one positive control."""
+    """Return whether conditions have more than one positive control."""
     return len({tuple(sorted(control.condition.items())) for control in positive}) < len(positive)
 
 
@@ -593,7 +598,7 @@ _MOST = 3
 
 
 def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: Conditions) -> Iterator[str]:
-    """What stands beside the sentence that says that a trial is invalid."""
+    """Yield the sentences that follow the one that says that a trial is invalid."""
     for place, reason in enumerate(reasons[:_MOST]):
         lead = "Likely reason" if place == 0 else "Or"
         text, remedy = escape(reason.text), escape(reason.remedy)
@@ -604,7 +609,7 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
             "Nothing that was recorded explains it. Run the study again with a new seed: one sound trial in a thousand "
             "fails its controls by chance. If it fails again, something that is not recorded differs between the arms."
         )
-    # The analysis gives one reason for each failed control, then for each carry-over, said already, then the others.
+    # invalid_reasons has one entry per failed control, then one per carry-over (both reported above), then the others.
     carried = sum(not one.passed for one in analysis.carry_over)
     if failed and (others := analysis.invalid_reasons[failed + carried :]):
         yield f"Also: {joined(escape(reason) for reason in others)}."

@@ -1,7 +1,7 @@
-"""What the figures draw: runs by arm in order of time, and latency histograms merged by arm.
+"""Data of the figures: runs by arm in order of time, and latency histograms merged by arm.
 
-Runs come from the complete blocks, void ones marked and kept apart. Everything here is numbers; how they look is the
-plots' business.
+Runs come from the complete blocks, with void ones marked and kept apart. This module has only numbers; plots decide how
+they look.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONTROL_NAMES = {ArmKind.NEGATIVE: "copy of the reference", ArmKind.POSITIVE: "
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One arm as figures know it: ``position`` chooses colour and marker, the reference is 0."""
+    """One arm in a figure. ``position`` selects colour and marker; the reference is 0."""
 
     name: str
     label: str
@@ -54,13 +54,13 @@ class ArmSeries:
 
     @property
     def counted(self) -> Floats:
-        """The values of blocks that count."""
+        """The values of valid blocks."""
         return self.value[~self.void]
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One condition's main response over time. ``gaps_s``: where an interrupted trial went on."""
+    """One condition's main response over time. ``gaps_s``: when an interrupted trial was resumed."""
 
     condition: ConditionText
     response: str
@@ -71,7 +71,7 @@ class Panel:
 
     @property
     def runs(self) -> int:
-        """How many runs the panel holds."""
+        """The number of runs in the panel."""
         return sum(series.value.size for series in self.series)
 
 
@@ -85,8 +85,10 @@ class LatencyPanel:
 
 
 def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
-    """All arms of the trial: reference, treatments in the study's order, controls. ``by`` names a factor whose levels stand
-    for the arms where these are too many to be told apart."""
+    """Return all arms of the trial: reference, treatments in the study's order, controls.
+
+    ``by`` names a factor whose levels replace the arms if there are too many to distinguish.
+    """
     if by is not None:
         factor = data.trial.header.study.factor(by)
         labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
@@ -114,7 +116,7 @@ def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
 def panels_of(
     data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
 ) -> tuple[Panel, ...]:
-    """One panel a condition, in the study's order; conditions without a value are left out. ``by`` as in ``arms_of``."""
+    """Return one panel per condition, in the study's order, omitting conditions without a value. ``by`` as in ``arms_of``."""
     by_condition: dict[str, list[ObservedBlock]] = {}
     for block in data.blocks:
         by_condition.setdefault(block.condition, []).append(block)
@@ -129,7 +131,7 @@ def panels_of(
 
 
 def main_response(study: Study, workload: str) -> Response | None:
-    """The first primary response of a workload, else its first."""
+    """Return the first primary response of a workload, else its first response, else None."""
     own = [response for response in study.responses if response.workload == workload]
     return next((response for response in own if response.primary), own[0] if own else None)
 
@@ -137,9 +139,9 @@ def main_response(study: Study, workload: str) -> Response | None:
 def latencies_of(
     data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
 ) -> tuple[LatencyPanel, ...]:
-    """The stored histograms, merged by arm over the runs that count; treatments only. ``by`` as in ``arms_of``."""
+    """Return the stored histograms, merged by arm over the valid runs; treatments only. ``by`` as in ``arms_of``."""
     known = {arm.name: arm for arm in arms if not arm.is_control}
-    # by condition and operation, then by arm: all bars of all runs, one list of latencies and one of counts
+    # by condition and operation, then by arm: all buckets of all runs, as one list of latencies and one of counts
     merged: dict[tuple[str, str], dict[str, tuple[list[int], list[int]]]] = {}
     for run in sound_runs(data):
         name = run.arm if by is None else run.treatment.get(by, "")
@@ -163,19 +165,19 @@ def latencies_of(
 
 
 def _added_up(latencies_ns: Sequence[int], counts: Sequence[int]) -> tuple[Floats, Floats]:
-    """Bars of the same latency as one, in ascending order."""
+    """Merge buckets of the same latency, in ascending order."""
     latencies, places = np.unique(np.asarray(latencies_ns, dtype=np.float64), return_inverse=True)
     added = np.bincount(places, weights=np.asarray(counts, dtype=np.float64))
     return latencies, added.astype(np.float64)
 
 
 def quantiles_of(values: Floats) -> tuple[float, ...]:
-    """The quantiles at :data:`QUANTILES`."""
+    """Return the quantiles at :data:`QUANTILES`."""
     return tuple(float(value) for value in np.quantile(values, QUANTILES))
 
 
 def _gaps(blocks: Sequence[ObservedBlock]) -> tuple[float, ...]:
-    """When an interrupted trial went on: behind the longest pause before or within each block marked so."""
+    """Return when an interrupted trial was resumed: after the longest pause before or within each block with a gap."""
     found = []
     before: float | None = None
     for block in blocks:

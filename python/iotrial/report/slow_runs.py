@@ -1,7 +1,7 @@
-"""Words for what the ratio of typical runs does not show: rare slow runs, and mean times with another ratio.
+"""Sentences on what the ratio of typical runs does not show: rare slow runs, and mean times with another ratio.
 
-Three places say it: the first sentence of a trial, where it changes what a verdict means; one sentence among the details;
-and the sentence of each effect. Bounds are rounded outwards.
+They are used in three places: the first sentence of a trial, if they change the meaning of a verdict; one sentence
+among the details; and the sentence of each effect. Bounds are rounded outwards.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from iotrial.report.conditions import Conditions
 from iotrial.report.notation import capitalised, counted, joined, percent, plain, some
 from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
 
-#: said of an effect whose slow runs were counted: what its ratio, and so its verdict, is about
+#: added to an effect with counted slow runs: its ratio, and so its verdict, is about typical runs
 TYPICALLY = " in typical runs"
 _MOST_NAMED = 3
-#: a bound above this is none that a reader could use
+#: a bound above this is not useful
 _MOST = 0.5
 TOO_FEW = "too few blocks to bound their share"
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
-    """ " in typical runs" where slow runs of all these effects were counted apart, else nothing."""
+    """Return " in typical runs" if slow runs of all these effects were counted separately, else ""."""
     return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
 
 
 def headline_note(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """What the first sentence says of slow runs, with what joins it: where one side has more of them, or where all is
-    equivalent and rare stalls may have gone unseen. Else empty."""
+    """Return what the first sentence says about slow runs, including the connecting words.
+
+    Not empty if one side has more of them, or if all is equivalent and rare stalls may have gone unseen.
+    """
     found = [effect for effect in effects if effect.slow_runs is not None and effect.slow_runs.differ]
     if found:
         most = max(found, key=lambda effect: abs(_slow(effect).difference))
@@ -46,8 +48,10 @@ def headline_note(effects: Sequence[Effect], conditions: Conditions) -> str:
 
 
 def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """One sentence on the slow runs of all these effects, where the first sentence does not say it; None where none were
-    counted."""
+    """Return one sentence on the slow runs of all these effects.
+
+    None if the first sentence says it already, or if none were counted.
+    """
     counted_ones = [effect for effect in effects if effect.slow_runs is not None]
     if not counted_ones:
         return None
@@ -68,7 +72,7 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
 
 
 def sentence(effect: Effect) -> str:
-    """The slow runs of one effect as a sentence, with a blank before it; empty where none were counted."""
+    """Return the slow runs of one effect as a sentence, with a leading blank; "" if none were counted."""
     if effect.slow_runs is None:
         return ""
     text = shown_difference(effect) if effect.slow_runs.differ else bounds([effect])
@@ -76,7 +80,7 @@ def sentence(effect: Effect) -> str:
 
 
 def shown_difference(effect: Effect) -> str:
-    """E.g. "mode 0444 has more slow runs: 12 of 100 against none of 100, 4 % to 25 % more of all runs"."""
+    """Return e.g. "mode 0444 has more slow runs: 12 of 100 against none of 100, 4 % to 25 % more of all runs"."""
     slow = _slow(effect)
     more = slow.difference > 0.0
     low, high = (slow.low, slow.high) if more else (-slow.high, -slow.low)
@@ -88,15 +92,17 @@ def shown_difference(effect: Effect) -> str:
 
 
 def more_slow_runs(effect: Effect) -> str:
-    """What a table adds to the word of a verdict that does not say it itself: ", more slow runs"."""
+    """Return an addition for a verdict's word in a table if the word does not say it itself: ", more slow runs"."""
     if effect.slow_runs is None or not effect.slow_runs.differ or effect.conclusion.only_typically:
         return ""
     return f", {'more' if effect.slow_runs.difference > 0.0 else 'fewer'} slow runs"
 
 
 def bounds(effects: Sequence[Effect]) -> str:
-    """What is left open where no difference in slow runs is shown: "slow runs (over 1.5 times the typical time): none in 60
-    of either; up to 8 % could be slow unseen"."""
+    """Describe what remains possible if no difference in slow runs is shown.
+
+    E.g. "slow runs (over 1.5 times the typical time): none in 60 of either; up to 8 % could be slow unseen".
+    """
     found = [_slow(effect) for effect in effects]
     what = f"slow runs (over {found[0].factor:g} times the typical time)"
     number = sum(one.level.slow + one.reference.slow for one in found)
@@ -125,7 +131,7 @@ def bounds(effects: Sequence[Effect]) -> str:
 
 
 def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """One sentence on comparisons in which the mean has another ratio than typical runs; None where there is none."""
+    """Return a sentence on comparisons whose mean has another ratio than typical runs; None if there are none."""
     found = [effect for effect in effects if effect.mean_ratio is not None and effect.mean_ratio.differs]
     if not found:
         return None

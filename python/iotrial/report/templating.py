@@ -1,4 +1,4 @@
-"""Templates as every page here is made of them: all that goes in is escaped, and a name that is not there is an error."""
+"""Shared jinja2 set-up of all pages: values are escaped, and an undefined name is an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def environment(package: str, **filters: Callable[..., Any]) -> Environment:
-    """The templates in a package's folder ``templates``, with these filters. A template is read once."""
+    """Return an environment for the templates in a package's folder ``templates``, with these filters.
+
+    Each template is read once.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -1,8 +1,8 @@
-"""Blocks for a terminal: one screen, or with ``full`` everything, readable without colour.
+"""Render blocks for a terminal: one screen, or with ``full`` everything, readable without colour.
 
-Everything is rich's Text, never markup, so that a label such as "[red]" stays a label. Colour repeats what a word says.
-Widths follow the console; 80 columns are enough. On one screen the tables share the lines that all other blocks leave, and
-say what they leave out.
+Everything is rich's Text, never markup, so that a label such as "[red]" stays a label. Colour only repeats what a word
+says. Widths follow the console; 80 columns are enough. On one screen the tables share the lines that all other blocks
+leave, and say what they omit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from iotrial.report.phrases import VERDICT_STYLES
 from iotrial.terminal import escape_lines
 
 SCREEN_LINES = 40
-#: rows of a table with --full
+#: the most rows of a table with --full
 MOST_ROWS = 400
 _LEAST_ROWS = 2
 _GAP = "  "
@@ -50,8 +50,10 @@ _STYLES = {
 
 
 class Console(rich.console.Console):
-    """As rich's, but a broken pipe is the exception that it is: rich would end the process, and with it a trial before it is
-    put back."""
+    """rich's Console, but a broken pipe raises BrokenPipeError.
+
+    rich would end the process, and a trial with it before its settings are restored.
+    """
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -64,13 +66,13 @@ def print_blocks(report: Report, console: Console, *, full: bool = False) -> Non
 
 
 def plain_lines(report: Report, *, width: int) -> list[str]:
-    """The full report as lines without colour."""
+    """Return the full report as lines without colour."""
     console = Console(file=io.StringIO(), width=width, color_system=None)
     return [line.plain for line in text_lines(report, console, full=True)]
 
 
 def text_lines(report: Report, console: Console, *, full: bool = False) -> list[Text]:
-    """The report line by line. Lines that are to be copied are longer than the console, all others fit it."""
+    """Return the report line by line. Lines for copying may exceed the console's width, all others fit it."""
     return _Printer(console, View.FULL if full else View.SHORT).lines(report)
 
 
@@ -105,14 +107,14 @@ class _Printer:
                 yield from self._plain(block)
 
     def _screen(self, blocks: Sequence[Block], room: int) -> Iterator[Text]:
-        """One screen: first all that is no table is measured, then tables take the room that is left, in their order."""
+        """Yield one screen: all other blocks are measured first, then tables take the remaining room, in their order."""
         flat = list(self._flat(blocks))
         made = {
             place: list(self._plain(block))
             for place, block in enumerate(flat)
             if not isinstance(block, Table)
         }
-        room += bool(flat) and isinstance(flat[0], Table)  # follows a blank line
+        room += bool(flat) and isinstance(flat[0], Table)  # a blank line precedes it already
         room -= sum(self._height(line) for lines in made.values() for line in lines)
         left = 0
         for place, block in enumerate(flat):
@@ -129,8 +131,10 @@ class _Printer:
             yield from lines
 
     def _fitting(self, table: Table, room: int, *, needed: bool) -> list[Text]:
-        """The table with as many rows as the room allows; a few in any case where it is needed, else none where they do not
-        fit."""
+        """Return the table with as many rows as fit.
+
+        If none fit, return a few anyway if the table is ``needed``, else none.
+        """
         most = min(len(table.rows), max(room, _LEAST_ROWS))
         while True:
             lines = list(self._apart(table, most))
@@ -148,7 +152,7 @@ class _Printer:
                 yield block
 
     def _plain(self, block: Block) -> Iterator[Text]:
-        """A block that is no table."""
+        """Yield the lines of a block that is not a table."""
         match block:
             case Note():
                 text = Text(block.label, style=_STYLES.get(block.tone, "bold") if block.label else "")
@@ -184,7 +188,7 @@ class _Printer:
             yield line.append(_GAP).append_text(values[place] if place < len(values) else Text(""))
 
     def _apart(self, table: Table, most: int) -> Iterator[Text]:
-        """A table between blank lines."""
+        """Yield a table between blank lines."""
         yield Text("")
         yield from self._table(table, most)
         yield Text("")
@@ -219,7 +223,7 @@ class _Printer:
             yield from self._wrapped(Text(table.note, style="dim"))
 
     def _widths(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
-        """As wide as the widest cell; where that is too much, the widest columns of text are narrowed."""
+        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
         widths = [
             max([cell_len(column.name), *(row[place].cell_len + indent * (not place) for row in rows)])
             for place, column in enumerate(heads)
@@ -275,7 +279,7 @@ def _text(cell: Cell, view: View) -> Text:
 
 
 def _squeezed(lines: Iterator[Text]) -> Iterator[Text]:
-    """Without a blank line at the beginning, after another, or at the end."""
+    """Drop blank lines at the beginning, at the end, and after another blank line."""
     begun = waiting = False
     for line in lines:
         if line.plain:

@@ -1,4 +1,4 @@
-"""A trial as blocks: the answer, its size with interval, what supports it, what limits it, then everything else."""
+"""A trial as report blocks: the answer, its size with interval, what supports it, what limits it, then everything else."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
 _MOST_LISTED = 200
 _MOST_ALIASES = 24
-#: requests whose times are not worth a line
+#: with fewer requests, their times are not shown
 _FEW = 10
-#: of one request, and of several
+#: singular and plural
 _KINDS = {
     "read": ("read", "reads"),
     "write": ("write", "writes"),
@@ -126,8 +126,11 @@ _KINDS = {
 
 
 def trial_report(document: Document, *, figures: int | None = None, html_path: str | None = None) -> Report:
-    """The report of a trial. With ``figures``, those of so many conditions are drawn, for a page; ``html_path`` is the file
-    of the page, which a terminal names at the end."""
+    """Build the report of a trial.
+
+    ``figures`` is the most conditions to draw, for a page (None: no figures). ``html_path`` is the file of the page,
+    which a terminal names at the end.
+    """
     trial = document.trial
     header = trial.header
     number = trial.number
@@ -178,7 +181,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
     yield from _matrices(document, drawn)
     if document.primary:
-        # what a table of facts or of a matrix says need not be said twice on the first screen
+        # a table of facts or of a matrix already says this on the first screen
         view = View.LONG if document.facts or document.matrices else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
         more: list[Block] = []
@@ -198,8 +201,10 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
 
 
 def fact_blocks(document: Document) -> Iterator[Block]:
-    """A table for each set of conditions that share one: on the page a row a name, in text a row for all names that have the
-    same words, and below which those are."""
+    """Yield a table for each set of conditions that share one.
+
+    The page has a row per name. Text has a row for all names with the same words, and lists those names below.
+    """
     for facts in document.facts:
         yield _facts(facts, facts.groups, view=View.TEXT)
         yield _facts(facts, facts.rows, view=View.PAGE)
@@ -209,7 +214,7 @@ def fact_blocks(document: Document) -> Iterator[Block]:
 
 
 def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
-    """A row is called by the first of its names."""
+    """Build one table; a row is labelled with the first of its names."""
     made: list[tuple[Cell, ...]] = []
     for row in rows:
         more = len(row.names) - 1
@@ -221,7 +226,7 @@ def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
 
 
 def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
-    """On the first screen a line for each test; in text a table for each; on the page figures."""
+    """Yield a line per test on the first screen, a table per test in text, and figures on the page."""
     if not document.matrices:
         return
     blocks: list[Block] = []
@@ -237,7 +242,7 @@ def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
 
 
 def matrix_blocks(document: Document) -> Iterator[Block]:
-    """A table for each test: file sizes downwards, record sizes to the right."""
+    """Yield a table for each test: file sizes in rows, record sizes in columns."""
     for matrix in document.matrices:
         text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
         yield Note(text, view=View.FULL)
@@ -275,7 +280,10 @@ def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
 
 
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
-    """One line an effect: by condition where there is one comparison, else under a heading for each condition."""
+    """Build a table with one line per effect.
+
+    Lines go by condition if there is one comparison, else under a heading for each condition.
+    """
     comparisons = {row.comparison for row in rows}
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several
@@ -313,7 +321,7 @@ def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row
 
 
 def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
-    """The verdict, whether it is detectable, what it risks, and why it is undecided."""
+    """Return the verdict, whether it is detectable, what it puts at risk, and why it is undecided."""
     if not valid:
         return Words("no verdict", "invalid", badge=True)
     effect = row.effect
@@ -335,7 +343,7 @@ def _p_value(p: float) -> str:
 
 
 def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
-    """What one setting does to the effect of another: figures, the interactions that are there, and all as a table."""
+    """Yield what one setting does to the effect of another: figures, decided interactions, and all as a table."""
     blocks: list[Block] = []
     groups = drawn.factorial if drawn is not None else ()
     for group in groups:
@@ -380,7 +388,7 @@ def _parts_of(row: EffectRow) -> str:
 
 
 def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
-    """The interactions that are there, each with the effects that it is made of."""
+    """Yield the interactions with an effect, each with the effects that it consists of."""
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
     asked = f"{counted(named, 'interaction')} asked for" if named else "No interaction asked for"
@@ -388,7 +396,7 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
     view = View.ALL if loud else View.LONG
     yield Note(f"{asked}{others}: {len(loud)} shown to be there.", "Interactions", view=view)
     for row in loud:
-        # what the study asked for stands in full above
+        # interactions that the study asked for are described in full above
         text = f"{row.comparison}: {row.verdict}" if row.effect.primary else f"{row.sentence} (not asked for)"
         yield Note(". ".join(filter(None, (text.rstrip("."), _parts_of(row)))), view=View.LONG)
 
@@ -423,7 +431,7 @@ def _supports(document: Document) -> Iterator[Note]:
 
 
 def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
-    """What moved with the treatment, besides the primary responses."""
+    """Describe what else moved with the treatment, without the primary responses."""
     primary = {row.effect.response for row in document.primary}
     moved = Counter(
         (row.metric, row.moved, row.treatment)
@@ -434,8 +442,7 @@ def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
         margin = percent(document.trial.header.margin)
         return f"nothing else that was counted moved with the treatment by more than {margin}"
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
-    # what was counted says more of the mechanism than what else was timed
-    # and what others on the machine are in says less
+    # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
     ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
     texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
@@ -443,13 +450,13 @@ def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
 
 
 def _level(row: EffectRow) -> str:
-    """The level alone where its factor goes without saying."""
+    """Return the level alone if its factor is obvious."""
     level = escape(row.effect.level)
     return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
 
 
 def _requests(document: Document) -> Iterator[str]:
-    """What the device was asked for in accounted repetitions, a line for each condition, where these are few."""
+    """Yield the requests to the device in accounted repetitions, a line per condition, if there are few conditions."""
     conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
     for row in document.evidence:
         if row.metric.partition(".")[0] in (COUNT, *SHARES):
@@ -465,7 +472,7 @@ def _requests(document: Document) -> Iterator[str]:
 
 
 def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
-    """E.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
+    """Return e.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
     texts = []
     for kind in KINDS:
         count = rows.get(f"{COUNT}.{kind}")
@@ -482,7 +489,7 @@ def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
 
 
 def safety_blocks(document: Document) -> Iterator[Block]:
-    """What settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
+    """Yield what settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
     lesser = []
     for safety, line in document.safety:
         note = Note(f"{line}.", safety.value.capitalize(), "alarm" if safety is Safety.DATA_AT_RISK else "")
@@ -511,7 +518,7 @@ def _limits(document: Document) -> Iterator[Note]:
 
 
 def _claims(document: Document) -> Iterator[Block]:
-    """On the first screen one line with the outcomes; else every claim."""
+    """Yield the claims: on the first screen one line with the outcomes, elsewhere every claim."""
     groups = grouped(document.claims)
     if not groups:
         return
@@ -563,7 +570,7 @@ def _tone(outcome: Outcome | None) -> str:
 
 
 def _runs(drawn: Figures) -> Iterator[Section]:
-    """Figures of runs, in order of time, as distributions, within a run and by operation."""
+    """Yield figures of runs: in order of time, as distributions, within a run and by operation."""
     treatments = _treatments(drawn)
     if drawn.panels:
         time = tuple(
@@ -654,7 +661,7 @@ def _evidence(document: Document) -> Iterator[Section]:
 
 
 def _medians(document: Document) -> Table:
-    """By condition: one row a metric, one column a treatment. What moved is marked."""
+    """Build a table by condition with one row per metric and one column per treatment. What moved is marked."""
     arms = tuple(dict.fromkeys(row.treatment for row in document.evidence))
     by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
     for row in document.evidence:
@@ -692,7 +699,7 @@ def _marked(text: str, way: str) -> Words:
 
 
 def _moved(document: Document) -> Table:
-    """Of a screen only what moved: by metric, setting, and the values at the reference and at the level."""
+    """Build a table for a screen of only what moved: metric, setting, and the values at the reference and at the level."""
     references: dict[tuple[str, str, str], EvidenceRow] = {}
     factor_of = {
         row_label(factor.name, level.label): factor.name

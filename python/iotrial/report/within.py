@@ -1,8 +1,8 @@
-"""Within a run: what went on over its time, as median and middle half of the runs of each treatment.
+"""Activity within a run, over time, as median and interquartile range of the runs of each treatment.
 
-Sampled are processors, memory and the device; a work may tell besides what it did in each second. Runs of one treatment last
-differently; at each moment the curve is of those that still ran, and it ends where half of them have ended. What processors
-and memory did is the whole machine's.
+Processors, memory and the device are sampled; a work may also report what it did in each second. Runs of one treatment
+have different durations: at each moment the curve covers those still running, and it ends when half of them have ended.
+Processor and memory values are those of the whole machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POINTS = 80
 _LARGEST = 1e18
 _LONGEST = 4096
 
-# Name, what the drawing calls it, unit, factor to it.
+# Name, title in the drawing, unit, factor to convert to it.
 KINDS: tuple[Kind, ...] = (
     ("cpu_user", "processors working for programs, system-wide", "%", 100.0),
     ("cpu_sys", "processors working for the kernel, system-wide", "%", 100.0),
@@ -51,7 +51,7 @@ _SOURCES = {BY_SECOND: OPERATIONS, SERIES: KINDS}
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One treatment: seconds since the timed part began, median, first and third quartile, and of how many runs."""
+    """One treatment: seconds since the timed part began, median, first and third quartile, and the number of runs."""
 
     arm: Arm
     at_s: Floats
@@ -65,7 +65,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class WithinPanel:
-    """One thing that went on, in one condition."""
+    """One sampled metric in one condition."""
 
     condition: ConditionText
     what: str
@@ -76,8 +76,10 @@ class WithinPanel:
 def within_of(
     data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
 ) -> tuple[WithinPanel, ...]:
-    """One panel for each condition and thing that was ever more than nothing. ``by``: a factor whose levels stand for the
-    arms, as in ``arms_of``."""
+    """Return one panel for each condition and metric that was ever above zero.
+
+    ``by``: a factor whose levels replace the arms, as in ``arms_of``.
+    """
     found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
     treatment = ArmKind.TREATMENT.value
     for run in sound_runs(data):
@@ -102,8 +104,10 @@ def within_of(
 
 
 def _series(value: object, kinds: Sequence[Kind]) -> Mapping[str, Floats] | None:
-    """What a stored run holds, if it is of the shape that it should be: a packed trial may say anything. A number that is not
-    there (null) is NaN."""
+    """Return the stored samples of a run; None if they have an unexpected shape: a packed trial may contain anything.
+
+    A missing number (null) is NaN.
+    """
     if not isinstance(value, Mapping):
         return None
     columns: dict[str, Floats] = {}
@@ -120,7 +124,7 @@ def _series(value: object, kinds: Sequence[Kind]) -> Mapping[str, Floats] | None
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return abs(value) <= _LARGEST  # which NaN is not
+    return abs(value) <= _LARGEST  # false for NaN
 
 
 def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: float) -> Curve | None:
@@ -141,8 +145,11 @@ def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: fl
 def _changes(
     runs: Sequence[Mapping[str, Floats]], name: str, factor: float
 ) -> tuple[tuple[float, float, float], ...]:
-    """Of the median of the runs at the moments of the longest, as far as half of them go; what lies between two moments that
-    were not looked at would resemble its neighbours too much."""
+    """Return the changes of level of the median of the runs.
+
+    The median is taken at the moments of the longest run, as far as half of the runs last. A finer grid is not used:
+    interpolated values would resemble their neighbours too much.
+    """
     at_s = max((run["at_s"] for run in runs), key=len)
     if not np.allclose(np.diff(at_s), np.diff(at_s).mean(), rtol=0.25):
         return ()
@@ -156,7 +163,7 @@ def _changes(
 
 @dataclass(frozen=True, slots=True)
 class ChangeWithin:
-    """The level of one thing that went on changes within the runs of one arm."""
+    """A change of level of one metric within the runs of one arm."""
 
     condition: ConditionText
     what: str
@@ -168,7 +175,7 @@ class ChangeWithin:
 
 
 def changes_within(data: TrialData, conditions: Conditions) -> tuple[ChangeWithin, ...]:
-    """Every change within the runs of any arm."""
+    """Return every change within the runs of any arm."""
     return tuple(
         ChangeWithin(panel.condition, panel.what, panel.unit, curve.arm.name, *change)
         for panel in within_of(data, conditions, arms_of(data))

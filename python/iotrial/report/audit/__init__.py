@@ -1,1 +1,1 @@
-"""An audit of foreign numbers as text, Markdown and JSON; one set of sentences for all."""
+"""An audit of published data as text, Markdown and JSON, all with the same sentences."""

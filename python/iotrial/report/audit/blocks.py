@@ -1,4 +1,4 @@
-"""An audit as blocks: its answer, every comparison, and what the data say about themselves."""
+"""An audit as report blocks: its answer, every comparison, and what the data reveal about themselves."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _KEY = (
 
 
 def audit_text(audit: Audit, answer: Answer | None) -> str:
-    """The audit for a terminal."""
+    """Format the audit for a terminal."""
     title = [escape(audit.dataset.title), ""] if audit.dataset.title else []
     return "\n".join([*title, *plain_lines(audit_report(audit, answer), width=_WIDTH)])
 
 
 def audit_markdown(audit: Audit, answer: Answer | None, *, heading: str = "##") -> str:
-    """The audit as a section of Markdown, ending in a newline."""
+    """Format the audit as a section of Markdown, ending in a newline."""
     return markdown(audit_report(audit, answer), heading=heading)
 
 
 def audit_report(audit: Audit, answer: Answer | None) -> Report:
-    """The report of an audit; ``answer`` is the study that would answer it, if there is one."""
+    """Build the report of an audit. ``answer`` is the study that would answer its question, if there is one."""
     data = audit.dataset
     return Report(
         title=escape(data.title or data.name),

@@ -1,4 +1,4 @@
-"""The audit as one JSON document: schemas/audit.schema.json. Numbers are unrounded, null is unknown or unbounded."""
+"""The audit as one JSON document (schemas/audit.schema.json). Numbers are unrounded; null means unknown or unbounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iotrial.report.audit.studies import Answer
 
 
 def audit_json(audit: Audit, answer: Answer | None) -> dict[str, Any]:
-    """The document; labels as they are."""
+    """Build the document. Labels are not escaped."""
     data = audit.dataset
     document = {
         "schema": 1,
@@ -76,7 +76,7 @@ def _comparison(one: Comparison) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A value's own fields; conditions as objects."""
+    """Convert a dataclass to a dict of its own fields, with conditions as objects."""
     found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     for name, part in found.items():
         if name.startswith("condition"):

@@ -1,4 +1,4 @@
-"""What an audit found, in sentences with their numbers: the same for text and Markdown."""
+"""Findings of an audit as sentences with their numbers, shared by text and Markdown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REASONS = {
 
 
 def summary(audit: Audit) -> str:
-    """The whole audit in one or two sentences."""
+    """Summarise the whole audit in one or two sentences."""
     main = [one for one in audit.comparisons if not _without_first(one)]
     if not main:
         return "Nothing is compared here: no two groups were measured under one condition."
@@ -64,7 +64,7 @@ def summary(audit: Audit) -> str:
 
 
 def findings(audit: Audit) -> list[str]:
-    """Everything besides the intervals, what weighs most first."""
+    """List all findings except the intervals, the most important first."""
     said = [*_order(audit), *map(_modes, audit.modes), *map(_first_run, audit.first_runs)]
     said += _repeats(audit.repeats)
     said += _reasons(audit)
@@ -86,7 +86,7 @@ def findings(audit: Audit) -> list[str]:
 
 
 def needs(audit: Audit) -> list[str]:
-    """Blocks of a randomised trial: for each response, the smallest and the largest effect seen."""
+    """List the blocks a randomised trial would need: for each response, for its smallest and its largest observed effect."""
     said = []
     rows: dict[str, list[Comparison]] = defaultdict(list)
     for one in audit.comparisons:
@@ -105,7 +105,7 @@ def needs(audit: Audit) -> list[str]:
 
 
 def claims(audit: Audit) -> list[str]:
-    """Each published number beside the recomputed one."""
+    """Compare each published number with the recomputed one."""
     said = []
     for check in audit.claims:
         claim = check.claim
@@ -129,7 +129,7 @@ def claims(audit: Audit) -> list[str]:
 
 
 def _recomputed(number: float) -> str:
-    """Two decimals, as claims have at most; three digits of what is too large to be one."""
+    """Format with two decimals, since claims have at most that many; with three digits if too large to be a claim."""
     return f"{number:.2f}" if abs(number) < 1e6 else plain(number)
 
 
@@ -152,7 +152,7 @@ def _without_first(one: Comparison) -> bool:
 
 
 def _needed(audit: Audit, needs: Sequence[Need]) -> str:
-    """E.g. "block SD .17 (from these values): 10 blocks to tell it, 648 blocks to settle 3 %"."""
+    """Format e.g. "block SD .17 (from these values): 10 blocks to tell it, 648 blocks to settle 3 %"."""
     if len(needs) == 1:
         basis = "from these values" if needs[0].estimated else "assumed"
         return (
@@ -317,7 +317,7 @@ def _unusable(audit: Audit) -> Iterator[str]:
 
 
 def _where(one: Unusable) -> str:
-    """E.g. "time of b: zero in rows 6 and 9, negative in row 7 (3 of 5 values)"."""
+    """Format e.g. "time of b: zero in rows 6 and 9, negative in row 7 (3 of 5 values)"."""
     noun = "row" if one.rows else "value"
     parts = [
         f"{word} in {noun if len(places) == 1 else noun + 's'} {_places(places)}"

@@ -1,4 +1,4 @@
-"""The study of the catalogue that would answer an audited claim: named by the table, or found by what it compares."""
+"""Find the catalogue study that would answer an audited claim: named by the table, or matched by what it compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iotrial.units import scale_of
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A study that ships, its question, and the command that runs it."""
+    """A study of the catalogue, its question, and the command that runs it."""
 
     study: str
     question: str
@@ -22,12 +22,12 @@ class Answer:
 
 
 def answering(audit: Audit) -> Answer | None:
-    """The study that the table names, if it ships; else the one study that fits the table best.
+    """Return the study that the table names, if it is in the catalogue; otherwise the study that fits the table best.
 
-    A study fits if one of its factors has all groups that are compared as levels, it measures what the table does (times
-    and rates are one: how long work takes), and the table speaks of the factor or the study: in its name, its title, a
-    column or its labels. "none" and "read" alone say nothing. Of several that fit, the one that has most words in common
-    with the table is meant; none where two have as many.
+    A study fits if all three hold: one of its factors has every compared group as a level; it measures what the table
+    measures (times and rates count as one: how long work takes); and the table mentions the factor or the study in its
+    name, its title, a column or its labels. "none" and "read" alone mean nothing. If several studies fit, the one with
+    the most words in common with the table is returned, or None if two are tied.
     """
     if audit.dataset.study is not None:
         wanted = audit.dataset.study
@@ -52,7 +52,7 @@ def answering(audit: Audit) -> Answer | None:
 
 
 def _groups(audit: Audit) -> set[str]:
-    """The labels that are compared, in lower case."""
+    """Return the labels that are compared, in lower case."""
     return {group.casefold() for one in audit.comparisons for group in (one.group, one.reference)}
 
 
@@ -64,7 +64,7 @@ def _fits(factor: Factor, study: str, groups: set[str], words: set[str]) -> bool
 
 
 def _words_of(audit: Audit) -> set[str]:
-    """The words in which a table speaks of itself."""
+    """Return the words with which a table describes itself."""
     data = audit.dataset
     said = {
         name for one in audit.comparisons for name in (one.response, *(pair[0] for pair in one.condition))
@@ -78,7 +78,7 @@ def _words(texts: Iterable[str]) -> set[str]:
 
 
 def _measures(unit: str) -> str:
-    """What a unit is of, times and rates being one; "" where nothing tells it."""
+    """Return the quantity that a unit measures, with times and rates as one; "" if unknown."""
     scale = scale_of(unit)
     if unit.endswith("/s") or (scale is not None and scale[0] in ("time", "rate")):
         return "speed"
@@ -86,7 +86,7 @@ def _measures(unit: str) -> str:
 
 
 def _answer(name: str, study: Study, groups: set[str]) -> Answer:
-    """``--set`` names the levels, where the table compares some of them only."""
+    """Build the answer. ``--set`` names the levels if the table compares only some of them."""
     command = f"iotrial run {name}"
     for factor in study.treatment_factors:
         labels = [level.label for level in factor.levels if level.label.casefold() in groups]

@@ -1,7 +1,7 @@
-"""One trial as a file that other programs read: one module a format, called like the format.
+"""Exports of one trial to files for other programs: one module per format, named after the format.
 
-Each has ``SUFFIX``, how the names of its files end, and ``write(document, file)``, which raises RequestError where a library
-that it needs is missing, before it writes. A packed trial, which iotrial itself reads, is the store's
+Each module has ``SUFFIX``, the file name extension, and ``write(document, file)``, which raises RequestError before it
+writes if a library that it needs is missing. The packed trial, which iotrial itself reads, belongs to the store
 (``iotrial.store.packed``).
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Format(Protocol):
-    """A module of this folder."""
+    """A module of this package."""
 
     SUFFIX: str
 
@@ -25,10 +25,10 @@ class Format(Protocol):
 
 
 def names() -> tuple[str, ...]:
-    """The names of all formats; nothing is imported."""
+    """Return the names of all formats, without importing them."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def format_of(name: str) -> Format:
-    """The format of this name."""
+    """Import the format of this name."""
     return cast(Format, importlib.import_module(f"{__name__}.{name}"))

@@ -1,9 +1,9 @@
-"""The runs that count in Go's benchmark format, so that ``benchstat`` reads them.
+"""Export of the valid runs in Go's benchmark format, for ``benchstat``.
 
-The format: https://go.dev/design/14313-benchmark-format, and ``Unit`` lines as golang.org/x/perf/benchfmt has them. One line
-a run of a treatment; its condition and its levels are parts of the name (``/cache=cold/mode=0444``), so that
-``benchstat -col /mode`` lays the levels side by side. Controls are left out: a slowed copy of the reference is no benchmark
-of it. What benchstat does with the lines knows nothing of blocks.
+The format: https://go.dev/design/14313-benchmark-format, with ``Unit`` lines as in golang.org/x/perf/benchfmt. Each run
+of a treatment is one line; its condition and levels are parts of the name (``/cache=cold/mode=0444``), so that
+``benchstat -col /mode`` compares the levels in columns. Controls are omitted: a slowed copy of the reference is not a
+benchmark of it. benchstat does not take blocks into account.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ SUFFIX = ".bench"
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
 _UNITS = {"bytes": "B", "bytes/s": "B/s", "byte": "B"}
-#: what benchstat would take for a scaled unit, or for the end of a part of a unit
+#: names that benchstat would treat as a scaled unit, or as the end of a part of a unit
 _SCALED = frozenset({"ns", "MB", "B", "bytes", "sec"})
-#: of a name's part: what ends it, or is not seen
+#: characters that end a part of a name, or are invisible
 _UNFIT = re.compile(r"[^\w.,:;+~@()\[\]{}<>|!?$&*'^-]|%")
 _UNFIT_IN_UNITS = re.compile(r"[^\w.]")
 _PROCESSORS = re.compile(r"-(?=\d+$)")
 
 
 def write(document: Document, file: BinaryIO) -> None:
-    """Configuration, units, and one line a run that counts, in order of time."""
+    """Write configuration, units, and one line per valid run, in order of time."""
     for line in _lines(document):
         file.write(line.encode("utf-8", "backslashreplace") + b"\n")
 
@@ -60,7 +60,7 @@ def _lines(document: Document) -> Iterator[str]:
 
 
 def _in_order(document: Document) -> Iterator[RunRecord]:
-    """Block by block as they were run, within each the reference first: what benchstat sees first is its base."""
+    """Yield runs block by block in run order, each block with the reference first: benchstat's base is the first it sees."""
     found = [run for run in sound_runs(document.data) if run.kind == ArmKind.TREATMENT.value]
     arms = arm_order(document.trial.header.study, {run.arm: run.treatment for run in found})
     places = {arm: place for place, arm in enumerate(arms)}
@@ -72,7 +72,7 @@ def _in_order(document: Document) -> Iterator[RunRecord]:
 
 
 def _configuration(document: Document) -> Iterator[tuple[str, str]]:
-    """What benchstat groups by: of whole trials, so that two of them can be told apart or laid together."""
+    """Yield benchstat's grouping keys. They describe the whole trial, so that two trials can be separated or compared."""
     header = document.trial.header
     host = {str(name): value for name, value in header.host.items()}
     facts = {
@@ -92,13 +92,13 @@ def _configuration(document: Document) -> Iterator[tuple[str, str]]:
 
 
 def _units(study: Study) -> Mapping[tuple[str, str], tuple[Response, str]]:
-    """The unit of every response, by workload and name, primary ones first: "wall-sec/op", "rate-B/s"."""
+    """Return response and unit by workload and name, primary responses first: "wall-sec/op", "rate-B/s"."""
     ordered = sorted(study.responses, key=lambda one: not one.primary)
     return {(one.workload, one.name): (one, unit_of(one)) for one in ordered}
 
 
 def unit_of(response: Response) -> str:
-    """The response's name with its unit, as benchstat scales and titles it: "wall-sec/op", "read-B/s", "calls/op"."""
+    """Return the response's name with its unit, as benchstat scales and titles it: "wall-sec/op", "read-B/s", "calls/op"."""
     name = _part(response.name, _UNFIT_IN_UNITS)
     if name in _SCALED:
         name += "_"
@@ -123,7 +123,7 @@ def _values(
 
 
 class _Names:
-    """Names of benchmarks: a label that would break one is written otherwise, and no two labels become one."""
+    """Names of benchmarks. Labels that would break a name are escaped, and different labels stay different."""
 
     def __init__(self, study: Study) -> None:
         self._workloads = _distinct(workload.name for workload in study.workloads)
@@ -132,7 +132,7 @@ class _Names:
         self._levels = {f.name: _distinct(level.label for level in f.levels) for f in study.factors}
 
     def of(self, workload: str, labels: Mapping[str, str]) -> str:
-        """E.g. "BenchmarkProbe/cache=cold/mode=0444"; conditions first, as the study declares them."""
+        """Return e.g. "BenchmarkProbe/cache=cold/mode=0444", with conditions first, in the order of the study."""
         base = self._workloads.get(workload) or _part(workload)
         name = f"Benchmark{capitalised(base)}"
         known = [factor for factor in self._factors if factor in labels]
@@ -143,7 +143,7 @@ class _Names:
 
 
 def _distinct(labels: Iterable[str]) -> dict[str, str]:
-    """Each label as a part of a name; those that would become the same are numbered, as Go does it."""
+    """Map each label to a part of a name; labels that would become equal are numbered, as Go does it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for label in labels:
@@ -158,7 +158,7 @@ def _distinct(labels: Iterable[str]) -> dict[str, str]:
 
 
 def _part(text: str, unfit: re.Pattern[str] = _UNFIT) -> str:
-    """Without blanks, slashes, equal signs and what is not seen; an end such as "-8" would be a number of processors."""
+    """Escape blanks, slashes, equal signs and invisible characters; a trailing "-8" would mean a number of processors."""
     plain = re.sub(r"\s", "_", text.replace(" ", "_"))
     plain = unfit.sub(
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), plain

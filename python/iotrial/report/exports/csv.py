@@ -1,7 +1,7 @@
-"""The runs as CSV (RFC 4180, UTF-8, lines ended by CR LF), safe to open in a spreadsheet.
+"""Export of the runs as CSV (RFC 4180, UTF-8, lines end with CR LF), safe to open in a spreadsheet.
 
-A text that a spreadsheet would take for a formula begins with an apostrophe here; characters that steer a terminal are
-shown as escapes. Parquet has texts as they are.
+A text that a spreadsheet would take for a formula gets a leading apostrophe, and terminal control characters are
+escaped. Parquet has the texts unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(document: Document, file: BinaryIO) -> None:
-    """The table of ``runs_table``: empty cells for what is missing, ``true`` and ``false``, numbers with all their digits."""
+    """Write the table of ``runs_table``.
+
+    Missing values are empty cells, booleans are ``true`` and ``false``, numbers have all their digits.
+    """
     table = runs_table(document)
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text)

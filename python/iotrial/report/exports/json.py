@@ -1,4 +1,4 @@
-"""The report of a trial as JSON: what ``report --json`` prints."""
+"""Export of a trial's report as JSON, as printed by ``report --json``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ SUFFIX = ".json"
 
 
 def write(document: Document, file: BinaryIO) -> None:
-    """The report, indented by one space, with a line break at its end."""
+    """Write the report, indented by one space, with a newline at the end."""
     file.write(json.dumps(report_json(document), indent=1, allow_nan=False).encode())
     file.write(b"\n")

@@ -1,4 +1,4 @@
-"""The runs as Parquet, typed, with the trial's facts in the file's metadata. pyarrow is an extra of the package."""
+"""Export of the runs as typed Parquet, with the trial's facts in the file's metadata. pyarrow is an optional extra."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 1 << 16
 
 
 def write(document: Document, file: BinaryIO) -> None:
-    """The table of ``runs_table``: null for what is missing. RequestError where pyarrow is not installed."""
+    """Write the table of ``runs_table``, with null for missing values. Raises RequestError if pyarrow is not installed."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
@@ -46,5 +46,5 @@ def _plain(value: Value) -> Value:
 
 
 def _text(text: str) -> str:
-    """As it is, but that UTF-8 can hold it: a lone surrogate is no character."""
+    """Return the text with lone surrogates escaped, since UTF-8 cannot encode them."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
-"""A figure as a picture of its own, SVG or PNG: title and key above it, its own light colours, nothing outside it needed.
+"""A figure as a standalone picture, SVG or PNG: with title and key above it and its own light colours.
 
-The SVG's text stays text, in a font that most machines have or one as wide, so that it can be searched, edited and read in
-any script; the PNG has 192 dots an inch, twice what a screen shows.
+The SVG's text stays text, in a font that most machines have or one of the same width, so that it can be searched,
+edited and read in any script. The PNG has 192 dots per inch, twice the resolution of a screen.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 DOTS_AN_INCH = 192
 _PAD_IN, _LINE_IN, _ENTRY_IN = 0.12, 0.165, 0.165
-#: a letter of the title, and of the key, in inches
+#: widths in inches: a letter of the title, a letter of the key, a mark of the key
 _TITLE_LETTER_IN, _KEY_LETTER_IN, _KEY_MARK_IN = 0.095, 0.068, 0.5
 _LONGEST_LABEL, _MOST_LINES = 40, 3
 _FONTS = "'DejaVu Sans', Verdana, 'Bitstream Vera Sans', sans-serif"
 
 
 def svg_of(figure: Figure) -> bytes:
-    """The picture as SVG: one root element, no reference outwards, no document type."""
+    """Return the picture as SVG: one root element, no external reference, no document type."""
     text = _saved(figure, "svg", metadata={"Date": None, "Creator": None}).decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -53,7 +53,7 @@ def svg_of(figure: Figure) -> bytes:
 
 
 def png_of(figure: Figure) -> bytes:
-    """The picture as PNG, on paper."""
+    """Return the picture as PNG, on a paper-coloured background."""
     return _saved(figure, "png", dpi=DOTS_AN_INCH, metadata={"Software": None})
 
 
@@ -104,7 +104,7 @@ def _head(place: SubFigure, figure: Figure, title: Sequence[str], columns: int, 
 
 
 def _mark(arm: Arm) -> Any:
-    """An arm's line and marker as the figures draw them."""
+    """Draw an arm's line and marker as the figures do."""
     from matplotlib.lines import Line2D
 
     ink = MUTED if arm.is_control else arm_ink(arm.position)
@@ -122,7 +122,7 @@ def _label(arm: Arm, key: Sequence[Arm]) -> str:
 
 
 def _key_shape(key: Sequence[Arm], wide: float) -> tuple[int, int]:
-    """In how many columns and rows the key fits."""
+    """Return the number of columns and rows in which the key fits."""
     if not key:
         return 1, 0
     longest = max(len(_label(arm, key)) for arm in key) * _KEY_LETTER_IN + _KEY_MARK_IN

@@ -1,19 +1,16 @@
-"""One drawing: matplotlib in, inline SVG out, so that the page's style sheet decides its colours.
+"""One drawing: from matplotlib to inline SVG whose colours the page's style sheet decides.
 
-matplotlib draws in the palette's inks, which become CSS variables afterwards, so one drawing serves light and dark
-pages. Ids get a prefix, since several figures share one page; coordinates are rounded and repeated styles hoisted, which
-makes the file a third as long. Text stays text. No global state of matplotlib is changed for longer than a drawing
-takes, and the output is the same for the same input.
+matplotlib draws in the palette's inks, which are then replaced by CSS variables, so that one drawing serves light and
+dark pages. Ids get a prefix, since several figures share one page. Rounding coordinates and hoisting repeated styles
+reduces the size to a third. Text stays text. matplotlib's global state is changed only during a drawing, and the output
+is deterministic.
 
-The colours of figures by role. In a page they are the style sheet's; alone, a picture has its light ones.
+Colours have roles. In a page the style sheet defines them; a standalone picture uses the light ones. matplotlib draws
+in *inks*: named colours that are registered only while it draws. The palette defines their values: within a page a
+marker colour that is replaced by a CSS variable afterwards, in a standalone picture the colour itself.
 
-matplotlib draws in *inks*: names of colours that are known to it only while it draws. What they stand for is the palette's:
-within a page a mark that becomes a CSS variable afterwards, in a picture of its own the colour itself.
-
-Scales and ticks in the units people read: 200 µs, 1 ms; 0.95, 1, 1.05.
-
-Axes are drawn linear; a logarithmic one is fed with logarithms and given its ticks here, which keeps tick labels
-under control ("2 ms" instead of "2 × 10⁻³").
+Scales and ticks use the units that people read: 200 µs, 1 ms; 0.95, 1, 1.05. Axes are drawn linear; a logarithmic one
+is given logarithms, and its ticks are made here, which gives control over tick labels ("2 ms" instead of "2 × 10⁻³").
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", 
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
     f"iotrial:{role}" for role in ("faster", "slower", "equivalent", "moved")
 )
-#: by the words of a conclusion
+#: inks by the words of a conclusion
 VERDICT_INKS = {
     "faster": _FASTER,
     "better": _FASTER,
@@ -62,12 +59,12 @@ VERDICT_INKS = {
     ),
     "differs by condition": _MOVED,
 }
-#: of an effect whose faster level puts data at risk
+#: ink of an effect whose faster level puts data at risk
 RISK_INK = _MOVED
 ARM_COLOURS = 8
 ARMS = tuple(f"iotrial:arm-{i}" for i in range(ARM_COLOURS))
 
-#: the same as the style sheet's on a light screen
+#: the style sheet's colours on a light screen
 LIGHT: Mapping[str, str] = {
     INK: "#1c2430",
     MUTED: "#5b6675",
@@ -86,24 +83,24 @@ LIGHT: Mapping[str, str] = {
         )
     ),
 }
-#: colours that no figure has otherwise, one a role
+#: unique marker colours that no figure uses otherwise, one per role
 MARKS: Mapping[str, str] = {ink: f"#{0x070000 + place:06x}" for place, ink in enumerate(LIGHT)}
 _ONE_AT_A_TIME = threading.RLock()
 
 
 def arm_ink(position: int) -> str:
-    """The ink of an arm; they repeat after eight, then the marker tells."""
+    """Return the ink of an arm. Inks repeat after eight; then the marker distinguishes arms."""
     return ARMS[position % ARM_COLOURS]
 
 
 def variable(ink: str) -> str:
-    """What a page calls this ink: ``var(--arm-1)``."""
+    """Return the CSS name of this ink: ``var(--arm-1)``."""
     return f"var(--{ink.removeprefix('iotrial:')})"
 
 
 @contextmanager
 def inks(colours: Mapping[str, str]) -> Iterator[None]:
-    """While this lasts matplotlib knows the inks by these colours. matplotlib's settings are global: one draws at a time."""
+    """Register the inks with these colours in matplotlib, under a lock: its settings are global, so only one thread draws."""
     from matplotlib.colors import get_named_colors_mapping
 
     with _ONE_AT_A_TIME:
@@ -144,15 +141,16 @@ _STYLE = re.compile(r' style="([^"]*)"')
 
 
 def arm_marker(position: int) -> str:
-    """The marker of an arm: shifted by one at every round of colours, so that no pair repeats."""
+    """Return the marker of an arm, shifted by one at every round of colours, so that no pair repeats."""
     return MARKERS[(position + position // ARM_COLOURS) % len(MARKERS)]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """What can be drawn: in a page, or alone. ``name`` is unique in the page, ``description`` what a screen reader says.
+    """A drawing for a page or a standalone picture.
 
-    In a template it stands for its inline SVG, which is made when it is first asked for.
+    ``name`` is unique in the page; ``description`` is for screen readers. In a template it renders as its inline SVG,
+    which is made lazily.
     """
 
     name: str
@@ -162,7 +160,7 @@ class Drawing:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG within a page, coloured by the page's style sheet."""
+        """The SVG for embedding in a page, coloured by the page's style sheet."""
         from matplotlib.figure import Figure
 
         with settings(self.name, MARKS):
@@ -180,13 +178,13 @@ class Drawing:
 def draw(
     name: str, size_in: tuple[float, float], paint: Callable[[Any], None], *, description: str
 ) -> Drawing:
-    """What :class:`Drawing` holds; nothing is drawn yet."""
+    """Return a :class:`Drawing`; nothing is drawn yet."""
     return Drawing(name, size_in, paint, description)
 
 
 @contextmanager
 def settings(name: str, colours: Mapping[str, str]) -> Iterator[None]:
-    """matplotlib as figures need it: their font and inks, ids that depend on ``name`` alone."""
+    """Configure matplotlib for figures: font, inks, and ids that depend on ``name`` alone."""
     import matplotlib as mpl
 
     chosen: Any = {
@@ -200,13 +198,13 @@ def settings(name: str, colours: Mapping[str, str]) -> Iterator[None]:
         "path.simplify_threshold": 0.2,
     }
     with inks(colours), mpl.rc_context(chosen), warnings.catch_warnings():
-        # A label in a script that the measuring font lacks is drawn by the reader's own fonts.
+        # A glyph that the measuring font lacks is drawn by the reader's own fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 def calm(axes: Axes) -> None:
-    """Axes without a frame: a line below, quiet ticks and labels."""
+    """Style axes without a frame: a line below, unobtrusive ticks and labels."""
     axes.patch.set_visible(False)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -218,8 +216,11 @@ def calm(axes: Axes) -> None:
 def effect_axis(
     axes: Axes, low: float, high: float, *, lines: float, log: bool, unit: str, note: str = ""
 ) -> None:
-    """The axis that effects of one scale share, from ``low`` to ``high`` (logarithms, where ``log``), with ``lines`` of them
-    from the top; ``note`` follows its title."""
+    """Set up the axis that effects of one scale share.
+
+    It goes from ``low`` to ``high`` (logarithms if ``log``), with ``lines`` rows from the top; ``note`` follows its
+    title.
+    """
     calm(axes)
     axes.set_xlim(low, high)
     axes.set_ylim(lines - 0.5, -0.5)
@@ -248,7 +249,7 @@ def write_in_line(
     bold: bool = False,
     **style: Any,
 ) -> None:
-    """Text at a fraction of the figure's width, at the height of a line of these axes."""
+    """Write text at a fraction of the figure's width, at the height of a line of these axes."""
     box = axes.get_position()
     lines = axes.get_ylim()[0] + 0.5
     y = box.y0 + box.height * (1 - (line + 0.5) / lines)
@@ -257,8 +258,11 @@ def write_in_line(
 
 
 def draw_interval(axes: Axes, effect: Effect, y: float, ink: str) -> float | None:
-    """An effect's interval at this height, with an arrow where it goes on beyond the axis. Returns the place of the estimate,
-    None where it has none: a mean of conditions that differ, of which only the span is drawn."""
+    """Draw an effect's interval at this height, with an arrow where it continues beyond the axis.
+
+    Returns the position of the estimate, or None if there is none: for a mean of conditions that differ, only the span
+    is drawn.
+    """
     left, right = axes.get_xlim()
     log = effect.scale is ResponseScale.LOG
 
@@ -304,7 +308,7 @@ def _tag(tag: str, name: str) -> str:
 
 
 def _hoisted(group: re.Match[str]) -> str:
-    """Many marks of one style: the style once, on their group."""
+    """Move the style of many identical marks to their group."""
     styles = set(_STYLE.findall(group[2]))
     if len(styles) != 1:
         return group[0]
@@ -313,7 +317,7 @@ def _hoisted(group: re.Match[str]) -> str:
 
 Floats = npt.NDArray[np.float64]
 
-# Where the central 99 % of the values span more than this factor, the scale is logarithmic.
+# The scale is logarithmic if the central 99 % of the values span more than this factor.
 LARGE_SPREAD = 5.0
 _MOST_TICKS = 6
 _RATIOS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -321,7 +325,7 @@ _RATIOS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A value axis: ``low`` to ``high`` in the values' unit; ``log`` says how they are placed."""
+    """A value axis from ``low`` to ``high`` in the values' unit; ``log`` says how values are placed."""
 
     low: float
     high: float
@@ -329,25 +333,25 @@ class Scale:
     unit: str
 
     def place(self, values: Floats) -> Floats:
-        """Positions on the drawn (linear) axis."""
+        """Return positions on the drawn (linear) axis."""
         return (
             np.log(np.clip(values, self.low, self.high)) if self.log else np.clip(values, self.low, self.high)
         )
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The drawn axis's ends."""
+        """The ends of the drawn axis."""
         return (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
 
     def ticks(self) -> tuple[list[float], list[str]]:
-        """Positions and labels."""
+        """Return positions and labels of the ticks."""
         values = log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high)
         places = [math.log(value) if self.log else value for value in values]
         return places, [quantity(value, self.unit) for value in values]
 
 
 def scale_of(values: Floats, unit: str) -> Scale:
-    """The axis that holds the central 99.8 % of the values, logarithmic where their spread is large."""
+    """Return the axis for the central 99.8 % of the values, logarithmic if their spread is large."""
     low, least, most, high = (float(v) for v in np.quantile(values, (0.001, 0.005, 0.995, 0.999)))
     log = least > 0 and most / least > LARGE_SPREAD
     if log:
@@ -359,7 +363,7 @@ def scale_of(values: Floats, unit: str) -> Scale:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Round numbers within the ends."""
+    """Return round numbers between the ends."""
     from matplotlib.ticker import MaxNLocator
 
     ticks = MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -367,7 +371,7 @@ def linear_ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 or powers of ten within the ends; round numbers where they span less than a factor of three."""
+    """Return 1, 2, 5 or powers of ten between the ends; round numbers if they span less than a factor of three."""
     if high / low < 3:
         return linear_ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -380,7 +384,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
-    """Ratios around 1 within the ends, 1 always among them where it fits."""
+    """Return ratios around 1 between the ends, always including 1 if it fits."""
     if high / low < 2.2:
         return linear_ticks(low, high)
     every = sorted({*_RATIOS, *(1 / ratio for ratio in _RATIOS if ratio not in (0.3, 0.7)), 1.5, 3.0, 7.0})
@@ -393,6 +397,6 @@ def ratio_ticks(low: float, high: float) -> list[float]:
 
 
 def _thinned(ticks: Sequence[float]) -> list[float]:
-    """Every second tick, counted from 1 where it is there."""
+    """Return every second tick, counted from the tick nearest to 1."""
     middle = min(range(len(ticks)), key=lambda i: abs(math.log(ticks[i])))
     return [tick for i, tick in enumerate(ticks) if (i - middle) % 2 == 0]

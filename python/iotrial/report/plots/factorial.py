@@ -1,4 +1,4 @@
-"""Figures of factorials: half-normal plot of effects, main effects side by side, interaction of two factors."""
+"""Figures of factorials: half-normal plot of effects, main effects, interaction of two factors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LABELLED = 8
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One effect on the contrast's scale: ``size`` is its absolute value, ``crossed`` says that it is an interaction."""
+    """One effect on the contrast's scale: ``size`` is its absolute value; ``crossed`` marks an interaction."""
 
     label: str
     size: float
@@ -65,7 +65,7 @@ class Line:
 def half_normal(
     name: str, points: Sequence[Point], *, log: bool, description: str, narrow: bool = False
 ) -> Drawing:
-    """Sizes of effects in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
+    """Draw effect sizes in ascending order over the half-normal quantiles, with Lenth's line as a guide."""
     ordered = sorted(points, key=lambda point: point.size)
     quantiles = half_normal_quantiles(len(ordered))
     pse = lenth_pse([point.size for point in ordered])
@@ -95,7 +95,7 @@ def half_normal(
         top = max(most, pse) * 1.1
         end = min(right * 1.3, top / pse if pse else right)
         foot = min(pse * end, top)
-        # Beside the largest points stand their names; a flat line would lie on one of them.
+        # The names of the largest points are next to them; the guide's text would overlap a point if the line is flat.
         if any(
             abs(point.size - foot) < 0.07 * top for point in ordered[-_LABELLED:] if point.size > 2.5 * pse
         ):
@@ -126,10 +126,10 @@ def _labels(
     top: float,
     longest: int,
 ) -> None:
-    """The largest by name, to the right of their marks and clear of each other."""
+    """Label the largest points, to the right of their marks and without overlap."""
     above = math.inf
     for quantile, point in list(zip(quantiles, ordered, strict=True))[: -_LABELLED - 1 : -1]:
-        if point.size <= least:  # what lies along the guide has nothing to tell
+        if point.size <= least:  # points along the guide are not effects
             break
         y = min(point.size, above - 0.055 * top)
         if y < 0:
@@ -145,7 +145,7 @@ def _labels(
 def main_effects(
     name: str, lines: Sequence[Line], *, log: bool, description: str, narrow: bool = False
 ) -> Drawing:
-    """For each factor the mean response at each of its levels, relative to the mean of all."""
+    """Draw for each factor the mean response at each of its levels, relative to the mean of all."""
     drawn = lines[:MOST_BARS]
     height = 0.5 + 0.21 * len(drawn)
 
@@ -203,8 +203,10 @@ def interaction(
     log: bool,
     description: str,
 ) -> Drawing:
-    """Two lines, one for each level of ``by``, over the levels of ``across``. ``cells[i][j]``: value at level i of ``by`` and
-    level j of ``across``, in the response's unit."""
+    """Draw two lines, one for each level of ``by``, over the levels of ``across``.
+
+    ``cells[i][j]`` is the value at level i of ``by`` and level j of ``across``, in the response's unit.
+    """
     places = [[math.log(value) if log else value for value in row] for row in cells]
 
     def paint(figure: Figure) -> None:
@@ -237,7 +239,7 @@ def interaction(
 def _line_ends(
     axes: Axes, places: Sequence[Sequence[float]], names: Sequence[str], low: float, high: float
 ) -> None:
-    """The name of each line at its right end, moved apart where they would lie on each other."""
+    """Write the name of each line at its right end, moved apart if they would overlap."""
     ends = [row[1] for row in places]
     least = 0.09 * (high - low)
     gap = ends[1] - ends[0]

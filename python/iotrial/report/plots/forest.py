@@ -1,7 +1,7 @@
-"""The forest plot: every effect with its interval, on one axis, the margin as a band.
+"""The forest plot: every effect with its interval, on one axis, with the margin as a band.
 
-An end that is not bounded, or lies outside the axis, is an arrow. The mark's shape says the verdict as its
-colour does: triangles point to where the effect goes, a full dot is equivalent, a hollow one inconclusive.
+An end that is unbounded, or lies outside the axis, is an arrow. The shape of the mark shows the verdict, as does its
+colour: triangles point in the direction of the effect, a full dot is equivalent, a hollow one inconclusive.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ MOST_ROWS = 80
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _ROW_IN, _TALL_ROW_IN, _HEAD_IN, _FOOT_IN = 0.25, 0.4, 0.12, 0.46
 _FARTHEST = 3.0
-#: of the height of a row
+#: fraction of the height of a row
 _NARROW_TITLE = 0.7
 
 
 def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool) -> Drawing:
-    """The SVG of these effects (all of one scale); ``narrow`` puts the labels above the intervals."""
+    """Draw these effects (all of one scale); ``narrow`` puts the labels above the intervals."""
     rows = sorted(rows, key=lambda row: _order(rows, row))[:MOST_ROWS]
     row_in = _TALL_ROW_IN if narrow else _ROW_IN
     single = len({row.condition.key for row in rows}) == 1
@@ -105,13 +105,13 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
 
 
 def _order(rows: Sequence[EffectRow], row: EffectRow) -> tuple[int, tuple[int, ...]]:
-    """Comparisons together, in the order of their first row; conditions in the study's order."""
+    """Sort comparisons together, in the order of their first row, with conditions in the study's order."""
     pairs = list(dict.fromkeys(_pair(other) + other.effect.response for other in rows))
     return pairs.index(_pair(row) + row.effect.response), row.condition.order
 
 
 def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
-    """The comparison, above the first of its rows."""
+    """Return the comparison as a title for the first of its rows, None for the others."""
     titles: list[str | None] = []
     above = None
     for row in rows:
@@ -149,7 +149,7 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: float, *, margin: float)
 
 
 def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
-    """All estimates and ends, but no end further out than thrice the farthest estimate (or four margins)."""
+    """Return limits for all estimates and ends, with ends limited to three times the farthest estimate (or four margins)."""
     log = rows[0].effect.scale is Scale.LOG
     band = math.log1p(margin) if log else 0.0
     places = [

@@ -1,4 +1,4 @@
-"""Heat maps of a matrix: one small map a test, each cell with its ratio and a mark that tells the verdict without colour."""
+"""Heat maps of a matrix: one small map per test; each cell has its ratio and a mark that shows the verdict without colour."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_TEXT = 7
 
 
 def heat_maps(name: str, matrix: Matrix, *, valid: bool, description: str, narrow: bool = False) -> Drawing:
-    """All tests of a matrix side by side: rows are file sizes (the smallest below), columns record sizes."""
+    """Draw all tests of a matrix side by side: rows are file sizes (the smallest at the bottom), columns record sizes."""
     columns = _columns(matrix, narrow=narrow)
     lines = math.ceil(len(matrix.tests) / columns)
     width = NARROW_IN if narrow else WIDE_IN
@@ -87,7 +87,7 @@ def _map(axes: Axes, matrix: Matrix, grid: TestGrid, *, valid: bool, named: bool
 
 
 def strength(ratio: float | None, *, quiet: bool) -> float:
-    """How opaque a cell is: by the logarithm of its ratio, full at a factor of two; quiet ones are faint."""
+    """Return the opacity of a cell: by the logarithm of its ratio, full at a factor of two; quiet ones are faint."""
     if quiet or ratio is None or ratio <= 0:
         return _FAINTEST
     share = min(1.0, abs(math.log(ratio)) / _FULL)

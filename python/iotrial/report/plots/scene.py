@@ -1,7 +1,7 @@
-"""What a surface over file size and record size shows: heights, names, intervals, in a box; and where that lies on a page.
+"""A surface over file size and record size: heights, names, intervals, in a box, and their projection on the page.
 
-The projection is orthographic and our own. Heights are logarithmic: a step up is the same factor everywhere. A scene also
-tells itself as JSON: with it the page's script draws the same from other sides.
+The projection is orthographic and implemented here. Heights are logarithmic: equal steps are equal factors. A scene can
+also be serialised as JSON, from which the page's script draws the same surface from other angles.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from iotrial.report.matrices import KIB, Matrix, Place, TestGrid
 from iotrial.report.notation import plain
 from iotrial.report.plots.canvas import MUTED, VERDICT_INKS, arm_ink, log_ticks, ratio_ticks, variable
 
-#: the view: how far the box is turned, and from how high above it is seen
+#: the view: rotation of the box, and elevation of the viewer
 AZIMUTH, ELEVATION = math.radians(33), math.radians(28)
-#: the box is 1 wide; how deep and how high it is, and how large on the page
+#: depth and height of the box relative to its width of 1, and its size on the page
 DEPTH, HIGH, SIZE = 1.043, 0.497, 1.14
 _PAD = 1.12
 _MOST_NAMED = 4
@@ -26,7 +26,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where heights between ``low`` and ``high`` (logarithms) over a grid of rows and columns lie on the page."""
+    """Projection of heights between ``low`` and ``high`` (logarithms) over a grid of rows and columns onto the page."""
 
     rows: int
     columns: int
@@ -34,7 +34,7 @@ class Box:
     high: float
 
     def at(self, row: float, column: float, height: float) -> Point:
-        """The point of a place and a height. Row 0 is at the front, column 0 at the left."""
+        """Project a place and a height. Row 0 is at the front, column 0 at the left."""
         x = column / max(1, self.columns - 1)
         y = row / max(1, self.rows - 1) * DEPTH
         z = self.share(height) * HIGH
@@ -43,13 +43,13 @@ class Box:
         return SIZE * right, SIZE * (back * math.sin(ELEVATION) + z * math.cos(ELEVATION))
 
     def share(self, height: float) -> float:
-        """0 at the floor of the box, 1 at its top."""
+        """Return 0 at the floor of the box, 1 at its top."""
         return (height - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One interval, within the box, and the mark of its estimate: ``shape`` as matplotlib calls it."""
+    """One interval within the box, and the mark of its estimate: ``shape`` is a matplotlib marker."""
 
     place: Place
     low: float
@@ -61,7 +61,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One surface: ``heights`` (logarithms) by row and column, over a grid with names; ``plane`` is where nothing differs."""
+    """One surface: ``heights`` (logarithms) by row and column, over a labelled grid; ``plane``: height of no difference."""
 
     title: str
     matrix: Matrix
@@ -74,7 +74,7 @@ class Scene:
     bars: tuple[Bar, ...] = ()
 
     def json(self) -> str:
-        """For the page's script: everything between 0 and 1 along its edge of the box."""
+        """Serialise for the page's script, with all coordinates as fractions of the box's edges."""
         rows, columns = max(1, self.box.rows - 1), max(1, self.box.columns - 1)
 
         def share(height: float) -> float:
@@ -104,13 +104,15 @@ class Scene:
 
 
 def can_be_drawn(matrix: Matrix) -> bool:
-    """Whether there is a surface at all: two file sizes by two record sizes at least, all four there."""
+    """Return whether there is a surface: at least two file sizes by two record sizes with all four cells."""
     return any(quads(matrix, set(grid.cells)) for grid in matrix.tests)
 
 
 def scenes(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> tuple[Scene, Scene, Scene]:
-    """Of one test: the rate of the reference, that of the level at the same scale, and the ratio of their times, whose marks
-    tell no verdict where the trial is not ``valid``."""
+    """Return the scenes of one test: both rates at the same scale, reference first, and the ratio of the times.
+
+    The marks of the ratio show no verdict if the trial is not ``valid``.
+    """
     return (*_rates(matrix, grid), _ratios(matrix, grid, margin=margin, valid=valid))
 
 
@@ -129,7 +131,7 @@ def _rates(matrix: Matrix, grid: TestGrid) -> tuple[Scene, Scene]:
 
 
 def _ratios(matrix: Matrix, grid: TestGrid, *, margin: float, valid: bool) -> Scene:
-    """The ratio of times, with its intervals as bars, over a plane at 1."""
+    """Return the ratio of times, with its intervals as bars, over a plane at 1."""
     known = {p: row.effect for p, row in grid.cells.items() if row.effect.value and row.effect.value > 0}
     ends = [end for e in known.values() for end in (e.value, e.low, e.high) if end is not None and end > 0]
     low, high = _bounds([*ends, 1 / (1 + 2 * margin), 1 + 2 * margin])
@@ -159,13 +161,13 @@ def _named_ticks(ticks: Sequence[float], say: Callable[[float], str]) -> tuple[t
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Logarithms of the ends of an axis that holds all values and is nowhere flat."""
+    """Return the logarithms of the ends of an axis that contains all values and has a non-zero length."""
     low, high = min(values, default=1.0), max(values, default=2.0)
     return math.log(low / _PAD), math.log(high * _PAD)
 
 
 def named(count: int) -> list[int]:
-    """Of so many places along an edge those whose names have room: both ends, and some between at even steps."""
+    """Return which of ``count`` places along an edge get a label: both ends, and some between at even steps."""
     if count < 2:
         return [0]
     steps = next(n for n in range(min(count, _MOST_NAMED) - 1, 0, -1) if (count - 1) % n == 0)
@@ -173,7 +175,7 @@ def named(count: int) -> list[int]:
 
 
 def quads(matrix: Matrix, there: set[Place]) -> list[tuple[Place, Place, Place, Place]]:
-    """The squares of which all four corners are there, from the back to the front and from the left to the right."""
+    """Return the squares with all four corners, from back to front and left to right."""
     found = []
     for i in reversed(range(len(matrix.files) - 1)):
         for j in range(len(matrix.records) - 1):

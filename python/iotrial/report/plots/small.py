@@ -1,4 +1,4 @@
-"""Small panels, one a condition: runs in order of time, distributions, latencies of single operations."""
+"""Small panels, one per condition: runs in order of time, distributions, latencies of single operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SIZE_IN = (4.1, 2.35)
 _BOX = (0.17, 0.2, 0.77, 0.74)
 _MEDIANS = 30
-#: of a line where a level changes: dots
+#: line style for a change of level: dots
 CHANGE = (0, (1, 1.5))
 _FEWEST_FOR_MEDIANS = 24
 _ECDF_POINTS = 160
@@ -42,8 +42,10 @@ _NARROWEST_BIN = 1.08
 
 
 def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequence[float] = ()) -> Drawing:
-    """Every run (or every n-th) over the time at which it began, with running medians of the treatments; the level of the
-    blocks changes at ``changes_s``."""
+    """Draw every run (or every n-th) over its start time, with running medians of the treatments.
+
+    Lines mark the times ``changes_s`` at which the level of the blocks changes.
+    """
     values = np.concatenate([series.value for series in panel.series])
     scale = scale_of(values, panel.unit)
     last = max(float(series.at_s[-1]) for series in panel.series)
@@ -68,7 +70,7 @@ def runs_in_time(name: str, panel: Panel, *, most_points: int, changes_s: Sequen
 
 
 def distributions(name: str, panel: Panel) -> Drawing:
-    """The share of runs that took no longer than x, by arm."""
+    """Draw the share of runs that took no longer than x, by arm."""
     every = np.concatenate([series.counted for series in panel.series])
     if every.size == 0:
         every = np.concatenate([series.value for series in panel.series])
@@ -89,17 +91,17 @@ def distributions(name: str, panel: Panel) -> Drawing:
 
 
 def quantile_curve(series: ArmSeries) -> tuple[Floats, Floats]:
-    """Shares from 0 to 1 and the values that this share of the runs does not exceed."""
+    """Return shares from 0 to 1, and the values that this share of the runs does not exceed."""
     share = np.linspace(0, 1, min(_ECDF_POINTS, series.counted.size))
     return share, np.quantile(series.counted, share)
 
 
 def latencies(name: str, panel: LatencyPanel) -> Drawing:
-    """How the latencies of one operation are spread, as the share of operations in each bin."""
+    """Draw the distribution of one operation's latencies, as the share of operations in each bin."""
     low = min(float(latency[0]) for _, latency, _ in panel.arms)
     high = max(_upper(latency, counts) for _, latency, counts in panel.arms)
     scale = Scale(max(low, 1.0) * 0.9, max(high, low * 1.2, 2.0) * 1.1, log=True, unit="ns")
-    # Narrower bins than the histograms' own buckets would show gaps that are not there.
+    # Bins narrower than the histograms' own buckets would show spurious gaps.
     bins = max(4, min(_LATENCY_BINS, int(np.log(scale.high / scale.low) / np.log(_NARROWEST_BIN))))
     edges = np.geomspace(scale.low, scale.high, bins + 1)
 
@@ -121,11 +123,11 @@ def latencies(name: str, panel: LatencyPanel) -> Drawing:
 
 
 def within_run(name: str, panel: WithinPanel) -> Drawing:
-    """What was sampled over the time of a run: medians, and the middle half of the runs as a band."""
+    """Draw a sampled metric over the time of a run: medians, and the interquartile range of the runs as a band."""
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
     low, high = min(0.0, float(values.min())), float(values.max())
     if low < 0.9 * float(values.min()) and high < 1.5 * float(values.min()):
-        low = float(values.min())  # of a large level only its change can be seen
+        low = float(values.min())  # without zero, since only the change of a large level is of interest
     pad = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
     scale = Scale(low - pad if low > 0 else low, high + pad, log=False, unit=panel.unit)
 
@@ -143,13 +145,13 @@ def within_run(name: str, panel: WithinPanel) -> Drawing:
 
 
 def _upper(latency: Floats, counts: Floats) -> float:
-    """Where 99.95 % of the operations are done; the rare rest would squeeze the picture."""
+    """Return the latency within which 99.95 % of the operations complete; the rest would compress the plot."""
     running = np.cumsum(counts)
     return float(latency[min(int(np.searchsorted(running, 0.9995 * running[-1])), latency.size - 1)])
 
 
 def _axes(figure: Figure, scale: Scale) -> Axes:
-    """Time across, the response upwards."""
+    """Make axes with time horizontally and the response vertically."""
     axes = figure.add_axes(_BOX)
     calm(axes)
     axes.set_ylim(*scale.limits)
@@ -161,7 +163,7 @@ def _axes(figure: Figure, scale: Scale) -> Axes:
 
 
 def _across(figure: Figure, scale: Scale) -> Axes:
-    """The response across."""
+    """Make axes with the response horizontally."""
     axes = figure.add_axes(_BOX)
     calm(axes)
     axes.set_xlim(*scale.limits)
@@ -195,7 +197,7 @@ def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step
 
 
 def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, gaps_s: Sequence[float]) -> None:
-    """A line through the medians of up to thirty successive stretches, broken where the trial was interrupted."""
+    """Draw a line through the medians of up to thirty successive periods, broken where the trial was interrupted."""
     at, value = series.at_s[~series.void], series.counted
     length = max(8, -(-value.size // _MEDIANS))
     for part in np.split(np.arange(value.size), np.searchsorted(at, gaps_s)):

@@ -1,6 +1,6 @@
 """Surfaces over file size and record size, drawn flat, so that a page needs neither script nor library to show them.
 
-What lies behind is drawn first and covered by what stands before it.
+Painter's algorithm: what lies behind is drawn first and covered by what is in front of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZE_IN = (2.6, 1.95)
 
 
 def surface(name: str, scene: Scene, *, description: str) -> Drawing:
-    """The scene as it is seen first."""
+    """Draw the scene from its initial angle."""
 
     def paint(figure: Figure) -> None:
         axes = _panel(figure, scene.title)
@@ -57,7 +57,7 @@ def _bar(axes: Axes, box: Box, bar: Bar, height: float) -> None:
 
 
 def _frame(axes: Axes, matrix: Matrix, box: Box, ticks: Sequence[tuple[float, str]]) -> None:
-    """The floor with its names, and the two walls behind with their lines of equal height."""
+    """Draw the floor with its labels, and the two walls behind with lines of equal height."""
     last_row, last_column = box.rows - 1, box.columns - 1
     small = FONT_PT - 2
     floor = [(0, 0), (0, last_column), (last_row, last_column), (last_row, 0)]
@@ -89,7 +89,7 @@ def _frame(axes: Axes, matrix: Matrix, box: Box, ticks: Sequence[tuple[float, st
 def _surface(
     axes: Axes, matrix: Matrix, box: Box, heights: Mapping[Place, float], ink: str, *, opacity: float = 0.28
 ) -> None:
-    """Its squares, those at the back first; and every place as a small dot on the lines."""
+    """Draw the surface's squares, those at the back first, and every place as a small dot."""
     depth = 10.0
     for quad in quads(matrix, set(heights)):
         corners = [box.at(*place, heights[place]) for place in quad]
@@ -102,7 +102,7 @@ def _surface(
 
 
 def _plane(axes: Axes, matrix: Matrix, box: Box, height: float) -> None:
-    """Where there is no difference."""
+    """Draw the plane of no difference."""
     rows, columns = len(matrix.files) - 1, len(matrix.records) - 1
     corners = [box.at(i, j, height) for i, j in ((0, 0), (0, columns), (rows, columns), (rows, 0))]
     around = [*corners, corners[0]]

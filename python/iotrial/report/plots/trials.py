@@ -1,7 +1,7 @@
-"""The forest of several trials: a group of lines for every comparison, in it a line a trial, all on one axis.
+"""The forest plot of several trials: a group of lines for every comparison, with one line per trial, all on one axis.
 
-Colour and mark tell the trials apart as the letter beside them does. An end that is not bounded, or lies outside the axis,
-is an arrow; what is held against nothing (an invalid trial, one with failures) is hollow and pale.
+Colour, mark and a letter distinguish the trials. An end that is unbounded, or lies outside the axis, is an arrow.
+Trials that are not compared (invalid ones, ones with failures) are hollow and pale.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 MOST_LINES = 150
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _LINE_IN, _TALL_LINE_IN, _HEAD_IN, _FOOT_IN = 0.22, 0.34, 0.12, 0.46
-#: between groups, in lines
+#: gap between groups, in lines
 _GAP = 0.35
 _FARTHEST = 3.0
 
 
 def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """As many rows from the first on as one figure holds."""
+    """Return as many leading rows as fit into one figure."""
     kept: list[Row] = []
     lines = 0
     for row in rows:
@@ -65,7 +65,7 @@ def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, narrow: bool) -> Drawing:
-    """The SVG of these rows, all of one scale; ``narrow`` puts the words above the intervals."""
+    """Draw these rows, all of one scale; ``narrow`` puts the words above the intervals."""
     line_in = _TALL_LINE_IN if narrow else _LINE_IN
     lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
     height = _HEAD_IN + line_in * lines + _FOOT_IN
@@ -161,7 +161,7 @@ def _axis(axes: Axes, comparison: Comparison, rows: Sequence[Row], lines: float)
 
 
 def _limits(rows: Sequence[Row], band: float) -> tuple[float, float]:
-    """From the estimates and the band; ends of intervals count as far as three times the farthest estimate."""
+    """Return limits from the estimates and the band; interval ends count up to three times the farthest estimate."""
     log = rows[0].scale is Scale.LOG
     usable = [number for number in _numbers(rows, ends=False) if number > 0 or not log]
     places = [_place(rows[0], number) for number in usable]
