@@ -1,4 +1,4 @@
-"""A lock for tests that open whole sessions in their own process."""
+"""A private machine lock for tests that open whole sessions in their own process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iotrial.lab.lock import MachineLock
 
 @pytest.fixture(scope="session", autouse=True)
 def a_lock_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Whole sessions are opened here, beside those of other tests on the same machine, which take the real one."""
+    """Use a private lock: other tests on the same machine take the real one at the same time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MachineLock.__init__, "__defaults__", (tmp_path_factory.mktemp("lock") / "lock",))
         yield

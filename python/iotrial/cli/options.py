@@ -1,4 +1,4 @@
-"""Options that mean the same for every verb. ``iotrial.cli.run_request`` gives them typed values."""
+"""Command-line options shared by several verbs. ``iotrial.cli.run_request`` converts them to typed values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ full_report = click.option("--full", is_flag=True, help="Everything, instead of 
 
 
 def study_options(function: F) -> F:
-    """The options of ``plan`` and ``run``."""
+    """Add the study options of ``plan`` and ``run`` to a command."""
     options = [
         click.option(
             "--set",
