@@ -57,7 +57,7 @@ def name(device: str) -> str:
 def test_a_file_system_above_a_loop_device_whose_node_is_gone_is_seen(disk: StandIn, tmp_path: Path) -> None:
     with loop_by_a_name_that_goes(disk, tmp_path) as above:
         run("mkfs.ext4", "-q", above)
-        with mounted(above, tmp_path / "m", "--read-only"):  # only a read-only mount leaves all bytes unchanged
+        with mounted(above, tmp_path / "m", "--read-only"):  # read-only: keeps all bytes
             message = refused(disk, tmp_path)
             assert f"{name(above)} is attached to it" in message
             assert f"mounted on {tmp_path}/m" in message
@@ -258,7 +258,7 @@ def test_a_process_whose_first_thread_has_ended_still_has_it_open(disk: StandIn,
     try:
         assert held.stdout is not None
         assert held.stdout.readline() == "ended\n"
-        assert not _has_open(held.pid, disk)  # the kernel shows no descriptors for a first thread that has ended
+        assert not _has_open(held.pid, disk)  # not shown once the first thread has ended
         assert f"open in process {held.pid}" in refused(disk, tmp_path)
     finally:
         held.kill()

@@ -1,4 +1,4 @@
-"""A lab is smaller than a disk, but its file system is created with the parameters of a larger one."""
+"""A lab is smaller than a disk, but its ext4 gets the block size of a large one."""
 
 from __future__ import annotations
 
