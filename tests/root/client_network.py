@@ -1,10 +1,12 @@
-"""Hosts in network namespaces: three clients and a server on a switch, whose link to it has a declared rate.
+"""Hosts in network namespaces: three clients and a server on a switch; the server's link has a configured
+rate.
 
     c1 ┐
     c2 ┼ switch ── rate ── server (10.77.4.1)
     c3 ┘
 
-All are processes of this machine with addresses of their own; the links are pairs of veth, the rate a token bucket (tc tbf).
+All are processes of this machine with their own addresses. The links are veth pairs, the rate is a token
+bucket (tc tbf).
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def test_the_users_own_study_runs_unasked_as_he_does_and_somebody_elses_by_his_c
         assert "grep: grep {option} x" in refused.stderr  # the command is shown
         assert refused.stderr.split("hint:")[1].split()[-2:] == ["add", "--trust"]
     assert stored_runs(state) == first
-    study.write_text(study.read_text().replace("expect_exit = 0", "expect_exit = 2"))  # nobody may not read the file
+    study.write_text(study.read_text().replace("expect_exit = 0", "expect_exit = 2"))  # grep fails as nobody
     run_json(*words, "--trust")
     assert {run["failure"] for run in stored_runs(state)} == {None}
     study.write_text(study.read_text().replace("expect_exit = 2", 'expect_exit = 0\nrun_as = "root"'))

@@ -151,9 +151,7 @@ def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Pa
     assert len(prediction["conditions"]) == 2
     for one in prediction["conditions"]:
         assert one["reason"] is None
-        assert (
-            one["blocks"]["low"] >= 8
-        )  # the positive control is in each of the first blocks, and needs 8
+        assert one["blocks"]["low"] >= 8  # it is in each of the first blocks, and needs 8 of them
         likely = one["blocks"]["likely"]  # None if it would more likely than not stay undecided
         assert (one["seconds"]["likely"] is None) == (likely is None)
         if likely is not None:

@@ -127,7 +127,7 @@ def test_a_lab_s_folder_is_made_and_removed_where_it_was_named_or_not_at_all(
                     journal.drop(entry)
                 for place in (folder, folder.with_name("aside")):
                     with suppress(OSError):
-                        (place / "iotrial-lab-0f").rmdir()  # created, but not removed because the undo met the link
+                        (place / "iotrial-lab-0f").rmdir()  # left by an undo that met the link
                 assert_as_it_was(victim)
     assert made
     assert refused  # some attempts met the link

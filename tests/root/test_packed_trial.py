@@ -56,7 +56,7 @@ def test_the_plan_of_a_packed_trial_is_run_again_with_consent_only(
     assert "only with your consent" in refused.stderr
     assert "--trust" in refused.stderr
     assert stored_runs(state) == first
-    (open_folder := disk_folder / "open").mkdir()  # root runs such commands as nobody, who must be able to get there
+    (open_folder := disk_folder / "open").mkdir()  # they run as nobody, who must get there
     disk_folder.chmod(0o755)
     on = ("--on", str(open_folder))
     report = json.loads(iotrial("run", "--like", str(packed), "--trust", *on, "--json").stdout)

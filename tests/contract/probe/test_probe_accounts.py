@@ -123,7 +123,7 @@ def test_neighbouring_writes_are_merged_and_counted(lab: Lab) -> None:
     assert of_kernel(counted, truth) == truth
     assert counted["write_merges"] > 0
     assert counted["write_bytes"] >= 200 * 4096
-    assert counted["dirtied_bytes"] >= 200 * 4096 - 64 * 4096  # each CPU may keep some pages in its own counter
+    assert counted["dirtied_bytes"] >= 200 * 4096 - 64 * 4096  # per-CPU counters may hold back some
 
 
 def test_reads_of_the_work_alone_are_counted_exactly(probe: Probe, folder: Path) -> None:
