@@ -1,7 +1,7 @@
-"""Runs the command line as the user nobody, who may still read the interpreter's own files.
+"""Run the command line as user nobody, with permission to read the interpreter's own files.
 
-Tests run as root in a folder that only root may enter; a real user's Python is readable to him. So the reading of files is
-kept (CAP_DAC_READ_SEARCH, which no program that is started inherits), and nothing else.
+Tests run as root in a folder that only root may enter; a real user could read his own Python. So only
+CAP_DAC_READ_SEARCH is kept, which programs started from here do not inherit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared fixtures: a state folder on a real disk, for each test its own."""
+"""Shared fixtures: among others, a state folder on a real disk for each test."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ ROOT = os.geteuid() == 0
 
 pytest_plugins = ("session_check",)
 
-# A job in the background of a shell is started with SIGINT ignored, and so would be every program that a test starts.
+# A shell starts background jobs with SIGINT ignored, and every program that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: what is in these folders meets kernel, disks and clocks of a machine that others use too: a test that fails there is run
-#: once more. The summary counts and names what was, as RERUN, so that it can be looked into; what is wrong fails twice.
+#: tests in these folders depend on kernel, disks and clocks of a shared machine: a failed test is run once
+#: more. The summary counts and names the reruns as RERUN, so that they can be investigated; a real error
+#: fails twice.
 MEETS_THE_MACHINE = ("contract", "crash", "root")
 
 
@@ -36,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def disk_folder() -> Iterator[Path]:
-    """A folder on a real disk (/tmp may be memory)."""
+    """Yield a folder on a real disk (/tmp may be in memory)."""
     folder = Path(tempfile.mkdtemp(prefix="iotrial-test-", dir="/var/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -44,7 +45,8 @@ def disk_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_trials(disk_folder: Path) -> Iterator[None]:
-    """No test sees the user's trials, or a journal that one of them has left; most want a folder of their own (``state``)."""
+    """Keep tests away from the user's trials and from the journal of an interrupted one. Most tests want a
+    folder of their own (``state``)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(disk_folder / "state"))
         patch.delenv("IOTRIAL_STORE", raising=False)
@@ -53,7 +55,8 @@ def own_trials(disk_folder: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def guests(disk_folder: Path) -> Path:
-    """Kernels and tools of guests, fetched once a session; tests of whole trials name it in IOTRIAL_GUESTS."""
+    """Return the folder for kernels and tools of guests, fetched once per session. Tests of whole trials pass
+    it in IOTRIAL_GUESTS."""
     folder = disk_folder / "guests"
     folder.mkdir(mode=0o755)
     return folder
@@ -61,7 +64,7 @@ def guests(disk_folder: Path) -> Path:
 
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch, disk_folder: Path) -> Iterator[Path]:
-    """A state folder of the test's own, so that no test touches the user's trials or journal."""
+    """Yield a state folder for this test, so that it does not touch the user's trials or journal."""
     folder = Path(tempfile.mkdtemp(dir=disk_folder))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     monkeypatch.delenv("IOTRIAL_STORE", raising=False)

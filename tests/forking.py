@@ -1,7 +1,9 @@
-"""Runs the program many times without starting an interpreter each time: everything is imported once, every run is a fork.
+"""Fork server: imports everything once, then runs the program in a fork each time, without starting an
+interpreter.
 
-One JSON object a line in: ``{"argv", "environment", "cwd", "output"}``; out: ``{"pid"}`` as soon as it runs, then
-``{"status"}`` as Popen has it, negative for a signal. Standard output and errors go to files in the folder ``output``.
+Input: one JSON object per line, ``{"argv", "environment", "cwd", "output"}``. Output: ``{"pid"}`` as soon as
+it runs, then ``{"status"}`` as Popen reports it, negative for a signal. Standard output and error go to files
+in the folder ``output``.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 import iotrial.cli as cli
 
-#: what verbs import once they run, and is slow to import
+#: packages that verbs import late and that are slow to import
 PACKAGES = ("analysis", "cli", "conduct", "design", "importers", "lab", "probe", "report", "store", "study")
 LATE = ("jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg")
 
@@ -43,7 +45,8 @@ def load() -> None:
 
 
 def child(order: Order, begin: Callable[[Order], Callable[[], None] | None] | None) -> None:
-    """The program from its start to its end; ``begin`` may change it before, and gives what is to be done after."""
+    """Run the program from start to end. ``begin`` may change it first, and returns a function to call at the
+    end."""
     output = Path(order["output"])
     os.setsid()
     for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
@@ -51,7 +54,7 @@ def child(order: Order, begin: Callable[[Order], Callable[[], None] | None] | No
         opened = os.open("/dev/null" if descriptor == 0 else output / name, flags, 0o600)
         os.dup2(opened, descriptor)
         os.close(opened)
-    faulthandler.register(signal.SIGUSR2)  # whoever waits in vain asks where this stands
+    faulthandler.register(signal.SIGUSR2)  # a waiting test sends SIGUSR2 after its timeout to get a traceback
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -62,7 +65,7 @@ def child(order: Order, begin: Callable[[Order], Callable[[], None] | None] | No
         cli.main()
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:  # as the interpreter itself would say it
+    except BaseException:  # as the interpreter would print it
         import traceback
 
         traceback.print_exc()

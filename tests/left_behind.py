@@ -1,15 +1,15 @@
-"""What must be as before when the tests are over, and what of it they have changed."""
+"""Machine state that tests must leave unchanged, and a comparison of it before and after."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: files of a device that change with the memory in use; and what Linux 6.1 keeps from attaching an image
+#: device files that change with memory use, and those that Linux 6.1 keeps after an image was attached
 MOVING = ("max_bytes", "min_bytes", "discard_max_bytes")
 
 
 def own_state() -> dict[str, str]:
-    """What each namespace of mounts has of its own: the mounts, and the lab's folder in /run."""
+    """Return the state that is private to a mount namespace: the mounts, and the lab's folder in /run."""
     return {
         "mounts": Path("/proc/self/mounts").read_text(),
         "run folder": str(Path("/run/iotrial").exists()),
@@ -17,7 +17,8 @@ def own_state() -> dict[str, str]:
 
 
 def host_state() -> dict[str, str]:
-    """Mounts, loop devices with their settings, sysctls and the lab's folder, from the kernel's own files."""
+    """Return mounts, loop devices with their settings, sysctls and the lab's folder, from the kernel's own
+    files."""
     state = own_state()
     for device in sorted(Path("/sys/block").glob("loop*")):
         for partition in device.glob(f"{device.name}p*"):
@@ -32,7 +33,7 @@ def host_state() -> dict[str, str]:
             if file.is_file() and file.stat().st_mode & 0o200 and file.name not in MOVING:
                 try:
                     state[f"{device.name} {file.name}"] = file.read_text().strip()
-                except OSError:  # this device has none
+                except OSError:  # not supported by this device
                     continue
     for key in Path("/proc/sys/vm").iterdir():
         if key.stat().st_mode & 0o400 and key.name not in ("stat_refresh", "compact_memory", "drop_caches"):
@@ -45,12 +46,14 @@ def host_state() -> dict[str, str]:
 def left_by_tests(
     before: dict[str, str], after: dict[str, str], *, stand_ins: bool = False
 ) -> dict[str, tuple[str | None, str | None]]:
-    """What tests have changed. No damage are a loop device that the kernel has made on demand, which stays, unused, until the
-    next boot; the write cache of one that was attached for the first time since boot (RELIABILITY.md); and a folder in /run
-    that was there before and is gone: that is what restoring an earlier trial does.
+    """Return what the tests have changed.
 
-    ``stand_ins``: tests have attached loop devices themselves, by ``losetup`` or ``mount``, which put back nothing of what
-    the first attach changes. The lab does, so what looks at the lab alone leaves this out.
+    Not counted as damage: a loop device that the kernel created on demand, which stays, unused, until the
+    next boot; the write cache of one that was attached for the first time since boot (RELIABILITY.md); and a
+    folder in /run that existed before and is gone, since that is what restoring an earlier trial does.
+
+    ``stand_ins``: tests have attached loop devices themselves, with ``losetup`` or ``mount``, which do not
+    restore what the first attach changes. The lab does, so a check of the lab alone leaves this out.
     """
     made = {key.split()[0] for key in after if key.startswith("loop")} - {key.split()[0] for key in before}
     meant = {
@@ -74,15 +77,17 @@ def left_by_tests(
 
 
 def is_first_attach(key: str, values: tuple[object, object]) -> bool:
-    """Whether this is what the kernel does for good to a loop device when a file is attached to it for the first time."""
+    """Return whether this is the permanent change that the kernel makes when a file is first attached to a
+    loop device."""
     return "loop" in key and key.endswith(" write_cache") and values == ("write through", "write back")
 
 
 def is_rotational(key: str, values: tuple[object, object]) -> bool:
-    """Whether some kernels do this to a loop device when a file on a rotating disk is attached to it, and leave it so."""
+    """Return whether this is the change that some kernels make, and leave, when a file on a rotating disk is
+    attached to a loop device."""
     return "loop" in key and key.endswith(" rotational") and values == ("0", "1")
 
 
 def raised(values: tuple[str | None, str | None]) -> bool:
-    """Whether read-ahead went from what it is at boot to what attaching makes of it."""
+    """Return whether read-ahead went from its value at boot to the value that attaching sets."""
     return values == ("128", "2560")

@@ -1,7 +1,8 @@
-"""Hosts of a fleet on one machine: namespaces of the kernel, joined by a bridge, that vanish with the process that made them.
+"""Fleet hosts on one machine: kernel namespaces joined by a bridge, which disappear with the process that
+created them.
 
-Each host has a network, mounts and processes of its own: an address, a /run with the lock in it, a state folder. Nothing has
-a name on the machine, so nothing is left behind, whatever happens to a test.
+Each host has its own network, mounts and processes: an address, a /run with its lock, a state folder. Nothing
+has a name on the machine itself, so nothing is left behind, whatever happens to a test.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ LIMIT_S = 120.0
 _HOLDS = (
     "mount -t tmpfs run /run && mkdir /run/lock && ip link set lo up && echo ready && exec sleep infinity"
 )
-#: has what follows run as the first process of namespaces of its own, which end with it
+#: runs the following command as process 1 of new namespaces, which end with it
 APART = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount")
 _LIBC = ctypes.CDLL(None)
 
 
 def dies_with_us() -> None:
-    """In a child, before its program: SIGKILL when this process is gone (PR_SET_PDEATHSIG of prctl(2))."""
+    """Arrange for SIGKILL when the parent process dies (PR_SET_PDEATHSIG of prctl(2)). Called in a child
+    before exec."""
     _LIBC.prctl(1, signal.SIGKILL)
 
 
 def eventually(
     what: str, holds: Callable[[], object], within_s: float = LIMIT_S, said: Callable[[], str] = str
 ) -> None:
-    """Waits for an event, with a limit that a slow machine keeps; ``said`` is shown where it never happens."""
+    """Wait for an event, with a timeout long enough for a slow machine; ``said`` is shown if it expires."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"never: {what} {said()}"
@@ -44,7 +46,7 @@ def eventually(
 
 
 def children(pid: int) -> list[int]:
-    """The processes that one has started and that are there now."""
+    """Return the current child processes of a process."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -52,7 +54,7 @@ def children(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """All processes below one, the nearest first."""
+    """Return all descendants of a process, nearest first."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -63,7 +65,7 @@ def below(pid: int) -> list[int]:
 
 
 class Started:
-    """A program in a host, with what it says in a file."""
+    """A program in a host, with its output in a file."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
         self._process = process
@@ -75,7 +77,7 @@ class Started:
 
     @property
     def pid(self) -> int:
-        """Its process as this machine counts: nsenter's only child."""
+        """Its process id on this machine: nsenter's only child."""
         found = children(self._process.pid)
         assert found, self.said
         return found[0]
@@ -95,7 +97,7 @@ class Started:
 
 
 class Host:
-    """One host: ``address`` in the network of all, ``state`` the folder that its iotrial keeps things in."""
+    """One host. ``address``: in the common network; ``state``: the state folder of its iotrial."""
 
     def __init__(self, name: str, address: str, folder: Path) -> None:
         self.name = name
@@ -121,11 +123,11 @@ class Host:
         return ["nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--", *argv]
 
     def command(self, *argv: str) -> str:
-        """A command in this host, to its end."""
+        """Run a command in this host to its end and return its output."""
         return subprocess.run(self.enter(*argv), check=True, capture_output=True, text=True).stdout
 
     def start(self, *words: str) -> Started:
-        """``iotrial WORD...`` in this host."""
+        """Start ``iotrial WORD...`` in this host."""
         self._count += 1
         out = self.folder / f"said-{self._count}"
         environment = {**os.environ, "XDG_STATE_HOME": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -138,7 +140,8 @@ class Host:
         return Started(process, out)
 
     def processes(self, *words: str) -> list[int]:
-        """Processes of this host, as this machine counts, whose command line holds all these words."""
+        """Return the process ids, on this machine, of this host's processes whose command line contains all
+        these words."""
         own = Path(f"/proc/{self.pid}/ns/pid").readlink()
         found = []
         for one in Path("/proc").iterdir():
@@ -152,7 +155,7 @@ class Host:
         return found
 
     def end(self) -> None:
-        """Takes the host down with all that runs in it."""
+        """Stop the host and everything that runs in it."""
         self._holder.kill()
         self._holder.wait(LIMIT_S)
         if self._holder.stdout:
@@ -160,7 +163,7 @@ class Host:
 
 
 class Network:
-    """A middle with a bridge, and hosts around it."""
+    """A bridge in a host of its own, and the hosts connected to it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -174,11 +177,11 @@ class Network:
             self.middle.command("ip", *words.split())
 
     def add(self, name: str) -> Host:
-        """One more host, with a link to the bridge."""
+        """Add a host with a link to the bridge."""
         host = Host(name, f"10.77.0.{len(self.hosts) + 2}", self._folder)
         self.hosts[name] = host
         port = f"to-{name}"
-        # the other end is made here and given away by its holder's process id
+        # the veth peer is created here and moved to the host's namespace by its process id
         subprocess.run(
             ["nsenter", f"--target={self.middle.pid}", "--net", "--",
              "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid)],
@@ -207,7 +210,7 @@ class Network:
 
 @contextmanager
 def network(folder: Path, *names: str) -> Iterator[Network]:
-    """A network with these hosts, for as long as the context lasts."""
+    """Yield a network with these hosts."""
     with Network(folder) as made:
         for name in names:
             made.add(name)

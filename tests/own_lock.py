@@ -1,7 +1,11 @@
+<<<<<<< HEAD
 """A machine lock for tests that open whole sessions in their own process.
 
 For the tests of one module only: other tests on the same worker need the real one.
 """
+=======
+"""A private machine lock for tests that open whole sessions in their own process."""
+>>>>>>> 174944c812b459caf0c6b11bd43c47513bcbed8d
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from iotrial.lab.lock import MachineLock
 
 @pytest.fixture(scope="module", autouse=True)
 def a_lock_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Whole sessions are opened here, beside those of other tests on the same machine, which take the real one."""
+    """Use a private lock: other tests on the same machine take the real one at the same time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MachineLock.__init__, "__defaults__", (tmp_path_factory.mktemp("lock") / "lock",))
         yield

@@ -1,4 +1,4 @@
-"""The program as tests run it to its end: forked from a process that has everything imported, or as one of its own."""
+"""Run the program to its end: forked from a process that has everything imported, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ HERE = Path(__file__).parent
 
 
 class Forks:
-    """A process that forks runs of the program, one at a time; ``script`` is forking.py or one that builds on it."""
+    """A fork server that runs the program, one run at a time; ``script`` is forking.py or one that builds on
+    it."""
 
     def __init__(self, script: Path = HERE / "forking.py") -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         argv = [sys.executable, str(script)]
-        # without a buffer: what has come and is not read yet is seen by select(2)
+        # unbuffered: data that has arrived but is not read yet must be visible to select(2)
         self._server = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
         assert self._answer() == {"ready": True}
 
     def begin(self, **order: Any) -> int:
-        """Start one run; its process."""
+        """Start one run and return its process id."""
         assert self._server.stdin
         self._server.stdin.write(json.dumps(order).encode() + b"\n")
         return int(self._answer()["pid"])
 
     def status(self, within_s: float | None = None) -> int | None:
-        """Of the run that was started, once it has ended; None where it has not by then."""
+        """Return the exit status of the run that was started, or None if it has not ended within the timeout."""
         assert self._server.stdout
         ready, _, _ = select.select([self._server.stdout], [], [], within_s)
         return int(self._answer()["status"]) if ready else None
@@ -71,8 +72,8 @@ def _forks(script: Path) -> Forks:
 
 
 def where_it_stands(pid: int) -> str:
-    """Of a run that does not end: what each of its processes waits for, as the kernel tells root; and have the first one
-    write to its standard error where its program is."""
+    """Describe a run that hangs: what each of its processes waits for, as the kernel shows root. Also make
+    the first one print a traceback to its standard error."""
     told, waiting = [], [pid]
     while waiting:
         one = Path(f"/proc/{waiting.pop()}")
@@ -89,8 +90,11 @@ def where_it_stands(pid: int) -> str:
 def iotrial(
     *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
-    """How a run of the program ended. With an environment of its own it is a process of its own: some of it, as what the
-    loader is told, counts from the first moment only."""
+    """Run the program and return its result.
+
+    With an environment of its own it is a separate process: some variables, such as the loader's, only take
+    effect at start.
+    """
     if env is not None:
         argv = [sys.executable, "-m", "iotrial", *words]
         return subprocess.run(
@@ -102,7 +106,7 @@ def iotrial(
 def forked(
     script: Path, *words: str, cwd: Path | None = None, timeout: float = 180
 ) -> subprocess.CompletedProcess[str]:
-    """How a run of the program ended that ``script``, forking.py or one that builds on it, forked."""
+    """Run the program forked by ``script``, forking.py or one that builds on it, and return its result."""
     forks = _forks(script)
     with tempfile.TemporaryDirectory(prefix="iotrial-output-") as output:
         pid = forks.begin(argv=words, environment=dict(os.environ), cwd=str(cwd or Path.cwd()), output=output)

@@ -1,4 +1,4 @@
-"""``iotrial serve`` as tests use it: a process of its own on a free port, and plain HTTP to it."""
+"""Run ``iotrial serve`` for tests: a process on a free port, and plain HTTP to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; ``headers`` by name in lower case."""
+    """An HTTP response; ``headers`` by lower-case name."""
 
     status: int
     headers: dict[str, str]
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass
 class Served:
-    """A server that runs."""
+    """A running server."""
 
     process: subprocess.Popen[str]
     address: str
@@ -49,7 +49,7 @@ class Served:
 
     @property
     def root(self) -> str:
-        """What every path begins with: the token."""
+        """The prefix of every path: the token."""
         return urlsplit(self.address).path.rstrip("/")
 
     def get(self, path: str, *, method: str = "GET", token: bool = True, **headers: str) -> Answer:
@@ -67,7 +67,7 @@ class Served:
             connection.close()
 
     def settled(self, path: str) -> Answer:
-        """The page once it no longer says that something is being looked at."""
+        """Return the page once it no longer refreshes because an analysis is running."""
         end = time.monotonic() + PATIENCE_S
         while True:
             answer = self.get(path)
@@ -76,7 +76,8 @@ class Served:
             time.sleep(0.05)
 
     def raw(self, sent: bytes, *, wait_s: float = PATIENCE_S) -> bytes:
-        """Everything that comes back for these bytes until the server closes, or is silent for so long."""
+        """Send these bytes and return everything received until the server closes the connection or is silent
+        for ``wait_s``."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=wait_s) as connection:
             connection.sendall(sent)
             got = b""
@@ -94,7 +95,8 @@ class Served:
 
 @contextmanager
 def served(store: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Served]:
-    """The server over this store. At its end it still runs, has said nothing but its address, and goes at once."""
+    """Serve this store. At the end check that the server still runs, has printed only its address, and stops
+    on SIGINT at once."""
     argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json", "--full-speed", *options]
     environment = {**os.environ, "IOTRIAL_STORE": str(store), "OPENBLAS_NUM_THREADS": "1", **(env or {})}
     process = subprocess.Popen(
@@ -118,6 +120,6 @@ def served(store: Path, *options: str, env: dict[str, str] | None = None) -> Ite
 
 
 def listed(server: Served, query: str = "") -> list[int]:
-    """The trials on the page of all, as they stand there."""
+    """Return the trial numbers on the list page, in their order there."""
     found = re.findall(r'name="trials" value="(\d+)"', server.get(f"/?{query}").text)
     return [int(number) for number in found]

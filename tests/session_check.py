@@ -1,8 +1,8 @@
-"""A plugin of pytest: nothing is left behind, and workers that run side by side do not meet.
+"""A pytest plugin: checks that tests leave nothing behind, and isolates parallel workers from each other.
 
-Each worker of pytest-xdist has mounts and a /run of its own, so also a machine's lock and a lab's folder; it checks these.
-What the workers share (loop devices, sysctls) is compared by the process that starts them, before they begin and after they
-have ended: a worker would see what the other one is about.
+Each pytest-xdist worker has its own mounts and /run, and so its own machine lock and lab folder; it checks
+these itself. The state that workers share (loop devices, sysctls) is compared by the process that starts
+them, before they begin and after they have ended: a worker would see the changes of the others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from left_behind import host_state, left_by_tests, own_state
 
 _CLONE_NEWNS = 0x20000
 _LIBC = ctypes.CDLL(None, use_errno=True)
-#: Nothing of it is seen outside. The machine's own /run stays below the new one, with links to what programs look for there
-#: (sockets, names of devices), but for what they lock or note down of mounts and devices.
+#: Not visible outside. The machine's own /run stays below the new one, with links to what programs look for
+#: there (sockets, device names), except for locks and records about mounts and devices.
 _OWN_RUN = """
 set -e
 mount --make-rprivate /
@@ -40,7 +40,7 @@ mount -n --move "$new" /run
 rmdir "$new"
 """
 
-#: the kernel takes loop devices down a moment after the last process that held them
+#: the kernel removes loop devices a moment after the last process that held them
 GONE_WITHIN_S = 3.0
 
 State = dict[str, str]
@@ -49,7 +49,7 @@ _changed = pytest.StashKey[dict[str, Any]]()
 
 
 def mounts_of_our_own() -> None:
-    """Takes this process, and all that it starts from now on, into a namespace of mounts with a /run of its own."""
+    """Move this process, and all that it starts from now on, to a mount namespace with a /run of its own."""
     if _LIBC.unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "unshare")
     subprocess.run(["sh", "-c", _OWN_RUN], check=True)
@@ -66,7 +66,7 @@ def state_of(config: pytest.Config) -> State:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     if is_worker(session.config) and os.geteuid() == 0:
-        with suppress(PermissionError):  # root of a container, where nothing can be mounted by tests either
+        with suppress(PermissionError):  # root in a container: there the tests cannot mount anything either
             mounts_of_our_own()
     session.config.stash[_before] = state_of(session.config)
     session.config.stash[_changed] = {}
@@ -95,7 +95,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What a worker found of its own comes with its last message; one that has crashed sends none, and fails by that."""
+    """Collect what a worker found; it comes with its last message. A worker that has crashed sends none, and
+    fails by that."""
     for key, values in getattr(node, "workeroutput", {}).get("changed", {}).items():
         node.config.stash[_changed][f"{node.gateway.id} {key}"] = values
 

@@ -1,7 +1,7 @@
-"""Hosts to reach by ssh, on this machine: each with its own network, processes, homes, /run, /var/lib, and a real sshd.
+"""SSH hosts on this machine: each with its own network, processes, homes, /run, /var/lib and a real sshd.
 
-iotrial is on its PATH, as an installed program would be, and is that of the tests. What a host
-writes stays below its folder on disk, where a test can look. Needs root, sshd, ip and unshare.
+The tests' own iotrial is on each host's PATH like an installed program. What a host writes stays below its
+folder on disk, where a test can look. Needs root, sshd, ip and unshare.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOLS = ("sshd", "ssh", "ssh-keygen", "ip", "unshare")
 #: 192.0.2.0/24 is for documentation (RFC 5737): no real host is shadowed
 _NETWORK = "192.0.2"
 _numbers = count(1)
-_SEEN = "/run/host"  # where a host sees its own folder
+_SEEN = "/run/host"  # the host's own folder, as mounted in the host
 _USER = f"worker:*:61234:61234::{_SEEN}/home/worker:/bin/sh\n"
 
 _CONFIG = """ListenAddress {address}
@@ -52,7 +52,7 @@ ip addr add {address}/30 dev eth0
 {extra}
 exec {sshd} -D -e -f {seen}/sshd_config
 """
-#: the program as it is installed there: that of the tests
+#: the installed program: a wrapper for the tests' own iotrial
 _PROGRAM = """#!/bin/sh
 {environment}
 exec {python} -m iotrial "$@"
@@ -60,11 +60,11 @@ exec {python} -m iotrial "$@"
 
 
 class Missing(Exception):
-    """A tool that such hosts need is not here."""
+    """A required tool is missing on this machine."""
 
 
 class Bench:
-    """The coordinator's side: its key, known hosts and ssh configuration, and the hosts that were made."""
+    """The coordinator's side: its key, known hosts and ssh configuration, and the hosts that were created."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,8 +92,8 @@ class Bench:
         sshd: str = "",
         user: str = "root",
     ) -> SshHost:
-        """A host that is ready to be reached as ``name``; ``extra``: shell that its making runs last; ``sshd``: lines for its
-        configuration."""
+        """Start a host that can be reached as ``name``. ``extra``: shell commands that run last in its
+        set-up; ``sshd``: lines for its sshd configuration."""
         host = SshHost(self, name, next(_numbers), access=access, extra=extra, sshd=sshd)
         self.hosts.append(host)
         with self.config.open("a") as file:
@@ -157,21 +157,22 @@ class SshHost:
 
     @property
     def state(self) -> Path:
-        """The state folder of iotrial of root."""
+        """The state folder of root's iotrial."""
         return self.folder / "varlib" / "iotrial"
 
     def processes(self) -> list[str]:
-        """Command lines of all that runs there, its sshd left out."""
+        """Return the command lines of all processes there except sshd."""
         return [words for _, words in self._inside()]
 
     def kill(self) -> None:
-        """Ends all that runs there but its sshd, as the kernel does when memory is short."""
+        """Kill all processes there except sshd, as the kernel does when memory is short."""
         for pid, _ in self._inside():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _inside(self) -> list[tuple[int, str]]:
-        """By the namespace, not from parent to child: who loses its parent between two looks would be missed."""
+        """Find processes by their PID namespace. Walking from parent to child would miss a process that is
+        reparented during the walk."""
         found = []
         own = [Path(f"/proc/{pid}/ns/pid").readlink() for pid in children(self._process.pid)]
         for path in Path("/proc").glob("[0-9]*"):
@@ -183,15 +184,15 @@ class SshHost:
         return found
 
     def link(self, state: str) -> None:
-        """Cut ("down") or mend ("up") the way to it."""
+        """Set the link to the host "down" or "up"."""
         _run("ip", "link", "set", self.interface, state)
 
     def close(self) -> None:
-        """Ends everything there, and the network with it."""
+        """Kill everything there, and remove its network."""
         if self._process.poll() is None:
             for pid in children(self._process.pid):
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # the first process of its namespace: the others go with it
+                    os.kill(pid, signal.SIGKILL)  # process 1 of its namespace: the others end with it
             self._process.wait(60)
         subprocess.run(["ip", "link", "del", self.interface], capture_output=True, check=False)
         self._log.close()
@@ -199,7 +200,7 @@ class SshHost:
     def _connect(self, number: int) -> None:
         eventually(
             "its network is not ours", self._apart, said=self._said
-        )  # until unshare has made the namespace
+        )  # wait until unshare has created the namespace
         (inner,) = children(self._process.pid)
         _run("ip", "link", "add", self.interface, "type", "veth", "peer", "name", "eth0", "netns", str(inner))
         _run("ip", "addr", "add", f"{_NETWORK}.{4 * number + 1}/30", "dev", self.interface)

@@ -1,4 +1,4 @@
-"""Parts of study files that many tests share."""
+"""Parts of study files shared by many tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ def reading(
     cache: str | None = "cold",
     operations: Sequence[str] = ("open", "read-to-end", "close"),
 ) -> str:
-    """A workload called ``read`` that reads files; where ``cache`` is None, a factor says how it begins."""
+    """Return a workload called ``read`` that reads files. With ``cache`` None, a factor sets the state of the
+    cache."""
     words = ", ".join(f'"{word}"' for word in operations)
     begins = "" if cache is None else f'cache = "{cache}"\n'
     return f'[[workload]]\nname = "read"\nkind = "files"\nfiles = {files}\n{begins}operations = [{words}]\n'

@@ -1,4 +1,4 @@
-"""Changed copies of frozen values, whatever they are made of."""
+"""Modified copies of frozen dataclasses and Structs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ V = TypeVar("V")
 
 
 def replace(value: V, /, **changes: Any) -> V:
-    """The value with some fields changed: of a dataclass or of a Struct."""
+    """Return a copy of a dataclass or Struct with some fields changed."""
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.replace(value, **changes)
     return dataclasses.replace(value, **changes)  # type: ignore[type-var]
 
 
 def check_limits(study: Study, *, origin: str) -> None:
-    """StudyError where a packed study that says this is refused."""
+    """Raise StudyError if this study would be refused when read from a packed trial."""
     study_from_json(json.loads(json.dumps(study_to_json(study))), origin=origin, foreign=True)

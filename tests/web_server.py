@@ -1,4 +1,5 @@
-"""A web server that says exactly what a test wants, on a port of its own: one thread, raw sockets, no library of HTTP."""
+"""A web server that sends exactly the bytes a test wants, on its own port: raw sockets, a thread per
+connection, no HTTP library."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ Say = Callable[[socket.socket, str, int], bool]
 
 
 class WebServer:
-    """Calls ``say(connection, path, n)`` for the n-th request; it says whether the connection stays open."""
+    """Calls ``say(connection, path, n)`` for the n-th request; it returns whether the connection stays open."""
 
     def __init__(self, say: Say) -> None:
         self.say = say
@@ -67,24 +68,24 @@ def serving(say: Say) -> Iterator[WebServer]:
 
 
 def whole(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
-    """A response with its length."""
+    """Return a response with Content-Length."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 def chunked(*pieces: bytes) -> bytes:
-    """A response in chunks."""
+    """Return a chunked response."""
     parts = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + parts + b"0\r\n\r\n"
 
 
 def reset(connection: socket.socket) -> None:
-    """Ends a connection by RST instead of FIN."""
+    """Close a connection by RST instead of FIN."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def fnv1a(data: bytes) -> str:
-    """The published 64-bit hash, by which bodies are compared."""
+    """Return the published 64-bit FNV-1a hash, with which bodies are compared."""
     mark = 0xCBF29CE484222325
     for byte in data:
         mark = (mark ^ byte) * 0x100000001B3 % (1 << 64)

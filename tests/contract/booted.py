@@ -1,4 +1,4 @@
-"""The guest that all tests share which only ask it: four disks for arrays, two others, and one to be given up."""
+"""The guest that read-only tests share: four disks for arrays, two others, and one that may be overwritten."""
 
 from __future__ import annotations
 

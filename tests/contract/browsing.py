@@ -1,4 +1,5 @@
-"""Chromium driven through its DevTools protocol, over a pipe: what a reader does with a page, and what then is there."""
+"""Drive Chromium through its DevTools protocol, over a pipe: act on a page as a reader would, and inspect the
+result."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _PATIENCE_S = 60.0
 
 
 class Browser:
-    """One window; leave it by ``with``. Whatever the page tells the console, and every error, is in ``told``."""
+    """One window, a context manager. ``told`` collects all console messages and errors of the page."""
 
     def __init__(self, profile: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         assert CHROMIUM is not None
@@ -50,7 +51,7 @@ class Browser:
         self._session = self.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
-        # A window is never narrower than half a thousand pixels; what it shows may be.
+        # Chromium windows are at least about 500 pixels wide; the emulated viewport may be narrower.
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -71,7 +72,7 @@ class Browser:
         self._process.wait(_PATIENCE_S)
 
     def ask(self, method: str, **parameters: object) -> dict[str, Any]:
-        """The answer to one command of the protocol."""
+        """Send one command of the protocol and return its answer."""
         self._number += 1
         message: dict[str, object] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -86,7 +87,7 @@ class Browser:
                 return result
 
     def open(self, page: Path) -> None:
-        """Show a file, and wait until it is there."""
+        """Open a file, and wait until it is loaded."""
         self.ask("Page.navigate", url=page.as_uri())
         end = time.monotonic() + _PATIENCE_S
         while self.run("document.readyState") != "complete" or self.run("location.href") == "about:blank":
@@ -94,28 +95,29 @@ class Browser:
             time.sleep(0.02)
 
     def run(self, script: str) -> Any:
-        """What an expression is worth, as the debugger says it: the page's own policy does not bind the debugger."""
+        """Evaluate an expression through the debugger, which is not bound by the page's content security
+        policy."""
         found = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """A real click in the middle of the first such element."""
+        """Send a real click to the middle of the first matching element."""
         x, y = self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y)
 
     def mouse(self, kind: str, x: float, y: float) -> None:
-        """One event of the mouse, its left button down unless it is only moved before that."""
+        """Send one mouse event with the left button."""
         self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def key(self, name: str) -> None:
-        """A key pressed and left."""
+        """Press and release a key."""
         for kind in ("rawKeyDown", "keyUp"):
             self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name)
 
     def middle(self, selector: str) -> tuple[float, float]:
-        """Where the first such element is, scrolled to."""
+        """Scroll to the first matching element and return its middle."""
         box = self.run(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             " e.scrollIntoView({block: 'center', behavior: 'instant'});"
@@ -124,12 +126,12 @@ class Browser:
         return float(box[0]), float(box[1])
 
     def picture(self, clip: Mapping[str, float] | None = None) -> bytes:
-        """A screenshot (PNG) of what is seen."""
+        """Return a screenshot (PNG) of the visible page."""
         more = {} if clip is None else {"clip": {**clip, "scale": 1}}
         return base64.b64decode(self.ask("Page.captureScreenshot", format="png", **more)["data"])
 
     def settled(self) -> None:
-        """Wait until what was asked for is drawn."""
+        """Wait until pending drawing is done."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def _next(self) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""Stand-ins for disks, known by the look-up of serial numbers of this process alone, which nothing may hold at the end; and a
-target in namespaces of its own."""
+"""Loop devices as stand-ins for disks, checked to be unused at the end; and a target in its own namespaces.
+
+The stand-ins are known only to this process, which replaces the look-up of serial numbers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def look_up(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def attach(disk_folder: Path, look_up: None) -> Iterator[Callable[..., StandIn]]:
-    """Makes stand-ins; they go at the end, and nothing may hold one then."""
+    """Yield a factory of stand-ins. At the end they are removed, after a check that nothing holds them."""
     made: list[StandIn] = []
 
     def attach(name: str = "disk.img", size: int = SIZE, *options: str) -> StandIn:
@@ -58,8 +60,8 @@ def disk(attach: Callable[..., StandIn]) -> StandIn:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    """With a folder for mounts, as trials have it."""
-    # the lock, because a trial that runs meanwhile has its mounts in the same folder
+    """Yield a target with a tmpfs for mounts, as trials have it."""
+    # lock: a trial that runs at the same time has its mounts in the same folder
     with MachineLock(), Probe(isolate=True) as probe:
         target = Target(probe)
         target.call("mkdir", path="/run/iotrial", mode="0755")

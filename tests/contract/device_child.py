@@ -1,6 +1,7 @@
 """A conductor that opens a device lab, writes to it, and is killed at the step that its arguments name.
 
-Arguments: folder of the journal, path of the disk, serials (NAME=SERIAL,...), verb, which call of it, before or after.
+Arguments: journal folder, path of the disk, serials (NAME=SERIAL,...), verb, number of its call, before or
+after.
 """
 
 from __future__ import annotations

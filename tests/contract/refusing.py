@@ -1,4 +1,4 @@
-"""How a lab on a stand-in is refused or taken, and what may be done to the disk before or meanwhile."""
+"""Helpers to check how a lab on a stand-in is refused, and to change the disk before or during that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from iotrial.lab.target import Target
 
 
 def refused(disk: StandIn, tmp_path: Path, *, path: str | None = None, **words: object) -> str:
-    """The message with which the lab is refused; and the disk is as it was, with discarding and without."""
+    """Return the message with which the lab is refused, with and without discarding; check that the disk is
+    unchanged."""
     before = disk.digest()
     journal = Journal(tmp_path / "journal")
     message = ""
@@ -42,7 +43,8 @@ def accepted(disk: StandIn, tmp_path: Path, *, path: str | None = None) -> None:
 
 @contextmanager
 def partition(disk: StandIn) -> Iterator[str]:
-    """A partition by the kernel's own call (BLKPG): this needs no table on the disk, and no support for one."""
+    """Yield a partition made with the kernel's own ioctl (BLKPG), which needs no partition table on the disk
+    and no support for one."""
     run("addpart", disk.path, "1", "2048", "65536")
     path = Path(f"{disk.path}p1")
     made = not path.exists()
@@ -69,7 +71,8 @@ def mounted(device: str, folder: Path, *options: str) -> Iterator[None]:
 
 @contextmanager
 def mapped_linearly(device: str) -> Iterator[None]:
-    """A device mapper's device over it, whose name is of this process, so that what a dead run has left is not in the way."""
+    """Map the device with a device mapper target. The name contains the process id, so that leftovers of a
+    killed run do not matter."""
     name = f"iotrial-test-{os.getpid()}"
     run("dmsetup", "create", name, "--table", f"0 {SIZE // 512} linear {device} 0")
     try:
@@ -80,7 +83,7 @@ def mapped_linearly(device: str) -> Iterator[None]:
 
 @contextmanager
 def meanwhile(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], object]) -> Iterator[None]:
-    """Something happens just after the first call of a verb."""
+    """Call ``act`` just after the first call of a verb."""
     plain = Target.call
     done: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Stores that the pages of serve are tried on."""
+"""Stores for the tests of serve's pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EPYC = {
 
 
 def three_trials(path: Path) -> Path:
-    """The store of three trials of one study: two machines, two dates, one interrupted."""
+    """Create a store with three trials of one study: two machines, three dates, one interrupted."""
     with Store.open(path) as store:
         for n, host in enumerate((EPYC, INTEL, EPYC)):
             of = replace(header(f"{n}" * 32), host=host, started=f"2024-0{n + 1}-01T12:00:00Z")

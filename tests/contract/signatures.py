@@ -1,4 +1,5 @@
-"""Superblocks by hand, for what has no program here. blkid says whether each is one; the tests ask it first."""
+"""Hand-made superblocks of formats that no program here can create. The tests first check that blkid
+recognises each."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def bcache(size: int) -> dict[int, bytes]:
 
 
 def _crc64(data: bytes) -> int:
-    """ECMA-182, most significant bit first, inverted at both ends: as the kernel's crc64_be is used by bcache."""
+    """Return the CRC-64 of ECMA-182, most significant bit first, inverted at both ends: the kernel's crc64_be
+    as bcache uses it."""
     mask = (1 << 64) - 1
     crc = mask
     for byte in data:
@@ -93,7 +95,7 @@ def _crc64(data: bytes) -> int:
     return crc ^ mask
 
 
-#: what blkid calls it: how it is made
+#: blkid's name: function that makes it
 BY_HAND = {
     "LVM2_member": lvm,
     "linux_raid_member (1.2)": raid_1_2,

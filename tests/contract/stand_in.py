@@ -1,9 +1,10 @@
 """Loop devices that stand in for disks, and the serial numbers that a replaced look-up gives them.
 
-A loop device has neither serial number nor WWN, so that the program itself never takes one for a disk. The look-up is
-replaced in the process of the test alone; a stand-in is known by the whole path of the file behind it, as a disk is by its
-serial number, whatever number the kernel gives it. The folder of these files is new in each run (``disk_folder``), so a loop
-device that another run has left over a file of the same name is nobody's stand-in.
+A loop device has neither serial number nor WWN, so that the program itself never takes one for a disk. The
+look-up is replaced in the test's process alone. It identifies a stand-in by the full path of its backing
+file, as a disk is identified by its serial number, whatever number the kernel gives the device. The folder of
+these files is new in each run (``disk_folder``), so a loop device that another run left over a file of the
+same name is not recognised.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SERIAL = "STANDIN-0001"
 
 
 class StandIn:
-    """A sparse file and the loop device over it."""
+    """A sparse file and its loop device."""
 
     def __init__(self, folder: Path, name: str, size: int = SIZE, *options: str) -> None:
         self.file = folder / name
@@ -45,7 +46,7 @@ class StandIn:
 
     @property
     def named(self) -> str:
-        """As programs with a replaced look-up take it: FILE=SERIAL."""
+        """FILE=SERIAL, the argument of programs with a replaced look-up."""
         return f"{self.file}={SERIAL}"
 
     def attach(self) -> None:
@@ -60,20 +61,20 @@ class StandIn:
             self.path = ""
 
     def drop_partitions(self) -> None:
-        """Those that a test, or a run that was killed, has left: a loop device keeps them when it is detached."""
+        """Remove partitions left by a test or a killed run: a loop device keeps them when it is detached."""
         for folder in Path(f"/sys/block/{self.name}").glob(f"{self.name}p*"):
             run("delpart", self.path, (folder / "partition").read_text().strip())
             Path(f"/dev/{folder.name}").unlink(missing_ok=True)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Data as another program would write it, through the device."""
+        """Write data through the device, as another program would."""
         with open(self.path, "r+b", buffering=0) as disk:  # noqa: PTH123
             disk.seek(offset)
             disk.write(data)
             os.fsync(disk.fileno())
 
     def digest(self) -> str:
-        """Of every byte, past the cache of the loop device."""
+        """Return the digest of all bytes, read past the cache of the loop device."""
         if self.path:
             run("blockdev", "--flushbufs", self.path)
         with self.file.open("rb") as file:
@@ -98,7 +99,8 @@ def run(*argv: str, check: bool = True) -> str:
 
 
 def replace_look_up(serials: Mapping[Path | str, str]) -> None:
-    """For this process: the path of the file behind a loop device, to its serial number."""
+    """Replace the look-up of serial numbers in this process: it maps the backing file of a loop device to a
+    serial number."""
     by_path = {os.path.realpath(file): serial for file, serial in serials.items()}
 
     def names_of(target: Target, number: str) -> disk_identity.Names:
@@ -120,7 +122,7 @@ def place_on(
     size: int = LAB,
     trial: str = "1" * 32,
 ) -> Iterator[DevicePlace]:
-    """A place that is not open yet, with an isolated probe of its own."""
+    """Yield a device place that is not open yet, with an isolated probe of its own."""
     with Probe(isolate=True) as probe:
         target = Target(probe)
         folder = str(journal.folder.parent / "mounts")

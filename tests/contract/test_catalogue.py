@@ -1,5 +1,8 @@
-"""Every study that ships, found by being there: it is planned, runs one short block here, leaves nothing, and keeps its word
-on claims and time. A study whose programs are missing says which; its run is then skipped with that reason."""
+"""Every shipped study, found in the catalogue, is planned, runs one short block here, leaves nothing behind,
+and keeps its promises on claims and time.
+
+A study with missing programs names them; its run is then skipped with that reason.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 AUDITS = ROOT / "docs" / "audits"
 SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
 
-#: where the question behind each published table is asked again
+#: study that repeats the question behind each published table
 HOMES = {
     "atime": "mount/atime", "atime-calls": "mount/read-calls", "database": "application/database*",
     "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/stream-read", "iozone-sample": "matrix/iozone",
@@ -39,15 +42,16 @@ HOMES = {
     "raid1-layouts": "raid/btrfs-vs-md", "scheduler": "block/scheduler", "throughput": "block/stream",
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
-#: whose like is done small elsewhere: images of some GiB written in full, files in thousands of pieces, screens, a PHP site
+#: slow ones; smaller tests elsewhere cover the same: images of some GiB written in full, files in thousands
+#: of fragments, screens, a PHP site
 SLOW = {
     "application/opcode-cache", "block/stream", "filesystem/copy-tree", "filesystem/fragmentation", "filesystem/make",
     "filesystem/small-files", "system/screen", "system/screen-follow-up",
 }  # fmt: skip
-#: each needs a guest to be booted
+#: each boots a guest
 IN_GUESTS = {name for name in STUDIES if catalogue.find(name).lab.kind == "guest"}
 ELSEWHERE: set[str] = set()
-#: two of each family whose block is short; all of them in `make test-long`
+#: two of each family with short blocks; all of them run in `make test-long`
 SHORT = {
     name
     for family in {name.partition("/")[0] for name in STUDIES}
@@ -56,11 +60,11 @@ SHORT = {
 
 
 def resolved(study: Study) -> Resolved:
-    """As root could run it here; a study whose programs are missing is skipped with what it says."""
+    """Resolve the study as root; skip with the reason if its programs are missing."""
     try:
         return resolve(study, root=True)
     except MissingTool as error:
-        if not error.hint:  # which package
+        if not error.hint:  # names the package
             raise
         pytest.skip(f"{error.message} ({error.hint})")
 
@@ -127,7 +131,7 @@ def test_every_published_table_has_a_study_that_asks_again(table: str) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.alone  # all loop devices and sysctls of the machine are compared
+@pytest.mark.alone  # compares all loop devices and sysctls of the machine
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in STUDIES]
 )

@@ -1,4 +1,5 @@
-"""The page of a comparison in a real browser: it fits a phone, runs and loads nothing. Needs Chromium on the path."""
+"""The page of a comparison in a real browser: it fits a phone, and runs and loads nothing. Needs Chromium on
+the PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the probe finds on a disk and what it writes there: by chance as often as the formula says, and nowhere else."""
+"""What the probe finds on a disk and writes to it: random samples hit as often as the formula predicts, and
+no write goes outside."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def probe() -> Iterator[Probe]:
 def test_random_samples_find_a_share_of_other_blocks_as_often_as_the_formula_says(
     other_blocks: int, samples: int, disk: StandIn, probe: Probe
 ) -> None:
-    # 1 - (1 - p)^n, p of the disk's blocks being other than zero, n drawn
+    # probability 1 - (1 - p)^n for n samples, where p is the share of nonzero blocks
     drawn = random.Random(7).sample(range(BLOCKS), other_blocks)
     for block in drawn:
         disk.put(block * 4096 + 4095, b"\x80")
@@ -59,9 +60,9 @@ def test_random_samples_find_a_share_of_other_blocks_as_often_as_the_formula_say
     chance = 1 - (1 - other_blocks / BLOCKS) ** samples
     assert {at // 4096 for at in found} <= set(drawn)
     assert all(at % 4096 == 4095 for at in found)
-    # a right count is outside once in a million times
+    # a correct implementation falls outside once in a million runs
     assert binom.ppf(5e-7, repeats, chance) <= len(found) <= binom.isf(5e-7, repeats, chance)
-    assert len({*found}) > 10  # drawn anew each time, from everywhere
+    assert len({*found}) > 10  # samples differ from call to call and cover the disk
 
 
 def test_a_disk_of_no_more_blocks_than_samples_is_read_in_full(disk: StandIn, probe: Probe) -> None:
@@ -147,7 +148,7 @@ def test_until_it_has_passed_a_disk_is_opened_for_reading_only(disk: StandIn, tm
 def test_no_byte_behind_lab_and_mark_is_written_by_any_file_system(
     filesystem: str, lab: int, disk_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # mkfs.xfs clears the last MiB of the device that it is given, whatever size it was told
+    # mkfs.xfs clears the last MiB of its device, whatever size it was given
     monkeypatch.setattr(disk_identity, "names_of", disk_identity.names_of)
     replace_look_up({disk_folder / "full.img": SERIAL})
     behind = 12 * MIB
@@ -174,7 +175,7 @@ def test_no_byte_behind_lab_and_mark_is_written_by_any_file_system(
 
 
 def test_without_privilege_no_disk_is_claimed(disk: StandIn) -> None:
-    # by descriptor, because nobody may not walk to where the probe lies
+    # by descriptor: nobody may not search the folders that lead to the probe
     with BINARY.open("rb") as binary:
         done = subprocess.run(
             [f"/proc/self/fd/{binary.fileno()}"],

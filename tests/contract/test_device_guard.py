@@ -1,6 +1,7 @@
-"""No disk with anything on it becomes a lab: every way to get one through that could be thought of, on stand-ins.
+"""No disk with data on it becomes a lab. These tests try every way we could think of to get one through, on
+stand-ins.
 
-After each refusal every byte is what it was, the journal is empty, and nobody has the disk.
+After each refusal all bytes are unchanged, the journal is empty, and nothing holds the disk.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def test_what_is_no_block_device_is_refused_unopened(kind: str, disk: StandIn, t
         case "folder":
             path.mkdir()
         case "pipe":
-            os.mkfifo(path)  # opening one would wait for its other end
+            os.mkfifo(path)  # open() would block until the other end is opened
         case "character device":
             path.symlink_to("/dev/null")
     wanted = "No such file" if kind == "missing" else f"found a {kind}"

@@ -1,7 +1,8 @@
-"""A disk in use is refused also where no path leads to what uses it: only the kernel's numbers say so.
+"""A disk in use is refused even if no path leads to its user and only kernel device numbers show it.
 
-Loop devices over it by names that are gone or of another mount namespace, stacks of them above and below, mappings whose
-descriptor is closed, descriptors in flight, a process whose first thread has ended.
+Cases: loop devices over it under names that are gone or are in another mount namespace, stacks of devices
+above and below, mappings with a closed descriptor, descriptors in flight, a process whose first thread has
+ended.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def loop_over(path: str | Path) -> Iterator[str]:
 
 @contextmanager
 def loop_by_a_name_that_goes(disk: StandIn, folder: Path) -> Iterator[str]:
-    """A loop device over the disk, by a node that is removed once it is attached."""
+    """Yield a loop device over the disk, attached through a device node that is then removed."""
     node = folder / "node"
     os.mknod(node, stat.S_IFBLK | 0o600, os.stat(disk.path).st_rdev)  # noqa: PTH116
     with loop_over(node) as above:
@@ -56,7 +57,7 @@ def name(device: str) -> str:
 def test_a_file_system_above_a_loop_device_whose_node_is_gone_is_seen(disk: StandIn, tmp_path: Path) -> None:
     with loop_by_a_name_that_goes(disk, tmp_path) as above:
         run("mkfs.ext4", "-q", above)
-        with mounted(above, tmp_path / "m", "--read-only"):  # which alone leaves every byte as it is
+        with mounted(above, tmp_path / "m", "--read-only"):  # read-only: keeps all bytes
             message = refused(disk, tmp_path)
             assert f"{name(above)} is attached to it" in message
             assert f"mounted on {tmp_path}/m" in message
@@ -84,7 +85,8 @@ def test_a_loop_device_that_was_attached_in_another_mount_namespace_is_seen(
 
 @contextmanager
 def loop_over_an_image_on(device: str, folder: Path) -> Iterator[str]:
-    """A loop device over a file of a file system that is mounted nowhere any more. Nothing of this writes to the device."""
+    """Yield a loop device over a file in a file system that is no longer mounted anywhere. Nothing of this
+    writes to the device."""
     run("mkfs.ext4", "-q", device)
     with mounted(device, folder):
         (folder / "image").write_bytes(bytes(1 << 20))
@@ -142,7 +144,7 @@ def test_a_disk_that_is_itself_a_loop_device_over_an_unused_one_is_taken(disk: S
 
 
 def claim_above(disk: StandIn) -> str:
-    """Claims another loop device over the disk, as if that were the disk."""
+    """Claim another loop device over the disk, as if that were the disk."""
     with loop_over(disk.path) as upper, Probe(isolate=True) as probe:
         replace_look_up({disk.path: SERIAL})
         consent = guard.Consent(upper, SERIAL, discard_contents=True)
@@ -167,7 +169,7 @@ def test_loop_devices_over_other_files_are_nobody_of_the_disk(
 
 def test_a_mapping_whose_descriptor_is_closed_is_seen(disk: StandIn, tmp_path: Path) -> None:
     descriptor = os.open(disk.path, os.O_RDWR)
-    # Python keeps a copy of the descriptor, unless the mapping is made behind its back
+    # Python's mmap keeps a duplicate of the descriptor, so the child maps through libc
     held = subprocess.Popen([sys.executable, "-c", MAPS], stdin=descriptor, stdout=subprocess.PIPE, text=True)
     os.close(descriptor)
     try:
@@ -256,7 +258,7 @@ def test_a_process_whose_first_thread_has_ended_still_has_it_open(disk: StandIn,
     try:
         assert held.stdout is not None
         assert held.stdout.readline() == "ended\n"
-        assert not _has_open(held.pid, disk)  # of a first thread that has ended the kernel shows none
+        assert not _has_open(held.pid, disk)  # not shown once the first thread has ended
         assert f"open in process {held.pid}" in refused(disk, tmp_path)
     finally:
         held.kill()

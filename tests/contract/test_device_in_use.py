@@ -1,4 +1,4 @@
-"""A disk that anybody uses does not become a lab, and nobody can take one that is."""
+"""A disk in use does not become a lab, and nobody can take a disk that is a lab."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_disk_whose_mount_was_taken_away_while_a_file_is_open_is_refused(
     folder.mkdir()
     run("mount", "--read-only", disk.path, str(folder))
     held = os.open(folder, os.O_RDONLY)
-    run("umount", "--lazy", str(folder))  # no mount table has it any more; the file system is still there
+    run("umount", "--lazy", str(folder))  # gone from all mount tables; the file system is still active
     try:
         assert "in use" in refused(disk, tmp_path) or "claim" in refused(disk, tmp_path)
     finally:
@@ -71,7 +71,7 @@ def test_a_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
         assert "wanted a whole disk, found the partition" in refused(disk, tmp_path, path=part)
 
 
-@pytest.mark.alone  # the machine swaps to it meanwhile
+@pytest.mark.alone  # the machine may swap to it during the test
 def test_swap_is_refused_and_named(disk: StandIn, tmp_path: Path) -> None:
     run("mkswap", disk.path)
     run("swapon", disk.path)
@@ -90,7 +90,7 @@ def test_a_disk_that_somebody_else_has_claimed_is_refused(disk: StandIn, tmp_pat
 
 
 def test_a_disk_that_a_program_has_open_without_claiming_it_is_refused(disk: StandIn, tmp_path: Path) -> None:
-    # the kernel's claim does not see this one: a virtual machine writes to its disk like that
+    # an O_EXCL claim does not detect this: a virtual machine writes to its disk this way
     holder = os.open(disk.path, os.O_RDWR)
     try:
         assert f"in use: open in process {os.getpid()}" in refused(disk, tmp_path)
@@ -107,7 +107,7 @@ def test_a_disk_under_another_loop_device_is_refused(disk: StandIn, tmp_path: Pa
 
 
 def test_a_second_disk_of_a_mounted_btrfs_is_refused(attach: Callable[..., StandIn], tmp_path: Path) -> None:
-    # its mount has a number of its own and names the first disk only
+    # a btrfs mount has its own device number and names only the first disk
     first, second = attach("other.img", 128 * MIB), attach("disk.img", 128 * MIB)
     run("mkfs.btrfs", "-q", "-K", first.path, second.path)
     with mounted(first.path, tmp_path / "m"):
@@ -157,7 +157,7 @@ def test_the_claim_ends_with_the_probe(disk: StandIn) -> None:
             return False
         return True
 
-    # the inner process goes a moment after the outer one
+    # the inner process ends a moment after the outer one
     end = time.monotonic() + 10
     while not free() and time.monotonic() < end:
         time.sleep(0.02)

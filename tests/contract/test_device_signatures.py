@@ -1,4 +1,5 @@
-"""A disk with anything on it does not become a lab: signatures that are known, and a single byte that none knows."""
+"""A disk with anything on it does not become a lab: known signatures, and a single byte that matches no
+signature."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_a_single_byte_without_any_signature_is_found_where_the_lab_would_be_and
 def test_data_that_is_still_in_the_cache_is_found(disk: StandIn, tmp_path: Path) -> None:
     with open(disk.path, "r+b") as device:  # noqa: PTH123
         device.seek(5 * MIB)
-        device.write(b"x")  # written, and not synced
+        device.write(b"x")  # written but not synced
     assert "there is data at byte 5,242,880" in refused(disk, tmp_path, always=False)
 
 

@@ -1,4 +1,5 @@
-"""A disk that is swapped, detached or written to after the check: the lab is on the one that was checked, or nowhere."""
+"""A disk that is swapped, detached or written to after the check: the lab is on the disk that was checked, or
+there is none."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_disk_that_is_detached_after_the_check_stays_the_one_that_was_checked(
     attach: Callable[..., StandIn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = attach("disk.img")
-    # the kernel puts it off until the claim is given up
+    # the kernel defers the detach until the claim is released
     with (
         meanwhile(monkeypatch, "device_check", lambda: run("losetup", "--detach", disk.path)),
         place_on(disk.path, Journal(tmp_path / "journal")) as place,

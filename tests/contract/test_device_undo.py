@@ -1,4 +1,5 @@
-"""After SIGKILL at any step `restore` finds the disk by its name, sees what is there, and makes empty what is the lab's."""
+"""After SIGKILL at any step, `restore` finds the disk by its serial number, inspects it, and clears only what
+belongs to the lab."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def disk(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn
 def killed(
     journal: Journal, disk: StandIn, verb: str, number: int, when: str, *, path: str | None = None
 ) -> None:
-    """A conductor that is killed at this step; ``path`` "restore": a restore."""
+    """Run a conductor that is killed at this step; with ``path`` "restore", a restore."""
     words = [str(journal.folder), path or disk.path, disk.named, verb, str(number), when]
     done = subprocess.run(
         [sys.executable, str(CHILD), *words], capture_output=True, text=True, timeout=60, check=False
@@ -54,12 +55,13 @@ def put_back(journal: Journal) -> dict[str, Restored]:
         return {done.entry.knob: done for done in restore(journal, Target(probe))}
 
 
-#: verb, which call of it, when; what `restore` then says of the disk. Those that lie between two others are long
+#: verb, number of its call, when, and the outcome that `restore` then reports for the disk; steps between two
+#: others are long
 STEPS = [
     ("device_mark", 1, "before", Undone.ALREADY),
     ("device_mark", 1, "after", Undone.RESTORED),
     pytest.param("loop_attach", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
-    ("run", 2, "after", Undone.RESTORED),  # mkfs; the first was blkid
+    ("run", 2, "after", Undone.RESTORED),  # mkfs; call 1 was blkid
     pytest.param("device_release", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
     pytest.param("mount", 1, "after", Undone.RESTORED, marks=pytest.mark.long),
     ("syncfs", 1, "after", Undone.RESTORED),
@@ -119,13 +121,13 @@ def test_a_conductor_that_is_killed_at_any_moment_leaves_a_disk_that_restore_emp
         met[done["lab.device"].outcome.name if "lab.device" in done else "nothing to do"] += 1  # type: ignore[union-attr]
         assert disk.empty
         assert journal.pending() == ()
-    print(dict(met))  # shown by -s
+    print(dict(met))  # visible with pytest -s
     assert met["RESTORED"] > 20
 
 
 @pytest.fixture
 def cut_off(disk: StandIn, tmp_path: Path) -> Journal:
-    """A journal after a conductor was killed while its file system was in use."""
+    """Return the journal of a conductor that was killed while its file system was in use."""
     journal = Journal(tmp_path / "journal")
     killed(journal, disk, "syncfs", 1, "after")
     return journal
@@ -193,7 +195,7 @@ def test_a_disk_that_is_not_there_is_kept_and_found_again_under_another_name(
     missing = put_back(cut_off)["lab.device"]
     assert missing.kept
     assert "wanted one, found none" in str(missing.problem)
-    other = StandIn(disk_folder, "other.img", MIB)  # which takes the number
+    other = StandIn(disk_folder, "other.img", MIB)  # takes the loop device's number
     try:
         disk.attach()
         assert disk.name != first
@@ -221,7 +223,7 @@ def test_a_disk_that_is_in_use_is_kept_and_its_user_named(
 def test_a_lab_that_root_has_mounted_too_is_emptied_only_when_that_mount_is_gone(
     disk: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # the kernel lets a mounted file system be mounted once more, by whoever is root
+    # the kernel lets root mount a mounted file system once more
     monkeypatch.setattr("iotrial.lab.objects.device.GIVEN_UP_WITHIN_S", 0.1)
     journal, folder = Journal(tmp_path / "journal"), tmp_path / "m"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The folder lab says on which file system it lies, whatever the mount point is called."""
+"""The directory lab reports its file system, whatever the name of the mount point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Guests that are booted: real QEMU, real kernels. One guest serves for what only asks; those that die are their own."""
+"""Booted guests: real QEMU, real kernels. Read-only tests share one guest; tests that kill a guest have their
+own."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def target(booted: Booted) -> Target:
 def test_it_runs_the_kernel_that_was_asked_for_and_nothing_else(booted: Booted, target: Target) -> None:
     assert target.read("/proc/sys/kernel/osrelease") == booted.guest.release
     own = [pid for pid in target.call("list", path="/proc")["names"] if pid.isdecimal()]
-    assert own == ["1"]  # of the probe's namespace: no shell, no daemon
+    assert own == ["1"]  # in the probe's namespace: no shell, no daemon
 
 
 def test_its_disks_have_the_serials_and_sizes_that_were_asked_for(target: Target) -> None:
@@ -67,7 +68,7 @@ def test_a_panic_is_told_with_its_reason_and_the_guest_can_be_booted_anew(
 def test_a_guest_that_stands_still_is_ended_and_one_like_it_goes_on_from_memory(
     guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still as a hung one does: its process lives and its processor does nothing."""
+    """A paused guest looks like a hung one: its process lives and its CPU does nothing."""
     monkeypatch.setattr(machine, "HUNG_AFTER_S", 3.0)
     with Guest(GuestSpec(disk_folder, DISKS[-2:-1]), store=guests) as guest:
         with guest.start() as first:
@@ -80,5 +81,5 @@ def test_a_guest_that_stands_still_is_ended_and_one_like_it_goes_on_from_memory(
         with guest.start() as second:
             lasted = time.monotonic() - began
             up = float(Target(second).read("/proc/uptime").split()[0])
-        # of a guest that has just been booted both are alike
+        # a freshly booted guest would have uptime close to its start time
         assert lasted < up

@@ -1,4 +1,4 @@
-"""Arrays of a guest's disks, held against what md and the kernel say of them; knobs of arrays and of their disks' queues."""
+"""Arrays of a guest's disks, checked against md and the kernel; knobs of arrays and of their disks' queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from iotrial.study.model import Setting
 from iotrial.study.work import JobContext, LabContext
 from iotrial.workloads.rebuild import RebuildWork
 
-#: how many of four disks hold data that no other disk has
+#: data disks among four, without redundancy
 OF_FOUR = {"raid0": 4, "raid1": 1, "raid4": 3, "raid5": 3, "raid6": 2, "raid10": 2}
 
 
@@ -56,7 +56,7 @@ def subject(array: ArrayPlace, tmp_path: Path) -> RunContext:
 
 
 def turn(subject: RunContext, name: str, value: str) -> str:
-    """Write it, make the array anew, read back and verify; what is read."""
+    """Write the setting, recreate the array if needed, verify, and return what is read back."""
     knob, setting = registry.knob(name), Setting(name, value)
     wanted = knob.parse(setting)
     knob.write(subject, setting, wanted)
@@ -76,7 +76,7 @@ def test_an_array_has_the_level_disks_and_size_that_it_should(subject: RunContex
     assert all(f"{disk}[" in line for disk in ("vda", "vdb", "vdc", "vdd"))
     assert "resync" not in told
     size = int(subject.target.read("/sys/block/md0/size")) * 512
-    # each disk keeps a little for md itself
+    # md keeps a little of each disk for itself
     assert 0.9 * OF_FOUR[level] * MEMBER_SIZE < size <= OF_FOUR[level] * MEMBER_SIZE
     place = subject.place
     place.make_files(FileSet(f"{level}-s0", f"{place.root}/{level}", 8, 100_000, "random", 1), seed=7)
@@ -185,7 +185,7 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
 
 
 def rebuilt(subject: RunContext, work: RebuildWork) -> dict[str, Any]:
-    """Made ready and done as a run does it; the probe's answer and what is made of it."""
+    """Prepare and run the rebuild as a run does; return the probe's answer with the derived numbers."""
     place = subject.place
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     work.provide(at)
@@ -208,7 +208,7 @@ def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: RunC
     assert len(found["parts_ns"]) == RebuildWork().parts - 1
     assert sorted(found["parts_ns"]) == found["parts_ns"]
     assert found["parts_ns"][-1] < found["rebuild_ns"]
-    # rates of parts are those of the whole: their times add up to it
+    # the harmonic mean of the part rates equals the overall rate
     parts = [found[f"rate_part_{number}"] for number in range(1, RebuildWork().parts + 1)]
     mean = len(parts) / sum(1 / rate for rate in parts)
     assert mean == pytest.approx(found["rebuild_rate"], rel=1e-6)
@@ -223,13 +223,14 @@ def test_with_a_bitmap_only_what_was_written_meanwhile_is_written_to_a_disk_that
     last = subject.place.queues[-1]
     written = {}
     for bitmap in ("none", "internal"):
-        # then file and journal lie in the first half of the disk; with larger blocks the journal is in the middle
+        # with 1 KiB blocks, file and journal lie in the first half of the disk; with larger blocks the
+        # journal is in the middle
         disk_place("the test", subject.place).want_mkfs_option("blocks", "-b 1024")
         turn(subject, "raid.bitmap", bitmap)
         written[bitmap] = rebuilt(subject, away)["devices"][last]["write_bytes"]
     assert float(subject.target.read("/sys/block/md0/md/bitmap/time_base")) == 5
     assert written["internal"] >= 4 << 20
-    # a bit stands for 64 MiB, of disks of 128
+    # one bitmap bit covers 64 MiB of the 128 MiB disks
     assert written["internal"] < 0.6 * written["none"]
     turn(subject, "raid.bitmap", "none")
 

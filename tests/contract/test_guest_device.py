@@ -1,6 +1,7 @@
-"""The device lab on a real disk with a serial number of its own, which only a guest can spare: a virtio disk of one.
+"""The device lab on a disk with a real serial number, a virtio disk, which only a guest can spare.
 
-On the machine of the tests stand-ins are taken, whose serial numbers are looked up elsewhere; here nothing is replaced.
+On the test machine itself stand-ins are used, with a replaced look-up of serial numbers; here nothing is
+replaced.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def place_on(
 
 
 def is_empty(booted: Booted, count: int = LAB) -> bool:
-    """Whether all of its first bytes are zero, as the probe finds them."""
+    """Return whether its first ``count`` bytes are all zero, as the probe reads them."""
     device = disk_with_serial(booted.target, SPARE)
     booted.target.call("device_claim", path=f"/dev/{device}")
     try:
@@ -91,7 +92,7 @@ def test_a_disk_with_a_file_system_on_it_is_refused_until_its_contents_are_given
         place.open()
     assert journal.pending() == ()
     assert booted.target.run(["blkid", "-p", f"/dev/{device}"]).exit_status == 0
-    # nobody gives up a file system by giving up bytes
+    # consent to discard bytes is not consent to discard a file system
     with place_on(booted, journal, SPARE, discard=True) as place, pytest.raises(RequestError, match="ext4"):
         place.open()
     assert booted.target.run(["wipefs", "-a", f"/dev/{device}"]).exit_status == 0

@@ -1,4 +1,5 @@
-"""Two guests and the link between them: files that one serves to the other, knobs of the link and of what is served."""
+"""Two guests and the link between them: files that one serves to the other, and knobs of the link and of the
+server."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Pair:
         return self.share.link
 
     def turn(self, name: str, value: str, **options: str) -> str:
-        """Write it, have the place settle, read back and verify; what is read."""
+        """Write the setting, let the place settle, verify, and return what is read back."""
         knob, setting = registry.knob(name), Setting(name, value, tuple(options.items()))
         subject = RunContext(
             self.link.server,
@@ -108,7 +109,7 @@ def test_by_every_protocol_the_client_finds_the_files_that_were_made(pair: Pair)
         kind = client.mount_at(place.root)
         assert kind is not None
         assert kind.type == {"nfs3": "nfs", "nfs4": "nfs4", "smb": "cifs", "iscsi": "xfs"}[name]
-        # by iSCSI the client has the file system: two that mount it would destroy it
+        # with iSCSI the client mounts the file system; mounting it twice would destroy it
         assert (pair.link.server.mount_at(place.root) is None) == (name == "iscsi")
         client.call("fileset_verify", set="made")
 
@@ -135,7 +136,7 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
         assert told["link_to_server_bytes"] < 0.3 * FILES * SIZE, name
         assert told["link_interrupts"] > 0
         assert 0 < told["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
-        # the wire is not faster than it was said to be
+        # the link is not faster than its configured rate
         assert answer["wall_ns"] / 1e9 > 0.9 * FILES * SIZE * 8 / RATE, name
         warm = file_server.measured(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
@@ -193,7 +194,7 @@ def test_sysctls_of_the_server_are_read_back(pair: Pair) -> None:
 
 @pytest.mark.long
 def test_what_a_card_cannot_do_is_no_level_that_took(pair: Pair) -> None:
-    # a virtio card on a wire between processes has no offloads and collects no interrupts
+    # a virtio card on a link between processes has no offloads and no interrupt coalescing
     for name, value in (("link.offload", "full"), ("link.coalescing", "50")):
         with pytest.raises((KnobError, LabError)):
             pair.turn(name, value)

@@ -1,6 +1,7 @@
-"""Every knob keeps the contract, on a real lab: what is written is read back, what stood before is put back.
+"""Contract test of every knob, on a real lab: what is written is read back, and the original value is
+restored.
 
-A new knob is in these tests by being in the registry; ``VALUES`` must then say what to try.
+A new knob is tested as soon as it is in the registry; ``VALUES`` must then name the values to try.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
-#: sysctls and huge pages of the machine are turned
+#: these tests change sysctls and huge pages of the machine
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 #: knob: values to try, and the option that addresses it
@@ -122,8 +123,8 @@ def settle(subject: RunContext, stage: Stage) -> None:
         subject.place.format()
 
 
-#: tried in guests, which alone have arrays and a network and are machines: see test_guest_array.py, test_guest_served.py, and
-#: test_guest_trial.py of whole trials
+#: tested in guests, because only these have arrays and a network, and are machines: see test_guest_array.py,
+#: test_guest_served.py, and test_guest_trial.py for whole trials
 IN_GUESTS = {
     "guest.memory", "guest.processors", "kernel.version",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
@@ -136,7 +137,8 @@ def test_every_knob_is_tried_here() -> None:
     assert set(VALUES) | IN_GUESTS == set(registry.knobs())
 
 
-#: needs a control group of its own beside or below the caller's: see test_memory_limit.py; a second device: test_log.py
+#: memory.limit needs its own control group next to or below the caller's, see test_memory_limit.py;
+#: filesystem.log a second device, see test_log.py
 ELSEWHERE = {"memory.limit", "filesystem.log"}
 
 
@@ -172,7 +174,7 @@ def test_each_value_is_read_back_and_the_original_is_put_back(name: str, subject
 
 
 def test_remounting_with_relatime_leaves_noatime_behind(subject: RunContext) -> None:
-    # mount(8) of util-linux 2.38 passes both words on in a remount and the mount stays noatime
+    # mount(8) of util-linux 2.38 passes both options in a remount, and the mount stays noatime
     knob = registry.knob("mount.atime")
     for value in ("noatime", "relatime", "noatime", "strictatime", "lazytime", "noatime"):
         assert isinstance(subject.place, ImagePlace)
@@ -218,7 +220,7 @@ def test_a_value_that_the_kernel_refuses_names_knob_target_and_both_values(subje
 
 
 def test_a_setting_that_a_scheduler_drags_along_is_seen(subject: RunContext) -> None:
-    # `none` sets nr_requests 128, others 256: the reason for pinning
+    # `none` sets nr_requests to 128, others to 256: the reason for pinning
     scheduler, requests = registry.knob("block.scheduler"), registry.knob("block.nr_requests")
     at = {}
     for value in ("mq-deadline", "none"):

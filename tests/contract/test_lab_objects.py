@@ -1,4 +1,5 @@
-"""Every kind of lab object keeps its contract here: recorded before it is made, undone from its entry alone, twice."""
+"""Contract test of every kind of lab object: recorded before it is created, undone from its entry alone,
+twice."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def target() -> Iterator[Target]:
 
 @pytest.fixture
 def home(disk_folder: Path) -> Iterator[Path]:
-    """A user's folder, last changed long ago."""
+    """Yield a user's folder that was last changed long ago."""
     folder = disk_folder / "home-of-a-user"
     folder.mkdir()
     (folder / "letter").write_text("x")
@@ -68,7 +69,7 @@ def test_what_somebody_else_has_changed_since_keeps_its_time(
     target: Target, journal: Journal, home: Path
 ) -> None:
     LabPath().make_folder(target, journal, str(home / "iotrial-lab-0f"))
-    time.sleep(0.05)  # more than the two clock ticks within which both changes would be one
+    time.sleep(0.05)  # more than the two clock ticks within which both changes would have the same time
     (home / "reply").write_text("y")
     theirs = home.stat().st_mtime_ns
     restore(journal, target)
@@ -123,7 +124,7 @@ def test_who_makes_the_folder_between_the_look_and_the_making_keeps_it(
 
 
 @pytest.mark.root
-@pytest.mark.alone  # the device must be free when it is restored
+@pytest.mark.alone  # the device must be free at restore
 def test_a_loop_device_that_is_still_mounted_somewhere_keeps_its_entry_and_names_who(
     target: Target, journal: Journal, disk_folder: Path
 ) -> None:
@@ -141,7 +142,7 @@ def test_a_loop_device_that_is_still_mounted_somewhere_keeps_its_entry_and_names
         with pytest.raises(LabError, match=rf"{loop.device} still holds.*process \d+ \(ioprobe\)"):
             undo.undo(target, entry, journal)
         assert len(journal.pending()) == 1
-    # with the probe both mount and device go by themselves
+    # mount and device go away with the probe
     assert [r.outcome for r in restore(journal, target)] in ([Undone.ALREADY], [Undone.RESTORED])
     assert not Path(f"/sys/block/{loop.device}/loop/backing_file").exists()
 

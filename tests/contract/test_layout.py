@@ -1,4 +1,5 @@
-"""Where blocks lie: files in pieces, defragmented, copied anew; file systems in use; each held against other programs."""
+"""Block layout: fragmented, defragmented and rewritten files, aged file systems; each checked with other
+programs."""
 
 from __future__ import annotations
 
@@ -67,9 +68,9 @@ def test_files_lie_in_as_many_pieces_as_were_asked_for_and_hold_what_they_held(
 def test_defragmented_and_rewritten_files_are_whole_and_untouched_ones_stay_in_pieces(
     subject: RunContext,
 ) -> None:
-    subject.place.syncfs()  # delayed allocation: a file that is not written back lies nowhere yet
+    subject.place.syncfs()  # delayed allocation: a file that is not written back has no blocks yet
     whole = by_filefrag(subject, 0)
-    one = replace(subject, files=FileSelection("s", (1,), SIZE, 1))  # e4defrag takes seconds for each
+    one = replace(subject, files=FileSelection("s", (1,), SIZE, 1))  # e4defrag takes seconds per file
     for value, within in (("untouched", (95, 105)), ("rewritten", (1, 2)), ("defragmented", (1, 4))):
         one.work = WorkDraft()
         turned("file.fragmentation", "99 %", one)
@@ -105,7 +106,8 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
 
 
 def aged(subject: RunContext, value: str) -> tuple[float, str]:
-    """Made anew, that old: percent that stat(1) calls used, and the names and sizes of all that is there."""
+    """Recreate the file system at this age. Return the percentage used according to stat(1), and names and
+    sizes of all files."""
     assert isinstance(subject.place, ImagePlace)
     subject.place.want_filesystem(subject.place.filesystem)
     setting, knob = Setting("filesystem.age", value), registry.knob("filesystem.age")
@@ -123,7 +125,7 @@ def test_an_aged_file_system_is_as_full_as_was_asked_for_and_the_same_each_time(
     assert aged(subject, "20 %")[1] == first
     sizes = [int(line.split()[1]) for line in first.splitlines()]
     assert {4096 << n for n in range(9)} <= set(sizes)
-    # what is left of ten rounds, of which nine were followed by removals
+    # files left from ten rounds, nine of them followed by removals
     assert int(first.splitlines()[-1].split()[0]) > 2 * len(sizes)
     assert aged(subject, "fresh")[1] == ""
 
@@ -135,7 +137,7 @@ def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subjec
         return int(numbers[6]) * 512, int(numbers[13]) * 512
 
     told = subject.target.run(["stat", "-f", "-c", "%a %S", subject.place.root]).stdout.split()
-    free = int(told[0]) * int(told[1])  # a small ext4 has blocks of 1 KiB
+    free = int(told[0]) * int(told[1])  # a small ext4 has 1 KiB blocks
     for value in ("none", "fstrim"):
         written, discarded = counted()
         turned("filesystem.trim", value, subject)

@@ -1,4 +1,4 @@
-"""``iotrial.run`` conducts a trial in a process of its own and gives it back; what goes wrong there is an error here."""
+"""``iotrial.run`` runs a trial in a child process and returns it; errors there are raised here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ argv = ["sleep", "{length}"]
 
 
 def alone(*words: Any, **where: Any) -> iotrial.Trial:
-    """Runs it; again while somebody else measures on this machine."""
+    """Run the trial; retry for 60 s while another iotrial is measuring on this machine."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -58,7 +58,7 @@ def test_a_trial_is_run_and_given_back(state: Path, disk_folder: Path) -> None:
     assert len(trial.runs) == 4
     assert {run.arm for run in trial.runs} == {"0.001", "0.003"}
     assert [one.id for one in iotrial.trials(store)] == [trial.id]
-    assert len(iotrial.trials()) == 0  # not in the user's own store
+    assert len(iotrial.trials()) == 0  # not in the default store
     with pytest.raises(iotrial.RequestError, match="study is that of a trial"):
         iotrial.run(trial.study)
 

@@ -1,4 +1,5 @@
-"""A log on a second device: what the kernel and the file systems' own tools say of it, and what each device is given."""
+"""A file system log on a second device, checked with the kernel, the file systems' own tools and each
+device's counters."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def flushes(device: str | None) -> int:
 
 
 def fsync_a_file(place: ImagePlace) -> dict[str, int]:
-    """How many flushes each device was given for a file that was written and synced."""
+    """Write and fsync a file; return the number of flushes that each device got."""
     before = {holds: flushes(device) for holds, device in place.devices.items()}
     place.target.run(["dd", "if=/dev/zero", f"of={place.root}/file", "bs=4k", "count=1", "conv=fsync"])
     return {holds: flushes(device) - before[holds] for holds, device in place.devices.items()}

@@ -1,7 +1,7 @@
-"""The control group of a memory limit, on a real kernel of either version of control groups.
+"""The control group of a memory limit, on a real kernel with either version of control groups.
 
-It moves the probe into a group of its own, below the one that the tests were started in or beside it; skipped where no
-such group can be made.
+The test moves the probe into a group below or next to the one that the tests were started in; it is skipped
+if no such group can be created.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""An effect that may be below the margin is called "probably slower" wherever it is shown, and nowhere plainly slower.
+"""An effect that may be below the margin is called "probably slower" wherever it is shown, never just
+"slower".
 
-One trial and one fleet whose level takes 3 % more time at a margin of 3 %, shown by every verb, the server and the library.
+One trial and one fleet with a level that takes 3 % more time at a margin of 3 %, shown by every verb, the
+server and the library.
 """
 
 from __future__ import annotations
@@ -62,13 +64,13 @@ def verb(
 
 
 def plain(said: str) -> list[str]:
-    """Where the plain word is said, with what stands around it."""
+    """Return each occurrence of the unqualified word, with its context."""
     said = " ".join(said.split())
     return [said[max(0, found.start() - 60) : found.end() + 30] for found in PLAIN.finditer(said)]
 
 
 def text_of(page: str) -> str:
-    """What a page says, its glossary of verdicts aside."""
+    """Return the text of a page without its glossary of verdicts."""
     page = re.sub(r'<(section|details)[^>]*id="glossary".*?</\1>', " ", page, flags=re.DOTALL)
     return TAGS.sub(" ", page)
 
@@ -107,7 +109,7 @@ def test_figures_as_files_say_it_in_their_numbers(verb: Verb, tmp_path: Path) ->
     assert [row["verdict"] for row in rows] == ["probably slower"]
     index = (tmp_path / "drawn" / "index.md").read_text()
     assert "probably slower" in index
-    assert plain(index.replace("a slower arm", "")) == []  # how a figure is read
+    assert plain(index.replace("a slower arm", "")) == []  # caption on how to read a figure
 
 
 def test_every_document_has_the_conclusion(verb: Verb) -> None:

@@ -1,6 +1,7 @@
-"""The page in a reader's hands: data that are saved by a click, surfaces that turn, paper. In real Chromium, by its DevTools.
+"""The report page in use: data saved by a click, surfaces that rotate, print. In real Chromium, through
+DevTools.
 
-Needs Chromium on the path; skipped without.
+Needs Chromium on the PATH; skipped without.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from iotrial.report.render import html_report
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path")
 
-#: a number for each picture of the first group of surfaces: what is drawn
+#: JavaScript: the markup of each SVG in the first group of surfaces
 DRAWN = "[...document.querySelectorAll('.three')[0].querySelectorAll('svg')].map(svg => svg.innerHTML)"
-#: the colour of the first square's edge as it is shown, and of the paper behind it
+#: JavaScript: the displayed colour of the first square's edge
 INK = "getComputedStyle(document.querySelector('.three path[fill-opacity=\"0.28\"]')).stroke"
 
 
@@ -39,7 +40,7 @@ def took(treatment: str, test: str, file: int, record: int) -> float:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One condition, of which the runs are so many that their data are compressed."""
+    """A report with one condition and so many runs that their data are compressed."""
     made = document(
         all_equivalent()[:1], runs={"conditions": CONDITIONS[:1], "blocks": 600, "histograms": False}
     )
@@ -131,12 +132,13 @@ def test_surfaces_turn_by_mouse_and_keys_and_turn_back(matrix: Path, tmp_path: P
 
 
 def points(drawn: str) -> list[float]:
-    """Every number of every path."""
+    """Return every number in every path."""
     return [float(n) for path in re.findall(r' d="([^"]*)"', drawn) for n in re.findall(r"-?[\d.]+", path)]
 
 
 def test_the_first_turned_picture_is_the_still_one(matrix: Path, tmp_path: Path) -> None:
-    """Corners of the squares as matplotlib has drawn them, and as the script draws them from the same side."""
+    """Compare the corners of the squares as matplotlib drew them with those that the script draws from the
+    same angle."""
     corners = "[...document.querySelector('.three svg').querySelectorAll('path')].map(path => path.getAttribute('d'))"
     with Browser(tmp_path / "profile") as browser:
         browser.open(matrix)
@@ -167,7 +169,7 @@ def test_what_turns_follows_light_and_dark(matrix: Path, tmp_path: Path, *, dark
         browser.run("document.querySelector('.three').focus()")
         browser.key("ArrowLeft")
         browser.settled()
-        arm_0 = "rgb(195, 204, 216)" if dark else "rgb(60, 70, 86)"  # of the style sheet
+        arm_0 = "rgb(195, 204, 216)" if dark else "rgb(60, 70, 86)"  # from the style sheet
         assert browser.run(INK) == arm_0
         assert browser.run("document.documentElement.scrollWidth") == 390
         assert browser.told == []

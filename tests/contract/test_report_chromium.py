@@ -1,6 +1,7 @@
-"""The page in a real browser: it says its verdict, fits a phone, follows the colour scheme, complains of nothing.
+"""The report page in a real browser: it shows its verdict, fits a phone, follows the colour scheme, logs no
+errors.
 
-Needs Chromium on the path; skipped without.
+Needs Chromium on the PATH; skipped without.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def test_the_browser_shows_the_verdict_and_complains_of_nothing(page: Path, tmp_
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
 def test_the_page_never_scrolls_sideways(page: Path, tmp_path: Path, width: int) -> None:
-    # The page itself allows no script; this copy does, and tells the frame around it how wide it has become.
+    # The page's policy allows no script. This copy drops the policy and reports its width to the frame around
+    # it.
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
     tell = "parent.postMessage(innerWidth + ' ' + document.documentElement.scrollWidth, '*')"
     (tmp_path / "copy.html").write_text(text.replace("</body>", f"<script>{tell}</script></body>"))
@@ -115,7 +117,7 @@ def test_the_page_follows_the_colour_scheme(
 
 @pytest.mark.parametrize("with_policy", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_page_of_attacks_runs_and_loads_nothing(tmp_path: Path, *, with_policy: bool) -> None:
-    """Also without its content security policy: escaping alone has to do."""
+    """Also without the content security policy: escaping alone must suffice."""
     text = html_report(hostile_document())
     if not with_policy:
         text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
@@ -137,7 +139,7 @@ def test_the_log_of_addresses_would_have_shown_one(tmp_path: Path) -> None:
 
 
 def logged(tmp_path: Path, page: Path) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-    """The page as shown, and every address that the browser asked the network for (its own services' too)."""
+    """Return the page as shown, and every URL that the browser requested (its own services' too)."""
     log = tmp_path / "net.json"
     shown = chromium(tmp_path, page, f"--log-net-log={log}", "--virtual-time-budget=3000", "--dump-dom")
     return shown, set(re.findall(r'"url":"([^"]*)"', log.read_text()))

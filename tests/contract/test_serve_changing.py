@@ -1,6 +1,7 @@
-"""What the pages of serve say while a store changes: of a trial that runs, and of a store that is not what it was.
+"""The pages of serve while the store changes: a running trial, and a store that is missing, replaced or
+damaged.
 
-One server, under which each test puts another store.
+All tests share one server and replace its store.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server over a file that tests put a store into."""
+    """Yield a server for a path at which the tests put a store."""
     with served(tmp_path_factory.mktemp("changing") / "trials.db") as running:
         yield running
 
 
 @pytest.fixture
 def path(whole: Path, changing: Served) -> Path:
-    """The three trials, under the second server."""
+    """Put a copy of the three trials in place of the server's store."""
     path = changing.store
     for beside in ("-wal", "-shm"):
         path.with_name(path.name + beside).unlink(missing_ok=True)
@@ -59,7 +60,7 @@ def path(whole: Path, changing: Served) -> Path:
 
 
 def fresh(path: Path, *marks: str) -> None:
-    """In place of the store another one, of trials that nobody has looked at."""
+    """Replace the store by one with trials that were not analysed yet."""
     made = path.with_suffix(".made")
     with Store.open(made) as store:
         for mark in marks:
@@ -120,7 +121,7 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         assert server.get(f"/trials/{number}/report.json").status == 400
 
         runs, _ = next(planned_runs(running.header))
-        store.append_run(running.header.id, runs[0])  # the file changes, the page does not mind
+        store.append_run(running.header.id, runs[0])  # the store file changes, and the page still works
         assert "is running" in server.get(f"/trials/{number}").text
         store.set_state(running.header.id, TrialState.INTERRUPTED, "enough")
         end = time.monotonic() + 60
@@ -130,7 +131,7 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
 
 
 def workers(server: Served) -> list[int]:
-    """Its children, without the process in which Python's multiprocessing tracks resources."""
+    """Return the server's child processes without the resource tracker of Python's multiprocessing."""
     threads = Path(f"/proc/{server.process.pid}/task").glob("*/children")
     children = [int(word) for thread in threads for word in thread.read_text().split()]
     return [one for one in children if b"resource_tracker" not in Path(f"/proc/{one}/cmdline").read_bytes()]
@@ -270,7 +271,7 @@ def test_it_stands_back_and_so_does_what_it_begins(path: Path) -> None:
         assert process.wait(60) == 128 + signal.SIGTERM
         while Path(f"/proc/{worker}/cmdline").exists() and time.monotonic() < end:
             time.sleep(0.05)
-        assert not Path(f"/proc/{worker}/cmdline").exists()  # it ends with its server
+        assert not Path(f"/proc/{worker}/cmdline").exists()  # the worker ends with its server
     finally:
         process.kill()
         process.communicate()

@@ -1,6 +1,7 @@
-"""The pages in a real browser: read, searched, compared, followed live; none too wide for a phone, none with complaints.
+"""The pages of serve in a real browser: read, searched, compared, followed live; all fit a phone, none logs
+errors.
 
-Needs Chromium on the path; skipped without.
+Needs Chromium on the PATH; skipped without.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ WIDEST = "[document.documentElement.scrollWidth, innerWidth].join(' ')"
 
 
 class Window(Browser):
-    """Goes to addresses."""
+    """A browser window that visits URLs."""
 
     def visit(self, url: str) -> None:
-        """Wait until the page of this address is there."""
+        """Open a URL and wait until it is loaded."""
         self.ask("Page.navigate", url=url)
         self.arrived(url.split("#")[0])
 
     def arrived(self, beginning: str) -> None:
-        """Wait for a page whose address begins so."""
+        """Wait until a page is loaded whose URL begins with ``beginning``."""
         self.until(f"location.href.startsWith({json.dumps(beginning)}) && document.readyState == 'complete'")
 
     def until(self, script: str) -> None:
-        """Wait until this is so, over pages that change by themselves."""
+        """Wait until the expression is true, across pages that reload themselves."""
         end = time.monotonic() + PATIENCE_S
         while True:
             try:
                 if self.run(script):
                     return
-            except AssertionError:  # the page was just leaving
+            except AssertionError:  # the page was just being replaced
                 pass
             assert time.monotonic() < end, script
             time.sleep(0.05)
@@ -63,7 +64,8 @@ class Window(Browser):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Over more trials than a page holds: failed ones without a run, one of long names, one of attacks."""
+    """Yield a server with more trials than fit on a page: failed ones without a run, one with long names, one
+    with attacks."""
     path = tmp_path_factory.mktemp("store") / "trials.db"
     plain = header("0" * 32)
     with Store.open(path) as store:
@@ -90,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def window(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with Window(tmp_path_factory.mktemp("profile"), width=request.param) as opened:
         yield opened
-        assert not opened.told  # by any page of these tests
+        assert not opened.told  # no page of these tests has logged an error
 
 
 def fits(window: Window) -> bool:
@@ -109,7 +111,7 @@ def test_no_page_scrolls_sideways_runs_anything_or_complains(window: Window, ser
         assert window.run("document.images.length") == 0
         assert window.run("document.querySelectorAll('main').length") == 1
         colour = window.run("getComputedStyle(document.body).backgroundColor")
-        assert colour == "rgb(244, 245, 247)"  # the style sheet is there
+        assert colour == "rgb(244, 245, 247)"  # the style sheet is loaded
     assert not window.told
 
 
@@ -157,19 +159,19 @@ def test_a_running_trial_moves_by_itself_and_becomes_its_report(window: Window, 
             assert "10 s of 60 s" in window.run("document.body.innerText")
             assert fits(window)
             write_standing(file, standing(number, 20.0))
-            window.until("document.body.innerText.includes('20 s of 60 s')")  # nobody has reloaded it
+            window.until("document.body.innerText.includes('20 s of 60 s')")  # it reloads itself
             assert window.run("document.querySelectorAll('svg .mark').length") == 4
         finally:
             file.unlink(missing_ok=True)
             store.set_state(running.header.id, TrialState.INTERRUPTED, "enough")
         if not window.run("innerWidth > 1000"):
-            return  # once is enough
+            return  # test the end only once
         window.until("document.title.includes('iotrial report')")
         assert re.search("interrupted", window.run("document.body.innerText"))
 
 
 def filled_later(store: Store, mark: str) -> StoredTrial:
-    """A trial that runs, by this process."""
+    """Create a trial that counts as running, by this process."""
     return store.create_trial(header(mark))
 
 

@@ -1,4 +1,4 @@
-"""What the pages of serve say: of many trials, of one, of an effect over time."""
+"""The pages of serve: the list of trials, one trial, an effect over time."""
 
 from __future__ import annotations
 

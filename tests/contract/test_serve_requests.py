@@ -1,6 +1,6 @@
-"""The server against whoever means it ill: every request is answered in words or refused, and the server lives.
+"""The server against malicious clients: every request is answered or refused, and the server survives.
 
-One server for all of them: ``served`` checks at the end that it has neither died nor complained.
+All tests share one server; ``served`` checks at the end that it has neither died nor logged an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HERE = b"Host: 127.0.0.1\r\n"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Over two trials, of which the second is an attack in every text that is shown."""
+    """Yield a server with two trials; in the second, every text that is shown is an attack."""
     path = tmp_path_factory.mktemp("store") / "trials.db"
     with Store.open(path) as store:
         filled(store, header("ab" * 16))
@@ -137,7 +137,7 @@ def test_only_looking_is_possible(server: Served, method: str) -> None:
 
 
 def test_a_head_has_the_headers_of_the_page_and_nothing_else(server: Served) -> None:
-    # what other tests have had looked at may come into the list in between
+    # an analysis that another test requested may finish and change the list in between
     for _ in range(50):
         page, head, again = server.get("/"), server.get("/", method="HEAD"), server.get("/")
         if again.headers == page.headers:
@@ -262,7 +262,7 @@ def test_a_body_is_not_waited_for(server: Served) -> None:
 
 @pytest.mark.long
 def test_slow_clients_are_cut_off_and_hold_nobody_up(server: Served) -> None:
-    """A connection that never asks, one that asks for ever, one that reads nothing: others are answered meanwhile."""
+    """Silent connections and an endless request are cut off; other clients are answered meanwhile."""
     address = ("127.0.0.1", server.port)
     silent = [socket.create_connection(address) for _ in range(20)]
     slow = socket.create_connection(address)
@@ -312,7 +312,7 @@ def test_nobody_is_answered_without_the_token(server: Served, path: str) -> None
         assert refused.status == 403
         assert "trials.db" not in refused.text
         assert server.root not in refused.text
-    assert server.get("", token=True).status == 200  # the address without its last slash
+    assert server.get("", token=True).status == 200  # the address without its trailing slash
 
 
 def test_all_users_of_the_machine_are_answered_without_a_token_if_told_so(server: Served) -> None:

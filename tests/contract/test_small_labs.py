@@ -1,4 +1,4 @@
-"""A lab is smaller than a disk, and its file system is made as on a larger one all the same."""
+"""A lab is smaller than a disk, but its ext4 gets the block size of a large one."""
 
 from __future__ import annotations
 

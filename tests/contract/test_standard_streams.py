@@ -1,4 +1,4 @@
-"""Standard output and error that are full, closed or without letters: no trace, and an exit status that is right."""
+"""Full or closed standard streams and an ASCII locale: no traceback, and the right exit status."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_trial_whose_report_cannot_be_written_is_kept_and_named(tmp_path: Path
 
 
 def test_a_locale_without_letters_gets_those_that_resemble_them(tmp_path: Path) -> None:
-    """Also where the text of the report was kept when it was made for a terminal that has all letters."""
+    """Also if the report's text was cached when it was made for a UTF-8 terminal."""
     assert shell(f"{PROGRAM} import {PACKED}", tmp_path).returncode == 0
     assert shell(f"{PROGRAM} report 1", tmp_path, PYTHONUTF8="1").returncode == 0
     for verb in ("report 1", "report 1 --markdown -", "show files/permissions"):
@@ -126,7 +126,7 @@ VERBS = (
 
 @pytest.fixture(scope="module")
 def two_trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store of two trials."""
+    """Return a folder with a store of two trials."""
     folder = tmp_path_factory.mktemp("two")
     for name in ("application/database-restart", "nas/copy"):
         assert shell(f"{PROGRAM} import {CATALOGUE / name}.iotrial", folder).returncode == 0
@@ -137,7 +137,7 @@ def two_trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_verb_ends_in_words_where_its_streams_take_nothing(
     two_trials: Path, tmp_path: Path, verb: str
 ) -> None:
-    """All at once: standard output full, closed, standard error closed, and a locale without letters."""
+    """Run all cases at once: standard output full or closed, standard error closed, and an ASCII locale."""
     cases = {
         ">/dev/full": (1, {}),
         ">&-": (1, {}),

@@ -1,5 +1,5 @@
-"""What the tests of faults share: a trial as a process, where it stands, its probe, what it has left, and a disk of the
-test's own that may break. All waiting is for the store, the journal or the kernel's own files."""
+"""Shared code of the fault tests: a trial as a process, its progress, its probe, its leftovers, and a disk of
+the test's own that may fail. All waiting is for the store, the journal or the kernel's own files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from iotrial.probe.binary import find_binary
 
 MIB = 1 << 20
 LIMIT_S = 180.0
-#: tells in the environment of all that a worker of pytest-xdist starts which one it is
+#: environment variable with the name of the pytest-xdist worker, inherited by all processes that the worker
+#: starts
 WORKER = "PYTEST_XDIST_WORKER"
 
-#: a quick image lab; the parts in brackets are filled in by the tests
+#: a quick image lab; the tests fill in the parts in brackets
 IMAGE = """
 [study]
 name = "modes"
@@ -51,7 +52,7 @@ cache = "cold"
 operations = ["open", "read-to-end", "close"]
 """
 
-#: a command in a folder; `{work}` is its first step, as a TOML list
+#: a command in a directory lab; `{work}` is its first step, as a TOML list
 FOLDER = """
 [study]
 name = "words"
@@ -96,13 +97,14 @@ def _written(folder: Path, text: str) -> str:
 
 
 def as_in_a_terminal() -> None:
-    """What ends a program from its terminal ends it: where these tests are a job in the background it may be ignored."""
+    """Reset the terminal's signals to their default: if the tests run as a background job, these may be
+    ignored."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
 class Trial:
-    """``iotrial run ...`` (or another verb) as a process of its own."""
+    """``iotrial run ...`` (or another verb) as a separate process."""
 
     def __init__(self, state: Path, *words: str, verb: str = "run", **popen: Any) -> None:
         self.state = state
@@ -131,7 +133,7 @@ class Trial:
             raise AssertionError(f"ended with {self.process.returncode} before {what}: {out}{err}")
 
     def end(self) -> tuple[int, str, str]:
-        """Its exit status, output and errors."""
+        """Wait for its end; return exit status, output and errors."""
         try:
             out, err = self.process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -142,7 +144,7 @@ class Trial:
         return self.process.returncode, out or "", err or ""
 
     def probes(self) -> list[int]:
-        """The probe's processes, outermost first: guard or outer, and the one that works."""
+        """Return the probe's processes, outermost first: guard or outer process, then the one that works."""
         outer = [pid for pid in children(self.process.pid) if command_of(pid)[:1] != []]
         return outer + [inner for pid in outer for inner in children(pid)]
 
@@ -164,7 +166,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def state_of(pid: int) -> str:
-    """As proc_pid_stat(5) has it; empty where the process is gone."""
+    """Return the process state as in proc_pid_stat(5); empty if the process is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     return ""
@@ -180,7 +182,7 @@ def eventually(condition: Callable[[], bool], seconds: float = LIMIT_S) -> bool:
 
 
 def processes_with(word: str) -> list[int]:
-    """Running processes one of whose arguments is, or begins with, this."""
+    """Return the running processes with an argument that begins with this word."""
     found = []
     for entry in Path("/proc").iterdir():
         pid = int(entry.name) if entry.name.isdigit() else 0
@@ -194,8 +196,9 @@ def entries(state: Path) -> list[Path]:
 
 
 def traces(state: Path, *folders: Path) -> list[str]:
-    """What a trial that has ended may not leave: journal, folders, mounts, loop devices over images in these folders or
-    beside the state, processes that no other worker of the tests has started."""
+    """Return leftovers that a finished trial must not leave: journal entries, folders, mounts, loop devices
+    over images in these folders or next to the state folder, and probe processes that no other test worker
+    has started."""
     inside = tuple(f"{folder}/" for folder in (state.parent, *folders))
     found = [f"journal {path.name}" for path in entries(state)]
     found += [str(p) for p in (*folders, state / "lab") if p.is_dir() for p in p.glob("*iotrial*")]
@@ -213,7 +216,7 @@ def traces(state: Path, *folders: Path) -> list[str]:
 
 
 def of_another_worker(pid: int) -> bool:
-    """Whether the environment of a process says that another worker of pytest-xdist has started it."""
+    """Return whether another pytest-xdist worker has started this process, by its environment."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"):
             name, _, worker = line.partition("=")
@@ -223,7 +226,8 @@ def of_another_worker(pid: int) -> bool:
 
 
 def nothing_left(state: Path, *folders: Path) -> None:
-    """The kernel takes mounts and loop devices down a moment after the last process that held them."""
+    """Assert that nothing is left. Waits, since the kernel removes mounts and loop devices a moment after the
+    last process that held them."""
     assert eventually(lambda: not traces(state, *folders), 10), traces(state, *folders)
 
 
@@ -245,7 +249,7 @@ def last_trial() -> dict[str, Any]:
 
 
 def resumes_to_the_end(state: Path, finished: list[dict[str, Any]]) -> dict[str, Any]:
-    """``resume`` completes the trial; every run that was stored before is kept as it was."""
+    """Complete the trial with ``resume``; check that all runs stored before are unchanged. Return the report."""
     done = iotrial("resume", "--json")
     assert done.returncode in (0, 3), done.stderr
     assert stored_runs(state)[: len(finished)] == finished
@@ -256,7 +260,7 @@ def resumes_to_the_end(state: Path, finished: list[dict[str, Any]]) -> dict[str,
 
 @contextlib.contextmanager
 def own_disk(folder: Path, size: int, *, kind: str = "ext4") -> Iterator[tuple[Path, Path]]:
-    """A file system on a sparse image that stands for the user's disk: its image, and where it is mounted."""
+    """Yield a file system on a sparse image, in place of the user's disk: the image and its mount point."""
     image, mounted = folder / "disk.image", folder / "disk"
     with image.open("wb") as file:
         file.truncate(size)

@@ -1,6 +1,7 @@
-"""The program, with a lab that is broken on purpose: the copy of the reference is slowed down, the slowed copy is not.
+"""Run the program with a lab that is broken on purpose: the copy of the reference is slowed down, the slowed
+copy is not.
 
-First argument: ``sound`` or ``broken``; second: FILE=SERIAL,... as of ``with_stand_ins.py``, or ``-``.
+First argument: ``sound`` or ``broken``; second: FILE=SERIAL,... as in ``with_stand_ins.py``, or ``-``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from iotrial.design.model import ArmKind, Condition, PlannedRun
 
 
 class BrokenRunner(Runner):
-    """The stretch goes into the wrong one of the two control arms."""
+    """A runner that slows down the wrong one of the two control arms."""
 
     _kind = ArmKind.TREATMENT
 

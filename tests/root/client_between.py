@@ -1,7 +1,7 @@
-"""A client's link that misbehaves: it passes the probe's protocol on, until it is asked for work of the level ``bad``.
+"""A faulty link to a client: forwards the probe's protocol until work of the level ``bad`` is requested.
 
-As ``python client_between.py HOW PROBE``; HOW is ``die``, ``garbage``, ``lie`` (an impossible moment), ``hang`` (no answer
-ever), or ``pass``.
+Run as ``python client_between.py HOW PROBE``. HOW is ``die``, ``garbage``, ``lie`` (an impossible time),
+``hang`` (never answer), or ``pass``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Hosts in network namespaces: three clients and a server on a switch, whose link to it has a declared rate.
+"""Hosts in network namespaces: three clients and a server on a switch; the server's link has a configured
+rate.
 
     c1 ┐
     c2 ┼ switch ── rate ── server (10.77.4.1)
     c3 ┘
 
-All are processes of this machine with addresses of their own; the links are pairs of veth, the rate a token bucket (tc tbf).
+All are processes of this machine with their own addresses. The links are veth pairs, the rate is a token
+bucket (tc tbf).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ SERVER = "10.77.4.1"
 PORT = 8123
 CLIENTS = ("c1", "c2", "c3")
 
-# Sends so many bytes to whoever connects, after so long a burning of its processor for each.
+# Sends a number of bytes to each client, after burning CPU time for each.
 SERVE = """
 import os, socket, sys, threading, time
 def serve(client, volume):
@@ -39,32 +41,34 @@ while True:
 
 @dataclass(frozen=True)
 class Network:
-    """``holders`` are processes that each keep one host's namespace; ``server`` is the pid of the process that serves."""
+    """The network. ``holders`` are processes that each keep one host's namespace alive; ``server`` is the pid
+    of the server process."""
 
     holders: Mapping[str, int]
     server: int
 
     def inside(self, host: str, *argv: str) -> list[str]:
-        """A command as it is run on one of the hosts."""
+        """Return the command line that runs a command on one of the hosts."""
         return inside(self.holders[host], *argv)
 
     def slow(self, client: str, rate: str) -> None:
-        """Make the switch's link to one client slower."""
+        """Limit the switch's link to one client to this rate."""
         shell(*self.inside("sw", "tc", "qdisc", "replace", "dev", client, *bucket(rate)))
 
     def server_cpu_s(self) -> float:
-        """What the server's process has used, by the kernel's account of that process alone."""
+        """Return the CPU time of the server process in seconds, from the kernel's accounting of that process
+        alone."""
         words = Path(f"/proc/{self.server}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def inside(holder: int, *argv: str) -> list[str]:
-    """A command in the network namespace of this process; nsenter becomes it."""
+    """Return the command line that runs a command in this process's network namespace; nsenter execs it."""
     return ["nsenter", f"--net=/proc/{holder}/ns/net", "--", *argv]
 
 
 def bucket(rate: str) -> list[str]:
-    """A link of this rate, with room enough that nothing is dropped."""
+    """Return tc's arguments for a link of this rate, with a queue long enough that nothing is dropped."""
     return ["root", "tbf", "rate", rate, "burst", "32kb", "latency", "2s"]
 
 
@@ -74,8 +78,8 @@ def shell(*argv: str) -> None:
 
 @contextmanager
 def host() -> Iterator[int]:
-    """A network namespace of its own, kept by a process; its pid."""
-    # the namespace is there once the program says so, and goes with it
+    """Yield the pid of a process that keeps a new network namespace alive."""
+    # the namespace exists once the program prints its line, and ends with it
     keeps = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo there; exec sleep infinity"], stdout=subprocess.PIPE, text=True
     )
@@ -92,7 +96,8 @@ def host() -> Iterator[int]:
 
 @contextmanager
 def network(rate: str, volume: int) -> Iterator[Network]:
-    """The hosts, and the server at work; all of it gone afterwards. ``rate`` as tc has it, of the server's link."""
+    """Yield the hosts with a running server; remove all of it afterwards. ``rate``: of the server's link, in
+    tc's notation."""
     with ExitStack() as stack:
         at = {name: stack.enter_context(host()) for name in ("sw", "srv", *CLIENTS)}
         switch = inside(at["sw"], "ip", "link")

@@ -1,4 +1,4 @@
-"""What any user may enter and run: root's own folders are closed to others."""
+"""Fixtures that any user may enter and run: root's own folders are closed to others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ssh_hosts import Bench, Missing
 
 @pytest.fixture
 def everybody() -> Iterator[Path]:
-    """A folder with a probe that any user may run, ``ioprobe``, and a folder of nobody's, ``home``."""
+    """Yield a folder with a probe that any user may run, ``ioprobe``, and a folder owned by nobody, ``home``."""
     folder = Path("/var/tmp") / f"iotrial-everybody-{os.getpid()}"
     folder.mkdir()
     folder.chmod(0o755)
@@ -31,7 +31,7 @@ def everybody() -> Iterator[Path]:
 
 @pytest.fixture
 def bench(disk_folder: Path) -> Iterator[Bench]:
-    """Where hosts to be reached by ssh are made."""
+    """Yield the bench on which SSH hosts are created."""
     folder = Path(tempfile.mkdtemp(dir=disk_folder))
     disk_folder.chmod(0o755)
     folder.chmod(0o755)

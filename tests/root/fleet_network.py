@@ -1,4 +1,5 @@
-"""A fleet over a network of namespaces: keys, a scheduler in its middle, workers, and the rows that it came to."""
+"""A fleet over a network of namespaces: keys, a scheduler on the middle host, workers, and the rows they
+collected."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ ROWS = {
 
 
 class Fleet:
-    """A network with keys, a scheduler in its middle, and a small study."""
+    """A network with keys, a scheduler on the middle host, and a small study."""
 
     def __init__(self, net: Network, folder: Path) -> None:
         self.net = net
@@ -68,7 +69,7 @@ class Fleet:
         return path.stem
 
     def held(self, host: str, table: str) -> list[tuple[Any, ...]]:
-        """The rows of a host's trial in the coordinator's store."""
+        """Return the rows of a host's trial in the coordinator's store."""
         query = (
             f"SELECT {ROWS[table]} FROM {table} WHERE trial = (SELECT number FROM trial WHERE "
             "json_extract(options, '$.fleet.host') = ?) ORDER BY condition, block"
@@ -76,7 +77,7 @@ class Fleet:
         return rows(self.middle.state / "trials.db", f"{query}{', slot' if table == 'run' else ''}", host)
 
     def own(self, host: Host, table: str) -> list[tuple[Any, ...]]:
-        """The rows of the host's own store, of finished blocks."""
+        """Return the rows of finished blocks in the host's own store."""
         finished = "(condition, block) IN (SELECT condition, block FROM block_end)"
         query = f"SELECT {ROWS[table]} FROM {table} WHERE {finished} ORDER BY condition, block"
         store = host.state / "fleet" / self.id / "trials.db"
@@ -86,13 +87,14 @@ class Fleet:
         return len(self.held(host, "block_end"))
 
     def same(self, host: Host) -> bool:
-        """Whether the coordinator has, row by row, the finished blocks of the host's own store, and there are some."""
+        """Return whether the coordinator has exactly the finished blocks of the host's own store; check that
+        there are some."""
         assert self.held(host.name, "block_end")
         return all(plain(self.held(host.name, table)) == plain(self.own(host, table)) for table in ROWS)
 
 
 def plain(found: list[tuple[Any, ...]]) -> list[list[Any]]:
-    """With the objects that texts stand for: 1e-05 and 1e-5 are the same number."""
+    """Parse JSON texts, so that 1e-05 and 1e-5 compare equal."""
     return [
         [json.loads(cell) if isinstance(cell, str) and cell[:1] in "[{" and cell else cell for cell in row]
         for row in found
@@ -105,7 +107,7 @@ def rows(store: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=30)
     try:
         return connection.execute(query, values).fetchall()
-    except sqlite3.OperationalError:  # its tables are just being made
+    except sqlite3.OperationalError:  # the tables are just being created
         return []
     finally:
         connection.close()

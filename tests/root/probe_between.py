@@ -1,6 +1,7 @@
-"""A program that stands between the conductor and the real probe and lets one thing go wrong, at the n-th use of a verb.
+"""A proxy between the conductor and the real probe that injects one fault, at the n-th use of a verb.
 
-It is started as the probe ($IOTRIAL_PROBE names a small script that runs it); the fault comes in $IOTRIAL_TEST_FAULT.
+It is started as the probe ($IOTRIAL_PROBE names a small script that runs it); the fault comes in
+$IOTRIAL_TEST_FAULT.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ MIB = 1 << 20
 
 
 def install(folder: Path, /, **fault: Any) -> dict[str, str]:
-    """The environment of a conductor whose probe has this fault: ``verb``, ``nth`` (default 1), ``does`` (one of those
-    below), and what that needs."""
+    """Return the environment of a conductor with this fault in its probe: ``verb``, ``nth`` (default 1),
+    ``does`` (one of those below), and the arguments of that."""
     from iotrial.probe.binary import find_binary
 
     script = folder / "ioprobe-between"
@@ -32,7 +33,7 @@ def install(folder: Path, /, **fault: Any) -> dict[str, str]:
 
 
 def fill(folder: str) -> None:
-    """Take all the space of a disk, as somebody else might."""
+    """Fill a disk, as another user might."""
     size = 1024 * MIB
     with (Path(folder) / "somebody-elses").open("ab") as file:
         while size >= 4096:

@@ -1,4 +1,4 @@
-"""How the tests of whole trials run the program, and what they look at in its store."""
+"""Run the program for tests of whole trials, and read its store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_json(*words: str) -> dict[str, Any]:
 def stored_runs(state: Path) -> list[dict[str, Any]]:
     connection = sqlite3.connect(state / "trials.db")
     connection.row_factory = sqlite3.Row
-    # The store may be in the making.
+    # The store may be in the process of being created.
     made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'run'").fetchone()
     rows = [dict(row) for row in connection.execute("SELECT * FROM run ORDER BY rowid")] if made else []
     for row in rows:
@@ -49,7 +49,8 @@ def failures_of(state: Path) -> list[str]:
 
 
 def were_warm(runs: list[dict[str, Any]]) -> bool:
-    """Nothing was read from the device. The kernel may reclaim a page at any time: such a run is void, and these are few."""
+    """Return whether nothing was read from the device. The kernel may reclaim a page at any time: such a run
+    must be void, and these must be few."""
     cooled = [run["checks"] for run in runs if run["checks"]["bytes_read"] > 0]
     return {checks.get("void") for checks in cooled} <= {"warm_was_not_warm"} and 8 * len(cooled) <= len(runs)
 
@@ -61,7 +62,7 @@ def write_study(folder: Path, text: str) -> str:
 
 
 def of_a_stranger(study: str) -> str:
-    """The study as if somebody else had written it: it asks before it runs."""
+    """Give the study file to another user, so that iotrial asks before it runs; return its path."""
     os.chown(study, STRANGER, STRANGER)
     return study
 

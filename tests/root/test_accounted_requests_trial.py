@@ -1,4 +1,5 @@
-"""Requests of the lab's device in whole trials: as many as the work makes, and nothing of a trial's that hangs on them."""
+"""Requests of the lab's device in whole trials: their number matches the work, and nothing else in a trial
+depends on them."""
 
 from __future__ import annotations
 
@@ -61,14 +62,14 @@ def notes(state: Path) -> list[str]:
 def test_direct_reads_are_as_many_requests_in_store_and_report(state: Path, tmp_path: Path) -> None:
     report = run_json(write_study(tmp_path, STUDY), "--no-controls", "--no-stop", "--trust")
     if any("requests were not counted" in note for note in notes(state)):
-        pytest.skip(str(notes(state)))  # a kernel that is too old, or has no type information
+        pytest.skip(str(notes(state)))  # the kernel is too old or lacks type information (BTF)
     assert notes(state) == []
     assert failures_of(state) == []
     assert report["trial"]["state"] == "done"
     assert len(stored_runs(state)) == 2 * 2 * 2, "a repetition that was accounted is a run"
     wanted = {"blocks": READS, "dd": MIB // 8192}
     reads = [found for kind, found in events(state) if kind == "requests" and found["kind"] == "read"]
-    # commands are accounted up to three times, all else of so short a trial at least once
+    # commands are accounted up to three times, other work in such a short trial at least once
     assert {(r["condition"], r["arm"]) for r in reads if r["repetition"] == 0} == {
         (f"workload={name}", arm) for name in wanted for arm in ("none", "mq-deadline")
     }
@@ -88,7 +89,7 @@ def test_direct_reads_are_as_many_requests_in_store_and_report(state: Path, tmp_
             half, most = (rows[f"accounted_request_{p}.read", arm] for p in ("p50", "p99"))
             assert 0 < half["value"] <= most["value"] < 10
             assert (half["unit"], half["moved"], most["moved"]) == ("s", None, None)
-    # one read of dd's is one request, and it asks once more at the end
+    # each read(2) of dd is one request, and dd reads once more at the end
     calls = {
         row["treatment"]: row["value"]
         for row in report["evidence"]

@@ -1,4 +1,5 @@
-"""Accounted repetitions of whole trials, and the study that counts: the truth is strace's and plain arithmetic."""
+"""Accounted repetitions of whole trials, and the study that counts calls: the truth is strace and plain
+arithmetic."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_calls_of_each_arm_are_those_that_strace_counts(state: Path, tmp_path: P
         }
         assert evidence(report, "accounted_calls.read")[level] == truth["read"]
         assert evidence(report, "accounted_calls.all")[level] == truth["total"]
-    # one read of a byte; of 100,000, in pieces of the size that head reads
+    # one read for a byte; for 100,000, several of head's buffer size
     reads = evidence(report, "accounted_calls.read")
     assert reads["100000"] > reads["1"]
     assert len(stored_runs(state)) == 6, "a repetition that was accounted is a run"
@@ -93,7 +94,8 @@ NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in ra
 
 
 def test_counts_of_which_some_were_lost_are_used_nowhere(state: Path, tmp_path: Path) -> None:
-    """Each number that is no call takes a place of its own in BPF's table of 4,096 errors."""
+    """Lost counts are used nowhere: each unassigned call number takes an entry in BPF's table of 4,096
+    errors."""
     program = f'argv = ["{sys.executable}", "-I", "-S", "-c", "{NO_SUCH_CALLS}"]'
     study = STUDY.replace("{bytes}", "{count}").replace('"100000"', '"6000"')
     study = study.replace('argv = ["head", "-c", "{count}", "/dev/zero"]', program)

@@ -1,4 +1,4 @@
-"""Bad input gets a clear error that says what to do, and nothing is changed."""
+"""Bad input gives a clear error that says what to do, and changes nothing."""
 
 from __future__ import annotations
 

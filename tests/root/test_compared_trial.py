@@ -1,4 +1,4 @@
-"""A trial measured here, packed, run again from its file into another store, and both compared."""
+"""A trial measured here, packed, run again from its file into another store, and compared with that."""
 
 from __future__ import annotations
 

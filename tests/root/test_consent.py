@@ -1,5 +1,5 @@
-"""A study that somebody else could have written asks before its commands run; the user's own does not. Real files of real
-users, as root, behind sudo, and as nobody."""
+"""A study that another user could have written needs consent before its commands run; the user's own does
+not. Real files of real users, as root, behind sudo, and as nobody."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder on a disk that root owns and every user can enter, unlike the state folder."""
+    """Yield a folder on a disk, owned by root, that every user can enter, unlike the state folder."""
     with tempfile.TemporaryDirectory(prefix="iotrial-consent-", dir="/var/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -143,7 +143,7 @@ def test_a_file_in_a_sticky_folder_and_one_with_the_groups_of_the_system_are_the
     study.parent.chmod(0o1777)
     study.chmod(0o664)
     assert load(study).trusted
-    os.chown(study, 0, NOBODY)  # a group that is the primary one of another user
+    os.chown(study, 0, NOBODY)  # the primary group of another user
     assert not load(study).trusted
 
 
@@ -169,7 +169,7 @@ def test_the_file_that_was_opened_is_judged_and_not_the_one_that_has_its_name_no
     shutil.copy(study, own)
     belongs_to_a_stranger(study)
     with study.open() as file:
-        own.replace(study)  # as if it had been root's all the time
+        own.replace(study)  # as if it had always been root's
         assert other_writer_of_open(file.fileno(), study)
     foreign = study.with_name("foreign")
     shutil.copy(study, foreign)
@@ -183,7 +183,7 @@ def test_the_users_own_study_runs_unasked_as_he_does_and_somebody_elses_by_his_c
     state: Path, study: Path, open_folder: Path
 ) -> None:
     words = (str(study), "--no-controls", "--blocks", "1", "--on", str(open_folder))
-    run_json(*words)  # grep finds its word in a file that only root may read
+    run_json(*words)  # grep succeeds: root may read the file
     first = stored_runs(state)
     assert first
     assert {run["failure"] for run in first} == {None}
@@ -191,10 +191,10 @@ def test_the_users_own_study_runs_unasked_as_he_does_and_somebody_elses_by_his_c
     for verb in (("run",), ("run", "--rehearse"), ("plan", "--pilot")):
         refused = iotrial(*verb, *words, check=2)
         assert "comes from elsewhere" in refused.stderr
-        assert "grep: grep {option} x" in refused.stderr  # what would run is shown
+        assert "grep: grep {option} x" in refused.stderr  # the command is shown
         assert refused.stderr.split("hint:")[1].split()[-2:] == ["add", "--trust"]
     assert stored_runs(state) == first
-    study.write_text(study.read_text().replace("expect_exit = 0", "expect_exit = 2"))  # may not be read
+    study.write_text(study.read_text().replace("expect_exit = 0", "expect_exit = 2"))  # grep fails as nobody
     run_json(*words, "--trust")
     assert {run["failure"] for run in stored_runs(state)} == {None}
     study.write_text(study.read_text().replace("expect_exit = 2", 'expect_exit = 0\nrun_as = "root"'))

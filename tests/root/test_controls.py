@@ -1,4 +1,4 @@
-"""Controls in every lab, over operations and commands, for times and for counts: they pass in a lab that is sound, and
+"""Controls in every lab, for operations and commands, for times and counts: they pass in a sound lab, and
 fail in one that is broken on purpose."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stand_in import MIB, SERIAL, StandIn
 pytestmark = pytest.mark.root
 
 PROGRAM = Path(__file__).parent / "broken_lab.py"
-# A wide margin is a large slow-down, 3 times, which few blocks are enough to see.
+# A wide margin gives a large injected slowdown, 3 times, which shows in a few blocks.
 STUDY = """
 [study]
 name = "controlled"
@@ -72,7 +72,7 @@ workload = "count"
 name = "device_read_bytes"
 primary = true
 """
-JUDGED = {  # by workload: the response that the copy is judged in, and the one that is stretched
+JUDGED = {  # by workload: response in which the copy is judged, and response that is slowed down
     "read": ("read_to_end_time", "read_to_end_time"),
     "steps": ("cpu.second", "cpu.second"),
     "count": ("device_read_bytes", "wall"),
@@ -124,8 +124,8 @@ def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
         for kind, response in zip(("negative", "positive"), pair, strict=True)
     }
     assert all(control["passed"] for control in sound["controls"])
-    # A copy may be told from zero at the study's alpha, of .05: only the level of the controls makes a trial invalid. How
-    # many blocks it takes to tell the slowed one is the machine's.
+    # A copy may differ significantly at the study's alpha of .05; only the controls' own level makes a trial
+    # invalid. The number of blocks needed to detect the slowed copy depends on the machine.
     for control in sound["controls"]:
         assert (
             1.7 < control["ratio"] < 5.0 if control["kind"] == "positive" else -0.5 < control["ratio"] < 1.7
@@ -138,9 +138,10 @@ def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
     broken = trial("broken", study, disk, 3)
     assert broken["trial"]["state"] == "invalid"
     failed = {(c["condition"]["workload"], c["kind"]) for c in broken["controls"] if not c["passed"]}
-    # Every slowed copy that was not, and every copy that was slowed down, but in the count, which a slow-down does not move.
+    # Expected failures: every slowed copy that was not slowed, and every copy that was, except for the count,
+    # which a slowdown does not change.
     expected = {(w, kind) for w in JUDGED for kind in ("negative", "positive")} - {("count", "negative")}
-    # How many blocks it takes to exclude is the machine's; none but these fails, and both kinds do.
+    # The number of blocks needed depends on the machine; only these may fail, and both kinds do.
     assert failed <= expected
     assert {kind for _, kind in failed} == {"negative", "positive"}
     for control in broken["controls"]:
@@ -148,5 +149,5 @@ def test_controls_pass_in_a_sound_lab_and_fail_in_a_broken_one(
             "kind"
         ] == "negative"
         assert 1.7 < control["ratio"] < 5.0 if slow else -0.5 < control["ratio"] < 1.7, control
-    # The probe says itself that it has put nothing in.
+    # The probe reports that it injected nothing.
     assert broken["diagnostics"]["likely_reasons"][0]["code"] in ("not_in_response", "spin")

@@ -1,4 +1,4 @@
-"""Whole trials of databases: SQLite always, servers where they are installed."""
+"""Whole trials of databases: SQLite always, servers if they are installed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def trial(folder: Path, size: str, *workloads: str, more: tuple[str, ...] = ()) 
 
 
 def judge(state: Path, tests: set[str]) -> None:
-    """Nothing failed, and cold runs had to read what a row takes at the least (void ones, whole blocks, say why)."""
+    """Check that nothing failed and that cold runs read at least the minimum size of the rows (void runs, in
+    whole blocks, give their reason)."""
     assert failures_of(state) == []
     runs = [run for run in stored_runs(state) if run["responses"]]
     cold = [run for run in runs if run["checks"]["cache"] == "cold-files" and not run["checks"].get("void")]

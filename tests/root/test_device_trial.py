@@ -1,4 +1,5 @@
-"""Whole trials on a stand-in for a disk: conducted, cut off, restored, resumed; the disk is empty again after each."""
+"""Whole trials on a stand-in for a disk: run, interrupted, restored, resumed; the disk is empty again after
+each."""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ def test_a_disk_that_is_not_named_twice_is_not_touched(
     named = [disk.path if word == "DISK" else word for word in words]
     said = iotrial(disk, "run", study, *named, status=2).stderr
     assert wanted in said
-    assert SERIAL in words or SERIAL not in said  # it is not given away
+    assert SERIAL in words or SERIAL not in said  # the serial number is not disclosed
     assert not list((state / "journal").glob("*"))
 
 
@@ -165,7 +166,7 @@ def test_resume_refuses_a_disk_that_has_been_used_since(
     state: Path, disk: StandIn, disk_folder: Path
 ) -> None:
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "40"))
-    disk.put(50 * MIB, b"old")  # behind the lab
+    disk.put(50 * MIB, b"old")  # beyond the lab
     words = command(disk, "run", study, *on(disk), "--no-stop", "--discard-contents")
     running = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     _wait_for_runs(state, 10, running)
@@ -188,7 +189,7 @@ def _wait_for_runs(state: Path, number: int, running: subprocess.Popen[bytes]) -
             try:
                 if len(stored_runs(state)) >= number:
                     return
-            except sqlite3.OperationalError:  # the table is just being made
+            except sqlite3.OperationalError:  # the table is just being created
                 pass
         time.sleep(0.05)
     raise AssertionError("the trial made no runs")

@@ -1,4 +1,4 @@
-"""The doctor and the pilot for real: short, on this machine, and nothing of it left behind."""
+"""The doctor and the pilot for real: short, on this machine, and leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
             "run",
             "syncfs",
             "time",
-        ),  # looking (`run`: `test -x`), writing back
+        ),  # queries (`run`: `test -x`), and write-back
         *(
             "mkdir",
             "set_times",
@@ -141,7 +141,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
 @pytest.mark.parametrize("lab", [pytest.param("directory", marks=pytest.mark.long), "image"])
 def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, MODES.format(lab=lab))
-    for length in ("2s", "20s"):  # a machine may be slow today
+    for length in ("2s", "20s"):  # retry with more time: the machine may be slow today
         found = json.loads(iotrial("plan", study, "--pilot", length, "--json").stdout)
         jsonschema.validate(found, schema("plan"))
         prediction = found["prediction"]
@@ -151,10 +151,8 @@ def test_a_pilot_predicts_every_condition_and_stores_nothing(lab: str, state: Pa
     assert len(prediction["conditions"]) == 2
     for one in prediction["conditions"]:
         assert one["reason"] is None
-        assert (
-            one["blocks"]["low"] >= 8
-        )  # the positive control is in each of the first blocks, and 8 are needed
-        likely = one["blocks"]["likely"]  # None where it would more likely than not be left undecided
+        assert one["blocks"]["low"] >= 8  # it is in each of the first blocks, and needs 8 of them
+        likely = one["blocks"]["likely"]  # None if it would more likely than not stay undecided
         assert (one["seconds"]["likely"] is None) == (likely is None)
         if likely is not None:
             assert one["seconds"]["low"] < one["seconds"]["likely"] < one["seconds"]["high"]

@@ -1,4 +1,5 @@
-"""Evidence of whole trials: the mechanism stands in the table, samples in the page, a meter's energy in the runs."""
+"""Evidence of whole trials: the mechanism in the table, samples in the HTML page, a meter's energy in the
+runs."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_the_inodes_that_access_times_dirty_stand_first_among_what_moved(state: 
     assert rows["device_inodes_dirtied", "noatime"]["moved"] == "down"
     assert "device_write_bytes_synced" in counted
     assert "device_inodes_dirtied" in counted[:4]
-    # what the work asked for is the same in both, and known: one read a file
+    # the work's own calls are the same in both arms, and known: one read per file
     runs = stored_runs(state)
     assert {run["evidence"]["work_read_calls"] for run in runs} == {60.0}
     assert not {metric for metric in moved if metric.startswith("work_")}
@@ -88,10 +89,10 @@ def test_samples_are_drawn_and_a_meter_gives_runs_their_energy(state: Path, tmp_
         assert all(0 <= at <= lasted_s for at in at_s)
         assert before <= run["checks"]["clock"]["unix_s"] <= after - 0.3
         assert run["checks"]["clock"]["lasted_s"] >= 0.3
-    # a machine that stands still for a moment loses samples of the runs of that moment
+    # if the machine stalls for a moment, the runs of that moment lose samples
     assert statistics.median(len(run["checks"]["series"]["at_s"]) for run in runs) >= 6
     assert "Within a run" in page.read_text()
-    # 100 W all the time: what a run is given is a hundred times how long it lasted
+    # constant 100 W: the energy of a run in J is 100 times its duration in s
     rows = [f"{before - 1 + i / 10:.2f},100" for i in range(math.ceil(10 * (after - before)) + 20)]
     (tmp_path / "meter.csv").write_text("\n".join(["time,watts", *rows]))
     told = json.loads(iotrial("meter", "last", str(tmp_path / "meter.csv"), "--json").stdout)["meter"]

@@ -1,5 +1,5 @@
-"""A kind of work, a knob, an importer, a format and a verb are one file or one row each: added here from a folder elsewhere,
-with no file of iotrial changed, and used by the whole program."""
+"""Extensions: a workload kind, a knob, an importer, a format and a verb are one file or one row each. They
+are added here from another folder, without changing a file of iotrial, and used by the whole program."""
 
 from __future__ import annotations
 

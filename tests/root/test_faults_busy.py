@@ -1,4 +1,5 @@
-"""A mount that stays busy: by a command of the study (which is ended), by somebody who has entered the lab."""
+"""A mount that stays busy: because of a command of the study (which is killed), or a process that entered the
+lab from outside."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_a_command_that_stays_in_the_lab_with_an_open_file_is_ended_and_the_tria
 ) -> None:
     stays = "cat {file} > /dev/null; cd {dir}; sleep 83171 > held-{word} & true"
     study = Path(command_study(tmp_path, ["sh", "-c", stays], lab="image"))
-    # cold: each run unmounts what the one before it was in
+    # cold: each run unmounts the file system that the previous run was in
     study.write_text(study.read_text().replace('"as-is"', '"cold"'))
     done = iotrial("run", str(study), "--trust", "--json")
     assert done.returncode in (0, 3), done.stderr
@@ -64,7 +65,7 @@ def test_somebody_who_has_entered_the_lab_is_named_and_the_entry_kept_until_he_l
         assert "iotrial restore" in error["hint"]
         assert entries(state)
         assert last_trial()["state"] == "failed"
-        # Nothing was torn away from under him: the lab is mounted where he is, as before.
+        # Nothing was removed from under the process: the lab is still mounted in its namespace.
         assert LAB in Path(f"/proc/{holder.pid}/mounts").read_text()
     finally:
         holder.kill()

@@ -1,7 +1,8 @@
-"""The clock of the machine is set back by an hour in the middle of a trial.
+"""The machine's clock is set back by an hour in the middle of a trial.
 
-Only the conductor sees it: a small library, loaded before the C library's, shifts what CLOCK_REALTIME says once a file
-is there. The monotonic clock and the probe (which is static) are left alone, as setting a clock leaves them alone.
+Only the conductor sees it: a small library, loaded before the C library, shifts CLOCK_REALTIME once a file
+exists. The monotonic clock and the probe (which is static) are not affected, just as setting a clock does not
+affect the monotonic clock.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ QUICK = ["test", "-n", "{word}"]
 
 @pytest.fixture
 def shifting(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """The environment of a conductor whose clock is set back when a file is made, and that file."""
+    """Return the environment of a conductor with a clock that is set back when a file is created, and that
+    file."""
     (tmp_path / "shift.c").write_text(SHIFT)
     library, when = tmp_path / "shift.so", tmp_path / "now"
     subprocess.run(
@@ -84,7 +86,7 @@ def test_a_clock_that_is_set_back_does_not_touch_a_trial(
     assert report["trial"]["state"] in ("done", "invalid")
     assert 0 <= report["trial"]["duration_s"] < HOUR
     runs = stored_runs(state)
-    assert len(runs) == 100 * 2 + 50 * 2  # controls in every other block: not one was left out
+    assert len(runs) == 100 * 2 + 50 * 2  # controls in every other block: none was left out
     started = [run["started_s"] for run in runs]
     assert started == sorted(started)
     assert 0 <= started[0] <= started[-1] < HOUR
@@ -112,7 +114,7 @@ def test_after_sigkill_and_a_clock_set_back_the_budget_counts_what_was_spent(
     assert done.returncode in (0, 3), done.stderr
     later = [run["started_s"] for run in stored_runs(state)[before:]]
     assert spent <= min(later)
-    # it was looked at just before that run began
+    # the budget was checked just before that run began
     assert max(later) <= budget + 0.1
     assert report_of(done.stdout)["trial"]["duration_s"] >= spent
     nothing_left(state)

@@ -1,4 +1,5 @@
-"""Commands of a study that hang, stop themselves, go into the background, or come in hundreds; as root and as nobody."""
+"""Commands of a study that hang, stop themselves, go into the background, or start hundreds of processes; as
+root and as nobody."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ LEAVES = {
 
 @pytest.fixture
 def everybody(everybody: Path) -> Path:
-    """With a sleeper that any user may run besides."""
+    """Add a sleeper that any user may run."""
     shutil.copy(str(shutil.which("sleep")), everybody / SLEEPER)
     (everybody / SLEEPER).chmod(0o755)
     return everybody
@@ -127,7 +128,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started_and_counted_for_its_l
 def test_what_a_command_leaves_running_is_ended_before_the_next_run(
     state: Path, tmp_path: Path, everybody: Path, user: str, what: str
 ) -> None:
-    # Each run looks first whether anything of an earlier one still runs, and fails if so.
+    # Each run first checks whether a process of an earlier run is still alive, and fails if so.
     script = (
         f"! pgrep -x {SLEEPER} || exit 7; : {{word}}; "
         + LEAVES[what].format(sleeper=everybody / SLEEPER)

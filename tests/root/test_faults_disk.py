@@ -1,5 +1,5 @@
-"""The disk under the lab fails: reads past the end of a truncated image, a file system that is shut down or made
-read-only under the trial, and the user's own disk."""
+"""The disk under the lab fails: reads past the end of a truncated image, a file system that is shut down or
+made read-only during the trial, and a failure of the user's own disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRITES = ["dd", "if={file}", "of={dir}/copy-{word}", "bs=4k", "conv=fsync"]
 
 
 def shut_down(folder: Path) -> None:
-    """What a kernel does to a file system whose log it can no longer write."""
+    """Shut down a file system, as the kernel does if it can no longer write the log."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", NOLOGFLUSH))
@@ -43,14 +43,15 @@ def shut_down(folder: Path) -> None:
 
 
 def image_of(worker: int) -> Path:
-    """The anonymous image, through the process that holds it."""
+    """Return the path of the anonymous image, through the process that holds it."""
     held = [fd for fd in Path(f"/proc/{worker}/fd").iterdir() if "/lab/#" in str(fd.readlink())]
     assert len(held) == 1, held
     return held[0]
 
 
 def failed_well(trial: Trial, state: Path, kept: int, *, status: int = 1) -> str:
-    """Ended with the lab's failure, not with failures of the treatment. Its message."""
+    """Check that the trial ended with a failure of the lab, not with failures of the treatment. Return its
+    message."""
     ended, out, err = trial.end()
     assert ended == status, err
     assert out == ""
@@ -99,7 +100,7 @@ def test_a_file_system_that_the_kernel_gives_up_is_noticed_after_the_first_faile
     else:
         words = ["mount", "-o", "remount,ro", f"/dev/{device_at(worker, mounted)}", mounted]
         while subprocess.run(["nsenter", "-t", str(worker), "-m", *words], check=False).returncode:
-            assert trial.process.poll() is None  # busy for the instant in which a run writes
+            assert trial.process.poll() is None  # busy while a run writes
     message = failed_well(trial, state, 6)
     if way == "read-only":
         assert "read-only" in message.lower()
@@ -120,7 +121,7 @@ def test_the_users_own_disk_failing_under_a_folder_keeps_the_entry_until_it_work
         trial.until_runs(6)
         shut_down(disk)
         message = failed_well(trial, state, 6, status=5)
-        assert "lab.path" in message  # the folder on the dead disk could not be taken away
+        assert "lab.path" in message  # the folder on the dead disk could not be removed
         assert len(entries(state)) == 1
         subprocess.run(["umount", str(disk)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)

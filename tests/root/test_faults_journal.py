@@ -1,5 +1,5 @@
-"""An undo journal that is removed or damaged, and a loop device that somebody else has taken: all else is put back, and
-what is not is listed by number and reason, with exit status 5."""
+"""An undo journal that is removed or damaged, and a loop device that another process has taken: everything
+else is restored, and what is not is listed by number and reason, with exit status 5."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from running import stored_runs
 from as_nobody import NOBODY
 from iotrial.lab.journal import Journal
 
-#: sysctls are turned, and a loop device that was just given up is taken by its number
+#: changes sysctls, and takes a loop device that was just released, by its number
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "restore.schema.json").read_text())
@@ -48,7 +48,7 @@ level = "64 MiB"
 
 
 def study(folder: Path, *, lab: str = "image") -> str:
-    """A command that takes no argument from a factor; what varies are settings of the machine."""
+    """Write a study with a command without factors; only machine settings vary. Return its path."""
     path = Path(command_study(folder, ["cat", "{file}"], lab=lab, blocks=2000))
     text = path.read_text()
     factor = text[text.index("[[factor]]") : text.index("[[workload]]")]
@@ -64,7 +64,7 @@ def machine() -> dict[str, str]:
 
 @contextmanager
 def at_work(state: Path, *words: str) -> Iterator[Trial]:
-    """A trial among its runs; afterwards the machine is as before, whatever came of it."""
+    """Yield a trial that has made some runs. Afterwards the machine is as before, whatever happened."""
     before = machine()
     trial = Trial(state, *words, "--no-stop", "--trust")
     try:
@@ -151,7 +151,7 @@ def test_of_a_trial_cut_off_a_damaged_entry_is_named_and_the_others_are_put_back
         assert refused.returncode == 1
         assert str(garbled) in refused.stderr or str(foreign) in refused.stderr
         assert "left 2 to put back" in iotrial("trials").stderr
-        # given back to its user it is obeyed; the other one is dismissed after it was shown
+        # once it belongs to its user again it is restored; the other one is dismissed after it was shown
         os.chown(foreign, 0, 0)
         assert restored()[0] == 5
         number = str(int(garbled.stem))
@@ -207,7 +207,7 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
                 assert str(device) in row["target"]
                 assert str(image) in row["problem"]
             assert (queue / "read_ahead_kb").read_text() == "64\n"
-            # an unrelated trial, on another device, begins and ends
+            # an unrelated trial, on another device, starts and finishes
             other = iotrial("run", command_study(tmp_path, ["test", "-n", "{word}"], lab="image"))
             assert other.returncode in (0, 3), other.stderr
             number = max(kept)
@@ -225,12 +225,12 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
                 key: before[key] for key in ("number", "knob", "original", "ours", "address")
             }
             assert len(entries(state)) == len(kept) - 1
-        # he has let go of it: the rest can be put back, or is as it was
+        # the device is free again: the rest can be restored, or is unchanged
         assert restored()[0] == 0
         assert entries(state) == []
 
 
-#: settings whose change by a little harms nothing for a moment
+#: settings that can be changed a little for a moment without harm
 SEVEN = (
     "vfs_cache_pressure",
     "dirty_expire_centisecs",

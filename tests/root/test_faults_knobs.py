@@ -1,5 +1,5 @@
-"""Settings that a kernel takes without a word and does not keep: seen by reading back, before the first run where that
-can be."""
+"""Settings that a kernel accepts silently and does not keep: detected by read-back, before the first run if
+possible."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ levels = ["4", "{level}"]
 
 @dataclass
 class Deaf:
-    """A machine that takes every write and keeps what it had."""
+    """A machine that accepts every write and keeps its old values."""
 
     name: str = "deaf"
     text: str = "7"
@@ -117,7 +117,7 @@ def test_a_mount_option_that_btrfs_lowers_without_a_word_is_told_with_both_value
     done = iotrial("run", write_study(tmp_path, study), "--no-stop", "--json")
     assert done.returncode == 1, done.stderr
     error = json.loads(done.stderr.splitlines()[-1])["error"]
-    # zstd has levels up to 15 in btrfs (btrfs(5))
+    # btrfs supports zstd levels up to 15 (btrfs(5))
     assert 'wrote "compress=zstd:20", kernel reports "compress=zstd:15"' in error["message"]
     nothing_left(state)
 
@@ -128,7 +128,7 @@ def test_the_third_setting_that_does_not_take_ends_the_trial_and_keeps_its_runs(
     state: Path, tmp_path: Path
 ) -> None:
     study = write_study(tmp_path, SCHEDULERS.replace("blocks = 3", "blocks = 6"))
-    # what comes before the first run (journal, pins, rehearsal) still takes
+    # the writes before the first run (journal, pins, rehearsal) still take effect
     environment = install(
         tmp_path, verb="write", nth=4, does="swallow", where={"path": "/queue/scheduler", "data": "bfq"}
     )

@@ -1,5 +1,5 @@
-"""One conductor a machine: a restore during a trial, other users' trials, strangers who hold locks, and locks that are not
-what they should be."""
+"""One conductor per machine: a restore during a trial, other users' trials, other programs that hold locks,
+and lock files that are not what they should be."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_lock_file_left_by_a_process_that_is_gone_is_taken_over(tmp_path: Path
 
 
 def as_nobody(program: str, *words: str, **popen: Any) -> subprocess.Popen[str]:
-    """A Python program of the user nobody, who may read the interpreter's own files."""
+    """Start a Python program as user nobody, with permission to read the interpreter's own files."""
     begin = "import sys; from as_nobody import become_nobody; become_nobody()\n"
     environment = {**os.environ, "PYTHONPATH": str(Path(AS_NOBODY).parent)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -107,7 +107,7 @@ HOLD = "from iotrial.lab.lock import MachineLock\nwith MachineLock(): print('hel
 
 @pytest.fixture
 def ended() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that end with the test."""
+    """Yield a list of processes that are killed at the end of the test."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for process in started:
@@ -124,7 +124,7 @@ def test_no_other_user_can_hold_roots_lock_or_keep_a_restore_waiting(
     state: Path, tmp_path: Path, ended: list[subprocess.Popen[str]]
 ) -> None:
     with MachineLock():
-        pass  # it has been made
+        pass  # creates the lock file
     assert lock.ROOT_LOCK.stat().st_mode & 0o777 == 0o600
     stranger = ["flock", "--nonblock", str(lock.ROOT_LOCK), "true"]
     refused = subprocess.run(
@@ -190,7 +190,7 @@ def test_a_lock_that_a_process_has_handed_on_is_not_blamed_on_who_has_its_number
 
 
 def with_number(pid: int, ended: list[subprocess.Popen[str]]) -> int:
-    """Start a program that is called iotrial until it gets this process number, which is free."""
+    """Start a program called iotrial until it gets this process id, which is free."""
     for _ in range(100):
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
         ended.append(subprocess.Popen(["iotrial", "600"], executable="/bin/sleep", text=True))

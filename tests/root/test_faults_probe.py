@@ -1,4 +1,4 @@
-"""The probe dies, stops, hangs up, or talks nonsense in the middle of a trial."""
+"""The probe dies, stops, hangs, or sends garbage in the middle of a trial."""
 
 from __future__ import annotations
 

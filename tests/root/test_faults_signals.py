@@ -1,6 +1,7 @@
-"""Signals at random instants from the start of the process to its end, twice, to a whole group, and readers that go away.
+"""Signals at random times from the start of the process to its end: one, two, or to a whole group; and
+readers that go away.
 
-The instants are drawn with a seed; each is awaited from the moment in which the program has its handlers in place
+The times are drawn with a seed. Each counts from the moment when the program has installed its handlers
 (SigCgt of proc_pid_status(5)): before that it is Python's own start.
 """
 
@@ -43,7 +44,8 @@ def study_for(lab: str, folder: Path) -> str:
 
 def ended_well(trial: Trial, state: Path, number: int) -> None:
     status, out, err = trial.end()
-    # Killed by it in the interpreter's own end, when handlers are gone: a shell sees the same 128 + number.
+    # -number: killed during the interpreter's own exit, when the handlers are gone; a shell sees the same 128
+    # + number.
     assert status in (128 + number, -number, 0, 3), (status, err)
     for word in ("Traceback", "KeyboardInterrupt", "Exception ignored"):
         assert word not in err, err
@@ -112,7 +114,8 @@ def test_the_same_signal_twice_and_another_while_it_puts_things_back(state: Path
     for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
         send(trial, number)
     status, out, err = trial.end()
-    # the third may find the report being written: then it ends that, the lab is down by then
+    # the third signal may arrive while the report is being written: then it ends that; the lab is already
+    # removed
     assert status in (128 + signal.SIGINT, 128 + signal.SIGTERM), err
     if out:
         assert report_of(out)["trial"]["state"] == "interrupted"
@@ -134,7 +137,7 @@ def test_a_ctrl_c_of_the_terminal_reaches_the_whole_group_and_ends_well(state: P
 
 @pytest.mark.long
 def test_a_signal_that_was_ignored_at_the_start_stays_ignored(state: Path, tmp_path: Path) -> None:
-    """As under nohup."""
+    """Run as under nohup."""
 
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -165,13 +168,13 @@ def test_a_reader_that_goes_away_ends_the_trial_and_everything_is_put_back(
     assert status == 128 + signal.SIGPIPE, err
     nothing_left(state)
     if stream == "stdout":
-        assert stored_runs(state)  # nobody looked, but it was measured: `report` has it
+        assert stored_runs(state)  # nobody read the output, but the runs are stored: `report` has them
         assert iotrial("report").returncode in (0, 3)
 
 
-@pytest.mark.long  # a pipe gets a line every ten seconds
+@pytest.mark.long  # slow: a pipe gets a line every ten seconds
 def test_a_reader_that_has_read_enough_ends_the_trial_as_a_signal_would(state: Path, tmp_path: Path) -> None:
-    """As in ``iotrial run ... 2>&1 | head -1``."""
+    """Run as in ``iotrial run ... 2>&1 | head -1``."""
     trial = Trial(state, image_study(tmp_path, blocks=2000), "--no-stop")
     assert trial.process.stderr
     assert trial.process.stderr.readline()

@@ -1,4 +1,5 @@
-"""No space left: told before, on the way, and in the lab itself. The full disk is a small one of the test's own."""
+"""No space left: reported before the trial, during it, and in the lab itself. The full disk is a small one of
+the test's own."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from running import failures_of, stored_runs
 pytestmark = pytest.mark.root
 
 WRITES = ["dd", "if={file}", "of={dir}/copy-{word}", "bs=4k", "conv=fsync"]
-#: an image of 64 MiB and the margin of 1 GiB fit, with some room
+#: room for an image of 64 MiB and the reserve of 1 GiB, with some to spare
 ROOMY = 1300 * MIB
 
 

@@ -1,4 +1,4 @@
-"""A state folder that cannot be used: said before anything is changed, by every verb, and never with a trace."""
+"""An unusable state folder: every verb reports it before anything is changed, and never with a traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def small_disk(home: Path) -> Iterator[Path]:
-    """A disk of 64 KiB under the state folder (memory serves: nothing is measured on it)."""
+    """Yield a disk of 64 KiB at the state folder (a tmpfs is enough: nothing is measured on it)."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(home)], check=True)
     yield home
     subprocess.run(["umount", str(home)], check=True)
@@ -83,7 +83,7 @@ def test_a_file_where_the_state_folder_should_be_is_told(home: Path, tmp_path: P
         assert done.returncode in (1, 2), done.stderr
         assert str(home / "iotrial") in done.stderr
         assert "hint:" in done.stderr
-    elif verb == "restore":  # whether something is left to put back cannot be known
+    elif verb == "restore":  # cannot know whether something is left to restore
         assert done.returncode == 5, done.stderr
         assert str(home / "iotrial" / "journal") in done.stdout
     else:

@@ -1,4 +1,5 @@
-"""fio calling fio servers: the sum is what its job file's rate makes it, each client has a folder, and nothing stays."""
+"""fio as client of fio servers: the total matches the rate in its job file, each client has a folder, and
+nothing is left."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def conduct(folder: Path, text: str, lab: str) -> None:
 
 
 def servers() -> list[str]:
-    """Command lines of fio servers that run."""
+    """Return the command lines of running fio servers."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -73,7 +74,7 @@ def test_the_sum_of_two_clients_is_twice_the_rate_that_their_job_declares(
     assert [run["failure"] for run in runs] == [None, None]
     for run in runs:
         assert run["responses"]["all.write.io_bytes"] == 2 * (1 << 20)
-        # fio holds each to its rate, and a machine that hiccups makes it slower, never faster
+        # fio limits each client to its rate; a stall of the machine makes it slower, never faster
         assert 0.2 * 2 * RATE <= run["responses"]["all.write.bw_bytes"] <= 1.25 * 2 * RATE
         assert 0.5 <= run["evidence"]["fairness"] <= 1.0 + 1e-9
     assert servers() == []

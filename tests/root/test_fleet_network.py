@@ -1,4 +1,4 @@
-"""Fleets over a network of namespaces: keys, links that are cut, workers and coordinators that are killed."""
+"""Fleets over a network of namespaces: keys, links that go down, workers and coordinators that are killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleet_network import Fleet, journal, rows
 
 from namespaces import Host, eventually, network
 
-pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
+pytestmark = [pytest.mark.root, pytest.mark.long]  # starts and stops hosts with networks of their own
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def one(folder: Path) -> Iterator[Fleet]:
 
 
 def cut_down(host: Host) -> None:
-    """SIGKILL for everything of iotrial there, at once, as when the machine's power goes."""
+    """Send SIGKILL to all iotrial processes there at once, as in a power failure."""
     for pid in host.processes("-m"):
         try:
             os.kill(pid, signal.SIGKILL)

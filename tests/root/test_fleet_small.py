@@ -1,6 +1,6 @@
-"""A small fleet over a network: two hosts conduct a study over TLS, and who has no key is not answered.
+"""A small fleet over a network: two hosts run a study over TLS, and clients without a key are rejected.
 
-What takes minutes, links that are cut and parts that are killed, is in test_fleet_network.py.
+The slow cases, with links that go down and processes that are killed, are in test_fleet_network.py.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ def test_two_hosts_conduct_a_study_and_all_they_measured_is_with_the_coordinator
     assert len({seed for seed, _, _ in headers}) == 2, "each host draws a plan of its own"
     assert {json.loads(options)["fleet"]["id"] for _, options, _ in headers} == {pair.id}
     assert all(json.loads(study)["study"]["name"] == "small" for _, _, study in headers)
-    # only what was named is bound
+    # only the given addresses are bound
     listening = pair.middle.command("ss", "-ltnH").split("\n")
     assert {line.split()[3] for line in listening if line} == {"10.77.0.1:8786"}
     for host in hosts.values():
         bound = {line.split()[3].rpartition(":")[0] for line in host.command("ss", "-ltnH").splitlines()}
         assert bound == {host.address}
-    # a fleet's trial cannot be resumed as one of this machine, and one that is over has nothing to resume
+    # a fleet's trial cannot be resumed as a local one, and a finished one has nothing to resume
     again = pair.middle.start("resume", "last")
     assert again.wait() == 2
     assert "fleet resume" in again.said
@@ -81,13 +81,13 @@ def test_who_has_no_key_or_one_of_another_authority_is_not_answered(alone: Fleet
     assert asked.wait() == 1
     assert "no scheduler of this fleet" in asked.said
     eventually("the stranger is told that it is not taken", lambda: "trying again" in worker.said)
-    # OpenSSL's own client, as one who is no program of ours: it is cut off in the handshake, with nothing said to it
+    # OpenSSL's client stands for a foreign program: it is disconnected in the handshake without any data
     with subprocess.Popen(
         stranger.enter("openssl", "s_client", "-connect", "10.77.0.1:8786", "-tls1_3"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as client:  # fmt: skip
         assert client.stdout is not None
-        told = client.stdout.read()  # to its end, with its input open
+        told = client.stdout.read()  # until end of file, with its input open
         client.wait(LIMIT_S)
     assert "certificate required" in told
     assert not (stranger.state / "fleets").exists()

@@ -1,4 +1,5 @@
-"""Hosts by SSH: workers that are started over a real sshd, whose connections go through it, and trials that outlive them."""
+"""SSH hosts: workers started through a real sshd, connections tunnelled through it, and trials that outlive
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from iotrial.store import Store
 from namespaces import eventually
 from ssh_hosts import Bench, SshHost
 
-pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
+pytestmark = [pytest.mark.root, pytest.mark.long]  # starts and stops hosts with networks of their own
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 STUDY = ("files/permissions", "--lab=directory", "--no-controls", "--no-account", "--no-stop")
 SHORT = (*STUDY, "--time=1s", "--blocks=1")
@@ -50,13 +51,13 @@ cache = "warm"
 
 @pytest.fixture
 def coordinator(state: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The coordinator's state folder; it finds the bench by its environment."""
+    """Return the coordinator's state folder; the coordinator finds the bench through its environment."""
     monkeypatch.setenv("IOTRIAL_SSH_CONFIG", str(bench.config))
     return state
 
 
 class Run:
-    """A coordinator in a process of its own, and what it says."""
+    """A coordinator in a process of its own, with its output."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._out = folder / "said"
@@ -75,7 +76,7 @@ class Run:
 
 
 def held(coordinator: Path, host: str, table: str) -> list[list[object]]:
-    """The rows of a host's trial in the coordinator's store."""
+    """Return the rows of a host's trial in the coordinator's store."""
     query = (
         f"SELECT {ROWS[table]} FROM {table} WHERE trial = (SELECT number FROM trial WHERE "
         "json_extract(options, '$.fleet.host') = ?) ORDER BY condition, block"
@@ -85,7 +86,7 @@ def held(coordinator: Path, host: str, table: str) -> list[list[object]]:
 
 
 def own(host: SshHost, table: str) -> list[list[object]]:
-    """The rows of finished blocks in the host's own store."""
+    """Return the rows of finished blocks in the host's own store."""
     query = (
         f"SELECT {ROWS[table]} FROM {table} WHERE (condition, block) IN (SELECT condition, block FROM block_end) "
         f"ORDER BY condition, block{', slot' if table == 'run' else ''}"
@@ -109,7 +110,7 @@ def states(host: SshHost) -> list[str]:
 
 
 def left(host: SshHost) -> list[str]:
-    """What is not put back there."""
+    """Return the journal entries left on the host."""
     journal = host.state / "journal"
     return sorted(path.name for path in journal.iterdir()) if journal.is_dir() else []
 

@@ -1,4 +1,4 @@
-"""Hosts by SSH that refuse, lack something, or are hostile: what is said of them, and that no trial begins."""
+"""SSH hosts that refuse, lack something, or are hostile: the error names the problem, and no trial begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import program
 from ssh_hosts import Bench, SshHost
 
-pytestmark = [pytest.mark.root, pytest.mark.long]  # hosts with networks of their own, started and ended
+pytestmark = [pytest.mark.root, pytest.mark.long]  # starts and stops hosts with networks of their own
 SHORT = ("files/permissions", "--lab=directory", "--time=1s", "--blocks=1", "--no-controls", "--no-account")
 
 
@@ -22,7 +22,7 @@ def coordinator(state: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def refused(coordinator: Path, *hosts: str, status: int = 2) -> dict[str, str]:
-    """The error that a run ends with; nothing was begun."""
+    """Return the error of a run that is refused; check that nothing was begun."""
     done = program.iotrial("run", *SHORT, "--hosts", ",".join(hosts), "--json", timeout=300)
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert not (coordinator / "trials.db").exists()
@@ -35,7 +35,7 @@ def refused(coordinator: Path, *hosts: str, status: int = 2) -> dict[str, str]:
 
 
 def replaced(host: SshHost, script: str) -> None:
-    """Another program in the place of iotrial."""
+    """Replace iotrial on the host by another program."""
     host.program.write_text(f"#!/bin/sh\n{script}\n")
 
 

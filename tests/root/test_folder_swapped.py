@@ -1,4 +1,5 @@
-"""Root works in no folder that somebody else can swap for another, and what is swapped all the same leads nowhere."""
+"""Root does not work in a folder that another user can swap, and a swap that happens all the same has no
+effect."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ ROOT = frozenset({0})
 
 @pytest.fixture
 def ground(disk_folder: Path) -> Iterator[Path]:
-    """A folder of root's below which all ancestors are: pytest's own lies in /tmp."""
+    """Yield a root-owned folder with only root-owned ancestors (pytest's own lies in /tmp)."""
     folder = disk_folder / "ground"
     folder.mkdir(mode=0o755)
-    disk_folder.chmod(0o711)  # nobody has to come here
+    disk_folder.chmod(0o711)  # user nobody must be able to get here
     yield folder
     disk_folder.chmod(0o700)
     shutil.rmtree(folder)
@@ -40,7 +41,7 @@ def ground(disk_folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def swapping(folder: Path, victim: Path) -> Iterator[None]:
-    """Nobody swaps the folder for a link to another one and back, without a pause."""
+    """Have user nobody swap the folder for a symbolic link to another one and back, continuously."""
     aside, link = folder.with_name("aside"), folder.with_name("link")
     child = os.fork()
     if child == 0:
@@ -58,10 +59,10 @@ def swapping(folder: Path, victim: Path) -> Iterator[None]:
             os._exit(1)
     try:
         until = time.monotonic() + 20
-        while not folder.is_symlink() and time.monotonic() < until:  # it has begun
+        while not folder.is_symlink() and time.monotonic() < until:  # wait until the swapping has begun
             pass
         yield
-        assert os.waitpid(child, os.WNOHANG) == (0, 0)  # and goes on to the end
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)  # still swapping
     finally:
         os.kill(child, signal.SIGKILL)
         with suppress(ChildProcessError):
@@ -74,7 +75,7 @@ def swapping(folder: Path, victim: Path) -> Iterator[None]:
 
 @pytest.fixture
 def between(ground: Path) -> tuple[Path, Path]:
-    """Root's folder below a stranger's, and another one of root's that was never named."""
+    """Return root's folder below a folder of another user, and another folder of root's that was never named."""
     stranger, victim = ground / "stranger", ground / "victim"
     (stranger / "roots").mkdir(parents=True)
     victim.mkdir()
@@ -126,10 +127,10 @@ def test_a_lab_s_folder_is_made_and_removed_where_it_was_named_or_not_at_all(
                     journal.drop(entry)
                 for place in (folder, folder.with_name("aside")):
                     with suppress(OSError):
-                        (place / "iotrial-lab-0f").rmdir()  # what was made when the undo met the link
+                        (place / "iotrial-lab-0f").rmdir()  # left by an undo that met the link
                 assert_as_it_was(victim)
     assert made
-    assert refused  # the swapping was met
+    assert refused  # some attempts met the link
 
 
 def test_an_image_is_made_through_no_link(between: tuple[Path, Path]) -> None:
@@ -155,8 +156,8 @@ def test_every_folder_above_is_looked_at(ground: Path) -> None:
     assert settled(str(deep), "--on", ROOT) == str(deep)
     os.chown(ground / "a", NOBODY, NOBODY)
     assert f"{ground}/a belongs to user {NOBODY}" in refusal(deep)
-    assert settled(str(deep), "--on", ROOT | {NOBODY}) == str(deep)  # who typed sudo
-    assert settled(str(deep), "--on") == str(deep)  # of a user's own rights nobody gains anything
+    assert settled(str(deep), "--on", ROOT | {NOBODY}) == str(deep)  # user who ran sudo
+    assert settled(str(deep), "--on") == str(deep)  # without root nobody gains rights
 
 
 def test_a_folder_in_which_everybody_may_rename_is_refused_unless_it_is_sticky(ground: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_folder_in_which_everybody_may_rename_is_refused_unless_it_is_sticky(g
     assert settled(str(deep), "--on", ROOT) == str(deep)
     assert settled(str(ground / "shared"), "--on", ROOT) == f"{ground}/shared"
     os.chown(deep, NOBODY, NOBODY)
-    assert "everybody may rename" in refusal(deep)  # its owner may move it
+    assert "everybody may rename" in refusal(deep)  # its owner may rename it
 
 
 def test_links_of_root_s_are_followed_and_a_stranger_s_in_a_sticky_folder_are_not(ground: Path) -> None:
@@ -198,7 +199,7 @@ def test_links_in_a_circle_and_what_is_no_folder_are_errors(ground: Path) -> Non
 def test_a_group_or_an_access_control_list_that_lets_others_write_is_seen(ground: Path) -> None:
     folder = ground / "shared"
     folder.mkdir()
-    os.chown(folder, 0, 1)  # daemon's own group, in which it is
+    os.chown(folder, 0, 1)  # the group of user daemon (1)
     folder.chmod(0o775)
     assert "user 1 may rename" in refusal(folder)
     assert settled(str(folder), "--on", ROOT | {1}) == str(folder)

@@ -1,4 +1,4 @@
-"""Trials in a guest: nothing of this machine is touched, a guest that dies is a failure of its run, nothing is left."""
+"""Trials in a guest: this machine is not changed, a guest that dies fails only its run, and nothing is left."""
 
 from __future__ import annotations
 
@@ -54,32 +54,32 @@ def test_a_trial_in_a_guest_measures_there_and_leaves_this_machine_alone(state: 
     before = host_state()
     report = run_json(study, "--blocks", "3")
     changed = left_by_tests(before, host_state())
-    # other tests attach images beside this one; a trial in a guest attaches none here
+    # other tests attach images at the same time; a trial in a guest attaches none here
     assert not [key for key in changed if not key.startswith("loop")]
     assert failures_of(state) == []
     assert not list(state.rglob("*.entry"))
     runs = stored_runs(state)
     assert len(runs) == 2 * (4 + 4 + 4)  # controls take part in each of the first 24 blocks
-    # cold: every run has read its five files from the guest's own disk
+    # cold: every run read its five files from the guest's own disk
     assert all(run["checks"]["bytes_read"] >= 5 * 4096 for run in runs)
     assert report["trial"]["host"]["kernel"].startswith(f"{DEFAULT_KERNEL}.")
     assert report["trial"]["host"]["kernel"] != os.uname().release
     started = [run["started_s"] for run in sorted(runs, key=lambda r: r["sequence"])]
     assert started == sorted(started)
     assert 0 <= started[0] < 60
-    # a run's wall-clock time is this machine's, although the guest's monotonic clock began when it booted
+    # a run's wall-clock time is this machine's, although the guest's monotonic clock started at its boot
     times = [run["checks"]["clock"]["unix_s"] for run in runs]
     assert time.time() - 600 < min(times) <= max(times) < time.time()
 
 
 def qemu_of(conductor: int, mark: bytes = b"virtserialport") -> int | None:
-    """The first of its guests in whose command this stands."""
+    """Return the conductor's first guest with this mark in its command line."""
     children = Path(f"/proc/{conductor}/task/{conductor}/children").read_text().split()
     return next((int(pid) for pid in children if mark in Path(f"/proc/{pid}/cmdline").read_bytes()), None)
 
 
 def begun(study: str, state: Path, *words: str) -> tuple[subprocess.Popen[str], int]:
-    """The program as a process of its own, and its guest, once a few runs have been stored."""
+    """Start the program as a separate process; return it and its guest once a few runs are stored."""
     argv = [sys.executable, "-m", "iotrial", "run", study, *words]
     conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
@@ -129,7 +129,7 @@ def test_a_guest_that_dies_while_the_lab_is_made_is_booted_anew_and_costs_nothin
     conductor = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(state.rglob("*.entry")) and time.monotonic() < deadline and conductor.poll() is None:
-        time.sleep(0.005)  # the first entry is its process, made once its probe has answered
+        time.sleep(0.005)  # the first entry is the guest's process, recorded once its probe has answered
     guest = qemu_of(conductor.pid)
     assert guest is not None, conductor.communicate()
     os.kill(guest, signal.SIGKILL)
@@ -214,7 +214,7 @@ def test_levels_of_an_array_of_modelled_disks_are_a_factor(
     assert failures_of(state) == []
     runs = {run["treatment"]["level"]: run for run in stored_runs(state)}
     assert set(runs) == {"raid0", "raid1", "raid5"}
-    # at the array all write the same
+    # all levels write the same amount to the array device
     assert all(run["evidence"]["device_write_ios"] >= 8 for run in runs.values())
     assert "were not counted" not in str(report)
 
@@ -282,7 +282,7 @@ def test_two_settings_that_do_not_differ_are_not_found_to_differ_in_a_guest(
     assert failures_of(state) == []
     primary = [effect for effect in report["effects"] if effect["primary"]]
     assert len(primary) == 1
-    # in one trial of a thousand it may be
+    # a false verdict is possible in one trial of a thousand
     assert primary[0]["verdict"] in ("inconclusive", "equivalent"), primary
     assert primary[0]["blocks"] == 25
     assert primary[0]["low"] < 1 < primary[0]["high"]

@@ -1,4 +1,5 @@
-"""A matrix as a whole trial on this machine: real file systems, the kernel's own counters, cells from end to end."""
+"""A matrix as a whole trial on this machine: real file systems, the kernel's own counters, all cells end to
+end."""
 
 from __future__ import annotations
 
@@ -33,18 +34,19 @@ def test_two_by_two_cells_of_two_file_systems(state: Path) -> None:
     assert failures_of(state) == []
     assert report["void"] == []
     runs = stored_runs(state)
-    # Even blocks hold a copy of the reference's stretch, odd ones a slowed arm in each; all is run twice a stretch.
+    # Even blocks hold a copy of the reference in each group of runs, odd ones a slowed arm per test; each
+    # block has two groups.
     assert len(runs) == 4 * 2 * ((2 + 1) + (2 + 2))
     for run in runs:
         times = {name for name in run["responses"] if name.endswith("_time")}
         assert times == {f"{test}_time" for test in TESTS}
         assert all(run["responses"][name] > 0 for name in times)
         together = sum(run["responses"][name] for name in times)
-        if "positive" in run["arm"]:  # the slow-down is in the tests, and not in the whole
+        if "positive" in run["arm"]:  # the slowdown is in the tests, not in the whole
             assert run["responses"]["wall"] < together
         else:
             assert run["responses"]["wall"] == pytest.approx(together, rel=1e-6)
-    # The median: a spin that loses the processor is not made good.
+    # The median, since a spin that loses the CPU is not corrected.
     slowed = [run["checks"]["injected"] for run in runs if "positive" in run["arm"]]
     assert median(slowed) == pytest.approx(1.1, abs=0.02)
     (page,) = (state / "reports").glob("1-*.html")
@@ -70,7 +72,8 @@ def test_direct_cells_move_their_bytes_between_file_and_device(state: Path) -> N
     assert len(runs) == 4
     for run in runs:
         moved = {**run["responses"], **run["evidence"]}
-        # Five direct tests read the file, two of them a record before; six write it, one of them the same record again.
+        # Five direct tests read the file, two of them one record before that; six write it, one of them the
+        # same record repeatedly.
         assert moved["device_read_bytes"] >= 5 * MIB + 2 * 65536
         assert moved["device_write_bytes"] >= 6 * MIB
 

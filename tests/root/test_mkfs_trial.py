@@ -1,4 +1,5 @@
-"""Whole trials of kind mkfs: what was made is looked at by mount and statvfs, and nothing of the lab before it is left."""
+"""Whole trials of kind mkfs: the result is checked with mount and statvfs, and nothing of the previous lab is
+left."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def test_what_is_made_is_of_the_wanted_type_and_size(state: Path, disk_folder: P
         assert 0 <= responses["used_bytes"] <= responses["taken_bytes"] < volume / 4
         assert responses["device_write_bytes"] > 0
         if run["arm"] == "small journal":
-            # a journal of 4 MiB, and inodes of 256 bytes for every 4 KiB or 16 KiB of the disk
+            # a journal of 4 MiB, and an inode of 256 bytes for every 4 KiB or 16 KiB of the disk
             assert 4 * MIB + volume // 64 <= responses["taken_bytes"] < 4 * MIB + volume // 12
         if run["arm"] == "btrfs":
             assert responses["used_bytes"] < 16 * MIB

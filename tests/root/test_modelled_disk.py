@@ -1,4 +1,5 @@
-"""Whole trials on a modelled disk: what plan and report say of it, and what is left where its server or conductor dies."""
+"""Whole trials on a simulated disk: its description in plan and report, and what is left if its server or the
+conductor dies."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_another_disk_or_none_is_asked_for_on_the_command_line(state: Path, tmp_
 
 
 def server_of(trial: Trial) -> int:
-    """The second child of the outer probe; the first works."""
+    """Return the server of the simulated disk: the second child of the outer probe; the first is the worker."""
     trial.until(lambda: len(trial.probes()) >= 3, "a modelled disk")
     return children(trial.probes()[0])[1]
 
@@ -89,7 +90,7 @@ def test_a_disk_that_dies_ends_the_trial_as_a_failure_of_the_lab(state: Path, tm
     nothing_left(state)
 
 
-@pytest.mark.alone  # its loop device must be free when it is restored
+@pytest.mark.alone  # its loop device must be free at restore
 def test_a_conductor_that_is_killed_leaves_no_disk(state: Path, tmp_path: Path) -> None:
     trial = Trial(state, study(tmp_path, 1000), "--json")
     server = server_of(trial)

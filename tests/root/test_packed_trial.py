@@ -1,4 +1,5 @@
-"""A trial packed here and run again from its file: the plan is the same, and no foreign command runs unasked."""
+"""A trial packed here and run again from its file: the plan is the same, and no foreign command runs without
+consent."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ argv = ["cat", "{option}", "{file}"]
 
 @pytest.fixture
 def packed(state: Path, disk_folder: Path) -> Path:
-    """A packed trial of a study with a command, alone: the store that it came from is empty again."""
+    """Return a packed trial of a study with a command, from a run on this machine."""
     run_json(write_study(disk_folder, READING), "--on", str(disk_folder))
     file = disk_folder / "reading.iotrial"
     iotrial("export", "last", str(file), "--force")
@@ -55,7 +56,7 @@ def test_the_plan_of_a_packed_trial_is_run_again_with_consent_only(
     assert "only with your consent" in refused.stderr
     assert "--trust" in refused.stderr
     assert stored_runs(state) == first
-    (open_folder := disk_folder / "open").mkdir()  # root runs such commands as nobody, who must get there
+    (open_folder := disk_folder / "open").mkdir()  # they run as nobody, who must get there
     disk_folder.chmod(0o755)
     on = ("--on", str(open_folder))
     report = json.loads(iotrial("run", "--like", str(packed), "--trust", *on, "--json").stdout)
@@ -92,7 +93,7 @@ def test_on_a_terminal_the_word_yes_is_consent(packed: Path, state: Path, typed:
     try:
         while os.read(ours, 4096):
             pass
-    except OSError:  # how Linux says that the other side is closed
+    except OSError:  # EIO: the other side of the pty is closed
         pass
     os.close(ours)
     assert process.wait(60) == status

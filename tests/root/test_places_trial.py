@@ -1,4 +1,5 @@
-"""Trials over several places: each run works where its level says, on devices of its own, and everything goes again."""
+"""Trials over several places: each run works where its level says, on separate devices, and everything is
+removed again."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_every_run_is_at_the_place_of_its_level(state: Path, tmp_path: Path, dis
     elsewhere.mkdir()
     report = run_json(study, "--trust", "--place", f"second={elsewhere}")
     runs = stored_runs(state)
-    assert failures_of(state) == []  # the command fails on another file system than its level's
+    assert failures_of(state) == []  # the command fails on any other file system than its level's
     assert not any(run["checks"].get("void") for run in runs)
     assert {run["arm"] for run in runs} >= {"first", "second", "control:negative"}
     cold = [run for run in runs if "workload=read" in run["condition"]]

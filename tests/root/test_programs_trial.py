@@ -1,4 +1,5 @@
-"""Whole trials of programs that print their own numbers, beside a server or not; and fio called by fio."""
+"""Whole trials of programs that print their own numbers, with or without a server; and fio clients of fio
+servers."""
 
 from __future__ import annotations
 

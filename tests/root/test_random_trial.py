@@ -1,4 +1,4 @@
-"""Whole trials of blocks read and written at random, in a folder and on an image, with the slow-down put in."""
+"""Whole trials of random block reads and writes, in a directory and on an image, with the injected slowdown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_blocks_end_to_end_with_the_positive_control(state: Path, tmp_path: Path
     exploratory = {e["response"] for e in report["effects"] if not e["primary"]}
     assert {"read_p50", "read_p99", "write_p50"} <= exploratory
     positive = [control for control in report["controls"] if control["kind"] == "positive"]
-    # 1 + 2 m of a time, and its inverse of a rate.
+    # 1 + 2 margins for a time, the inverse for a rate.
     assert {(c["response"], round(c["injected"], 2)) for c in positive} == {("wall", 1.4), ("rate", 0.71)}
     assert all(control["passed"] for control in positive)
     mixed, warm = (
@@ -101,7 +101,7 @@ def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
     assert {c["response"] for c in report["controls"] if c["kind"] == "positive"} == {"wall"}
     runs = stored_runs(state)
     for run in runs:
-        # the last of 420 operations has its intended start 419 periods after the first
+        # the intended start of the last of 420 operations is 419 periods after the first
         assert run["responses"]["wall"] >= 419 / 200
         assert 0 <= run["evidence"]["late_p50"] <= run["evidence"]["late_p999"]
         seconds = run["checks"]["seconds"]

@@ -1,4 +1,4 @@
-"""A bundle of which one knob matters, run for real and taken apart; and a small screen with its follow-up."""
+"""A bundle with one effective knob, run for real and ablated; and a small screen with its follow-up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from running import iotrial, run_json, write_study
 
 pytestmark = pytest.mark.root
 
-# What gzip does with a file at -9 takes it about twice the time of -1; the two variables it does not look at.
+# gzip -9 takes about twice the time of -1; it ignores the two variables.
 BUNDLE = """
 [study]
 name = "bundle"

@@ -1,4 +1,5 @@
-"""What a rehearsal says of work that fails, and that it leaves nothing (studies that pass: contract/test_catalogue.py)."""
+"""Rehearsals of failing work: their report, and that they leave nothing (studies that pass:
+contract/test_catalogue.py)."""
 
 from __future__ import annotations
 

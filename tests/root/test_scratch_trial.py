@@ -1,4 +1,5 @@
-"""Whole trials of commands that write: each run into an empty folder, of whoever does the work."""
+"""Whole trials of commands that write: each run into an empty folder, owned by the user that runs the
+command."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ argv = ["sync", "-f", "{out}"]
 def test_every_run_writes_to_an_empty_folder_and_what_it_wrote_is_counted(
     state: Path, disk_folder: Path, lab: str
 ) -> None:
-    # mkdir(1) fails where the folder of an earlier run is still there
+    # mkdir(1) fails if the folder of an earlier run still exists
     report = run_json(write_study(state.parent, COPY), "--lab", lab, "--on", str(disk_folder), "--no-stop")
     assert failures_of(state) == []
     assert report["void"] == []
@@ -133,7 +134,7 @@ def test_what_cannot_be_is_refused_before_anything_is_changed(
     state: Path, old: str, new: str, message: str | None
 ) -> None:
     text = MADE.replace(old, new)
-    if message is None:  # the same of a knob
+    if message is None:  # the same from a knob
         text, message = text.replace('"words"', '"c"') + TREATED, "C sources of 1,000 bytes"
     refused = iotrial("plan", write_study(state.parent, text), check=2)
     assert message in refused.stderr

@@ -1,4 +1,5 @@
-"""The check that tests leave nothing: it fails for whatever is left, with workers and without; and workers do not meet."""
+"""The check that tests leave nothing behind: it fails for any leftover, with and without workers; and workers
+are isolated from each other."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 PRESSURE = Path("/proc/sys/vm/vfs_cache_pressure")
-#: the session that is tried compares all that tests may leave
+#: the session under test compares everything that tests may leave
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 
 
 def run_tests(folder: Path, workers: int, /, **modules: str) -> subprocess.CompletedProcess[str]:
-    """pytest on modules made of these statements, each the body of one test, with nothing of this suite but the check."""
+    """Run pytest on modules made of these statements, each the body of one test, with only the session check
+    of this suite."""
     for name, body in modules.items():
         lines = [f"import os, subprocess, time\nfrom pathlib import Path\nFOLDER = Path({str(folder)!r})\n"]
         lines += ["def test() -> None:", *(f"    {line}" for line in body.splitlines())]

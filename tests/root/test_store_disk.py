@@ -1,4 +1,5 @@
-"""A store on a disk that is really full: what was acknowledged is there, and it goes on once there is room."""
+"""A store on a disk that is really full: acknowledged data are kept, and the store works again once there is
+space."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ID = "ab" * 16
 
 @pytest.fixture
 def small_disk(disk_folder: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
+    """Yield a file system of 1 MiB."""
     folder = disk_folder / "small"
     folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "iotrial-test", folder], check=True)
@@ -76,7 +77,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged_and_the_store_goes_on(s
         stored = len(acknowledged)
         assert stored > 20
         assert "everything that was acknowledged" in (caught.value.hint or "")
-        # Adding goes on failing, reading goes on working.
+        # Writes keep failing, reads keep working.
         with pytest.raises(StoreError):
             store.set_state(ID, TrialState.FAILED, "x" * 20_000)
         assert [run.block for run in store.data(ID).runs] == list(range(stored))

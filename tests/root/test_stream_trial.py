@@ -1,4 +1,5 @@
-"""Whole trials of streams and of fio job files: the kernel's counters say what was moved, and fio what it measured."""
+"""Whole trials of streams and fio job files: the kernel's counters confirm the bytes moved, and fio's numbers
+are the responses."""
 
 from __future__ import annotations
 
@@ -147,7 +148,7 @@ def test_several_streams_copies_and_rewriting_move_what_the_study_says(
         assert evidence["stream_bytes"] == moved[workload] * MIB
         assert 0 <= responses["io_wait"] <= 100
         assert 0 <= responses["device_busy"] <= 100
-        if workload in ("two", "copy"):  # nobody else's writing has changed what is read
+        if workload in ("two", "copy"):  # no other workload changes the files that these read
             assert responses["device_read_bytes"] >= moved[workload] * MIB
         if workload == "two":
             assert 50 <= evidence["stream_fairness"] <= 100
@@ -229,7 +230,7 @@ def test_a_fio_job_runs_in_the_lab_and_its_numbers_are_responses(
     said = iotrial("report", "last", "--markdown", str(state / "r.md"))
     text = " ".join((said.stdout + (state / "r.md").read_text()).split())
     assert "nothing can be put into what the program reports of itself" in text
-    assert not list(disk_folder.glob("**/rand-read.0.0"))  # gone with the lab
+    assert not list(disk_folder.glob("**/rand-read.0.0"))  # removed with the lab
 
 
 @pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")

@@ -1,4 +1,4 @@
-"""What a terminal shows while a trial runs, and what it is left with when somebody presses Ctrl-C."""
+"""A terminal during a trial, and its state after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRIAL = (
 
 
 class Terminal:
-    """The program in a terminal of its own, where Ctrl-C is what a terminal makes of the key."""
+    """The program in a pseudo-terminal, where Ctrl-C is handled by the terminal."""
 
     def __init__(self, *words: str, columns: int = 80, **variables: str) -> None:
         pid, self._end = pty.fork()
@@ -94,7 +94,7 @@ def test_ctrl_c_twice_ends_a_trial_with_a_partial_report_and_a_whole_terminal(st
     terminal.press("\x03")
     terminal.press("\x03")
     assert terminal.status() == 128 + signal.SIGINT
-    after = terminal.text.rpartition("\x1b[J")[2]  # the last thing that the table does is to clear itself
+    after = terminal.text.rpartition("\x1b[J")[2]  # the table clears itself at the end
     assert "Interrupted: so far" in after
     assert "iotrial resume 1 completes it" in after
     assert "next:" not in after

@@ -1,4 +1,5 @@
-"""Work that does not use what its knobs turn gets no verdict: refused with what it used, or the trial is invalid."""
+"""Work that does not use what its knobs change gets no verdict: it is refused with a list of what it used, or
+the trial is invalid."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ argv = {argv}
 
 @pytest.fixture
 def elsewhere(disk_folder: Path) -> Iterator[Path]:
-    """A folder on a disk, which is not the lab's and which any user may read."""
+    """Yield a folder on a disk, outside the lab, that any user may read."""
     disk_folder.chmod(0o755)
     folder = disk_folder / "data"
     folder.mkdir()
@@ -97,7 +98,8 @@ def test_tar_of_a_folder_elsewhere_is_refused(
     assert knob in done.stderr
 
 
-#: programs that meet the lab by the way (their own folder is in it), or read a little there, and work on a file elsewhere
+#: programs that only touch the lab (their own folder is in it), or read a little there, and work on a file
+#: elsewhere
 BY_THE_WAY = {
     "a listing of the lab": """["sh", "-c", "ls $0; cat ELSEWHERE/huge", "{dir}"]""",
     "a look at a name": """["sh", "-c", "test -e $0; cat ELSEWHERE/huge", "{file}"]""",
@@ -114,7 +116,7 @@ BY_THE_WAY = {
 def test_a_work_that_meets_the_lab_only_by_the_way_is_refused(
     state: Path, tmp_path: Path, elsewhere: Path, argv: str, rehearsed: bool
 ) -> None:
-    """The blocks of the lab's folder are read from its device in every run, so the device's counters cannot tell."""
+    """Every run reads the blocks of the lab's folder from its device, so the device's counters cannot tell."""
     (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
     text = study(
         argv.replace("ELSEWHERE", str(elsewhere)), more='cache = "cold"\nreads = "names"\ncwd = "{out}"'
@@ -136,7 +138,7 @@ def test_a_small_file_of_the_lab_beside_a_large_one_elsewhere_is_refused(
 
 
 def test_a_rehearsal_notes_what_was_used_elsewhere(state: Path, tmp_path: Path, elsewhere: Path) -> None:
-    """The lab's files are smaller in it, so it refuses nothing that reads them."""
+    """The lab's files are smaller in a rehearsal, so it refuses nothing that reads them."""
     text = study(f'["cat", "{{file}}", "{elsewhere}/large"]', more='cache = "cold"\nsize = "16 MiB"')
     own = write_study(tmp_path, text)
     assert f"{elsewhere}/large" in iotrial("run", own, "--rehearse", "--trust").stdout
@@ -169,8 +171,10 @@ def test_a_work_mostly_elsewhere_says_so_in_its_report(state: Path, tmp_path: Pa
 def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
     state: Path, tmp_path: Path, elsewhere: Path
 ) -> None:
-    """It opens a file of the lab, which is warm; what it reads from a disk is another disk's. It is so much that what the
-    lab's file system writes for itself, some 16 KiB, is less than 1 % of it."""
+    """The work opens a cached file of the lab, and reads from another disk.
+
+    It reads so much there that the lab file system's own writes, some 16 KiB, are less than 1 % of it.
+    """
     (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
     argv = (
         f'["sh", "-c", "cat $0 > /dev/null; dd if={elsewhere}/huge of=/dev/null bs=64K iflag=direct status=none", '
@@ -191,7 +195,8 @@ def test_a_work_whose_requests_go_to_another_device_in_every_run_is_invalid(
 def test_io_uring_on_another_disk_is_found_by_the_counters_of_cold_runs(
     state: Path, tmp_path: Path, elsewhere: Path
 ) -> None:
-    """What a ring reads is not seen when the work is looked at. The lab's folder is listed, so its device has requests."""
+    """Reads through io_uring are not seen when the work is traced. The lab's folder is listed, so its device
+    has requests."""
     (elsewhere / "huge").write_bytes(os.urandom(8 * MIB))
     job = (
         f"fio --name=job --filename={elsewhere}/huge --readonly --rw=read --bs=64k --ioengine=io_uring --direct=1 "
@@ -240,7 +245,7 @@ def test_names_alone_are_a_use_of_the_lab(state: Path, tmp_path: Path, argv: str
 
 
 def test_a_cold_run_reads_what_the_work_was_seen_to_read(state: Path, tmp_path: Path) -> None:
-    """``names`` alone would be content with the blocks of a folder."""
+    """``names`` alone would accept a run that reads only the blocks of a folder."""
     text = study('["cat", "{files}"]', more='cache = "cold"\nreads = "names"\nfiles = 4\nsize = "256 KiB"')
     run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
     runs = stored_runs(state)

@@ -78,7 +78,7 @@ def test_noatime_writes_nothing_and_strictatime_writes_inodes(state: Path, files
         written.setdefault((where, run["treatment"]["atime"]), []).append(
             numbers["device_write_bytes_synced"]
         )
-    # 10,000 inodes of 256 bytes or more
+    # 10,000 inodes of at least 256 bytes
     assert min(written["stale", "strictatime"]) > 10_000 * 256
     assert min(written["stale", "relatime"]) > 10_000 * 256
     assert min(written["fresh", "strictatime"]) > 10_000 * 256
@@ -141,7 +141,7 @@ def test_a_study_of_the_users_own_with_timed_steps_finds_what_is_there(
     report = run_json(write_study(disk_folder, COMMANDS), "--on", str(disk_folder))
     wall = next(e for e in report["effects"] if e["response"] == "wall")
     assert wall["verdict"] == "slower"
-    # 20 ms more of 10, known from the arguments, and of what it costs to start two processes, which is not
+    # 20 ms more than 10, known from the arguments, plus the unknown cost of starting two processes
     assert 1.1 < wall["low"] < wall["ratio"] < 3.0
     step = next(e for e in report["effects"] if e["response"] == "wall.sleep")
     assert step["ratio"] > wall["ratio"]
@@ -256,7 +256,7 @@ def test_after_sigkill_restore_puts_back_and_resume_goes_on(state: Path, disk_fo
     assert report["trial"]["state"] == "done"
     runs = stored_runs(state)
     assert runs[: len(finished)] == finished
-    # as an uninterrupted one: 2 conditions, 4 blocks of 3 arms, controls in every other block
+    # as in an uninterrupted trial: 2 conditions, 4 blocks of 3 arms, controls in every other block
     assert len(runs) == 2 * (4 * 3 + 2 * 2)
     assert len({(r["condition"], r["block"], r["slot"]) for r in runs}) == len(runs)
 

@@ -1,7 +1,8 @@
-"""The program, with loop devices that stand in for disks: the look-up of serial numbers is replaced in this process alone.
+"""Run the program with loop devices as stand-ins for disks: the look-up of serial numbers is replaced in this
+process alone.
 
-First argument: FILE=SERIAL,..., by the path of the file behind a loop device. Without any, runs are
-forked as forking.py does, and it is the first argument of each.
+First argument: FILE=SERIAL,..., by the path of the file behind a loop device. Without arguments this is a
+fork server like forking.py, and that argument is the first of each run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The command line. One file a verb in ``iotrial.cli.verbs``; heavy imports wait until a verb runs.
+"""The command line. Each verb is one file in ``iotrial.cli.verbs``; heavy imports are deferred until a verb
+runs.
 
-Data goes to standard output, progress and logs to standard error. Exit status: 0 done (whatever the
-verdict), 1 the work failed, 2 the request was wrong, 3 the trial is invalid, 4 ``--fail-if`` met, 5
-restore incomplete, 128 + signal.
+Data goes to standard output, progress and logs to standard error. Exit status: 0 done (whatever the verdict),
+1 the work failed, 2 the request was wrong, 3 the trial is invalid, 4 ``--fail-if`` met, 5 restore incomplete,
+128 + signal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
 from iotrial.terminal import escape_lines
 
-#: what the list of verbs says of each, in the order in which a new user meets them
+#: one-line help of each verb, in the order in which a new user meets them
 SHORT_HELPS = {
     "list": "Studies in the catalogue.",
     "show": "What a study asks, why, and how it is designed.",
@@ -55,7 +56,7 @@ class Verbs(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # which click would make a plain failure
+        except BrokenPipeError:  # click would turn it into an ordinary failure
             raise Stopped(signal.SIGPIPE) from None
 
 
@@ -75,7 +76,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point of the program."""
+    """Run the program; the console entry point."""
     end_at_once()
     set_up()
     try:
@@ -83,12 +84,13 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        # Whoever read is gone; what is still in the buffers must not be tried again at exit.
+        # The reader of the pipe is gone. Redirect both streams so that the interpreter does not flush their
+        # buffers into the broken pipe again at exit.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         status = 128 + signal.SIGPIPE
-    except OutputError as error:  # what was still in the buffers
+    except OutputError as error:  # from flushing the buffers
         report_error(error.code, error.message, error.hint, as_json="--json" in sys.argv[1:])
         status = error.exit_status
     if status == 0 and output_failed():
@@ -97,10 +99,10 @@ def main() -> None:
 
 
 def _status() -> int:
-    """Do what the command line asks; its exit status."""
+    """Run the command line and return its exit status."""
     as_json = "--json" in sys.argv[1:]
     if COMPLETING in os.environ:
-        from iotrial.cli import shells  # which no other command needs
+        from iotrial.cli import shells  # only needed for shell completion
 
         shells.register()
     elif not as_json and "restore" not in sys.argv[1:2]:
@@ -110,14 +112,14 @@ def _status() -> int:
     except click.exceptions.Abort:
         return 128 + signal.SIGINT
     except click.exceptions.NoArgsIsHelpError as error:
-        tell(error.format_message(), err=True)  # which is the help
+        tell(error.format_message(), err=True)  # the message is the help text
         return 2
     except click.ClickException as error:
         hint = _where_to_look(error)
         if as_json:
             report_error("bad_request", error.format_message(), hint, as_json=True)
         else:
-            # as error.show() does, which would print what was typed as it is
+            # same as error.show(), which would print the user's input without escaping it
             context = getattr(error, "ctx", None)
             if context is not None:
                 click.echo(context.get_usage(), err=True)
@@ -133,7 +135,7 @@ def _status() -> int:
 
 
 def _where_to_look(error: click.ClickException) -> str:
-    """What shows how it should have been said."""
+    """Return a hint that names the help page for the failed command."""
     context = getattr(error, "ctx", None)
     if context is None or context.parent is None:
         return "`iotrial --help` shows the verbs"

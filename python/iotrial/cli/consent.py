@@ -1,4 +1,4 @@
-"""What a study that does not ship is about to do, shown before it does it; and consent to the commands of somebody else's."""
+"""Show what a study that is not shipped will do, and ask for consent before running somebody else's commands."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
 
 def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, object]]) -> None:
-    """Every change and every command, on standard error. ``disks``: those that places are made on."""
+    """Print every planned change and command to standard error. ``disks``: the disks that places are created
+    on."""
     for line in intent_lines(resolved, folder, disks):
         tell(line, err=True)
 
 
 def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
-    """Show what a study that does not ship is about to do; where it is not the user's own, ask whether its commands may run.
+    """Show what a study that is not shipped will do. If it is not the user's own, ask whether its commands
+    may run.
 
-    RequestError without consent; nothing has been changed by then.
+    Raises RequestError without consent; nothing has been changed by then.
     """
     if is_shipped(resolved.study):
         return
@@ -40,9 +42,10 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
 
 
 def ask_consent(study: Study, *, trust: bool) -> None:
-    """Consent to the commands of a study from elsewhere: ``--trust``, or "yes" on a terminal. RequestError without it.
+    """Ask for consent to the commands of an untrusted study: ``--trust``, or "yes" typed on a terminal.
 
-    None is needed for the user's own, nor where no command is run: knobs have allow-lists.
+    Raises RequestError without it. The user's own studies need none, nor does a study that runs no commands:
+    knobs have allow-lists.
     """
     if study.trusted or trust or not runs_commands(study):
         return
@@ -59,7 +62,7 @@ def ask_consent(study: Study, *, trust: bool) -> None:
 
 
 def _why_asked(study: Study) -> str:
-    """The study, and who else could have written it."""
+    """Describe the study, and name another user who could have written its file."""
     path = Path(study.origin)
     other = other_writer(path) if path.suffix == ".toml" and path.exists() else None
     return escape(f"study {study.name} comes from elsewhere" + (f" ({other})" if other else ""))

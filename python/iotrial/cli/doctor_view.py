@@ -1,4 +1,5 @@
-"""What the doctor found, as lines for a terminal of 80 columns and as one JSON document (schemas/doctor.schema.json)."""
+"""Print the result of ``iotrial doctor``: lines for an 80-column terminal, or one JSON document
+(schemas/doctor.schema.json)."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ class Examined(JsonDocument, frozen=True):
 
 
 def doctor_lines(found: Examination) -> Iterator[str]:
-    """The examination in lines of at most 80 columns."""
+    """Format the examination as lines of at most 80 columns."""
     machine = found.machine
     words = [str(machine[key]) for key in ("processor", "system") if key in machine]
     yield from _wrapped("", ", ".join(escape(word) for word in words) or "this machine", indent=0)
@@ -145,7 +146,7 @@ def _horizon(seconds: float) -> str:
 
 
 def examined(found: Examination) -> Examined:
-    """The examination as its document."""
+    """Convert the examination to its JSON document."""
     return Examined.of(
         found,
         labs=[Lab.of(lab, possible=not lab.lacks) for lab in found.labs],

@@ -1,4 +1,4 @@
-"""After a trial: analyse what is stored, write the report file, say it, and turn it into an exit status."""
+"""Finish a trial: analyse the stored data, write and print the report, and compute the exit status."""
 
 from __future__ import annotations
 
@@ -30,34 +30,37 @@ if TYPE_CHECKING:
 EXIT_INVALID = 3
 EXIT_FAIL_IF = 4
 LONGEST_NAME = 80
-#: names the file whose Markdown GitHub shows with a job
+#: environment variable with the file of Markdown that GitHub shows as the job summary
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-#: set by the Python that was carried to a host: it has nothing that draws, and the report is made where the trial goes
+#: set in the Python that was copied to a fleet host: it has no plotting libraries, and the report is made
+#: where the trial is collected
 CARRIED = "IOTRIAL_CARRIED"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def report_path(document: Document) -> Path:
-    """Where the HTML report goes unless the user names a file: beside the store."""
+    """Return the default path of the HTML report, in the state folder next to the store."""
     trial = document.trial
-    # A stored or imported trial may bear any name; the file stays in its folder whatever it is.
+    # A stored or imported trial may have any name: sanitise it so that the file stays in this folder.
     name = _UNFIT.sub("-", trial.header.study.name)[:LONGEST_NAME].strip(".-")
     return state_folder() / "reports" / f"{trial.number}-{name or 'trial'}.html"
 
 
 def write_page(text: str, document: Document, path: Path | None = None) -> Path:
-    """Write the page of a trial to the file that the user named, or (None) beside the store. Raises StoreError."""
+    """Write a trial's HTML page to the file that the user named, or (None) to the default path. Raises
+    StoreError."""
     if path is not None:
         return write_report(text, path)
     return write_report(text, report_path(document), follow=False)
 
 
 def write_report(text: str, path: Path, *, follow: bool = True, add: bool = False) -> Path:
-    """Write a report in any format; where it is. ``follow``: a link at that name leads on, and so does a ``~``, as it
-    should for a name that the user gave. ``add``: behind what is there. Only the folder of our own reports is made where
-    it is missing.
+    """Write a report in any format and return its path.
 
-    RequestError where the user's folder is not there, StoreError where the file cannot be written.
+    ``follow``: expand ``~`` and follow a symbolic link, as expected for a name that the user gave. ``add``:
+    append to the file. Only the folder of iotrial's own reports is created if it is missing.
+
+    Raises RequestError if the user's folder does not exist, StoreError if the file cannot be written.
     """
     if follow:
         path = _led_home(path)
@@ -69,18 +72,18 @@ def write_report(text: str, path: Path, *, follow: bool = True, add: bool = Fals
         if not follow:
             path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
-            file.write(text.encode("utf-8", "replace"))  # a lone surrogate is no character of any file
+            file.write(text.encode("utf-8", "replace"))  # a lone surrogate cannot be encoded
     except OSError as error:
         raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file") from error
     return path
 
 
 def refuse_missing_folder(*files: str | Path | None) -> None:
-    """RequestError where a report is to go into a folder that is not there: a mistyped name should not make one."""
+    """Raise RequestError if a report's folder does not exist: a mistyped name should not create one."""
     for file in files:
         if file is not None and file != "-":
             folder = _led_home(file).parent
-            # not Path.is_dir, which raises for a name that is too long
+            # Path.is_dir raises for a name that is too long
             if not os.path.isdir(folder):  # noqa: PTH112
                 raise RequestError(
                     f"writing the report {file}: there is no folder {folder}",
@@ -89,14 +92,15 @@ def refuse_missing_folder(*files: str | Path | None) -> None:
 
 
 def _led_home(file: str | Path) -> Path:
-    """With the home folder for a leading ``~``; that of somebody whom the system does not know stays as it was typed."""
+    """Expand a leading ``~``. The home of an unknown user is left as typed."""
     return Path(os.path.expanduser(file))  # noqa: PTH111  Path.expanduser raises RuntimeError for a stranger
 
 
 def write_markdown(text: str, target: str) -> bool:
-    """Write Markdown where ``--markdown`` says; whether that is standard output ("-"), which then takes nothing else.
+    """Write Markdown to the target of ``--markdown``. Return True if that is standard output ("-"), which
+    then takes nothing else.
 
-    What is in the summary of a GitHub job's step stays there: it is added to.
+    Text is appended to the step summary of a GitHub job, never written over it.
     """
     if target == "-":
         tell(text.removesuffix("\n"))
@@ -113,8 +117,8 @@ def say(
     figures: Sequence[FigureFiles] | None = None,
     full: bool = False,
 ) -> None:
-    """The report on standard output: text, one screen unless ``full``, or one JSON document, which lists the ``figures`` that
-    were written as well."""
+    """Print the report to standard output: text (one screen unless ``full``), or one JSON document, which
+    also lists the ``figures`` that were written."""
     if as_json:
         click.echo(json.dumps(report_json(document, figures), indent=1))
     else:
@@ -123,7 +127,8 @@ def say(
 
 
 def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> None:
-    """RequestError where both Markdown and JSON would go to standard output: before anything is measured."""
+    """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
+    measured."""
     if markdown == "-" and as_json:
         raise RequestError("standard output takes either Markdown or --json", hint="name a file")
 
@@ -138,7 +143,8 @@ def conclude(
     signal: int | None,
     markdown: str | None = None,
 ) -> int:
-    """Report a trial that has just ended, and give its exit status. A signal waits for the report."""
+    """Report a trial that has just ended, and return its exit status. Signals are held until the report is
+    written."""
     with Held() as held:
         document = document_of(store, ref)
         path = None
@@ -158,7 +164,7 @@ def conclude(
 
 
 def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
-    """0 whatever the verdict; 3 invalid; 4 where ``--fail-if`` is met by a main effect."""
+    """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if``."""
     if not document.valid:
         return EXIT_INVALID
     verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}

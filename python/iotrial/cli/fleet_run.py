@@ -1,4 +1,4 @@
-"""``run --fleet`` and ``fleet resume``: from what the user asked to a fleet, and from a fleet to what is said at its end."""
+"""``run --fleet`` and ``fleet resume``: build a fleet from the options, run it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 SHORTEST_LOST_S = 20.0
 
-#: by the names of the options' parameters, what an order says for each host
+#: option parameters that go into an order for each host, with the name they have there
 _SAID = {
     "sets": "set", "conditions": "condition", "lab": "lab", "disk": "disk", "size": "size", "on": "on",
     "places": "place", "time": "time", "blocks": "blocks", "margin": "margin", "alpha": "alpha",
@@ -58,7 +58,7 @@ _FLAGS = {
     "trust": "trust",
     "foreign": "foreign",
 }
-#: what belongs to one machine, or to one report
+#: options that only make sense on one machine or for one report
 _REFUSED = {
     "device": "--device: a spare disk is consented to on its own machine",
     "erase": "--erase: a spare disk is consented to on its own machine",
@@ -75,7 +75,8 @@ _REFUSED = {
 def fleet_of(
     study: str | None, values: Mapping[str, Any], reached: Mapping[str, str], *, grace: str | None
 ) -> tuple[Record, Study, RunRequest]:
-    """A new fleet, as asked for. RequestError and its kin, with nothing changed, for what no fleet can do."""
+    """Build a new fleet from the options. Raises RequestError and its kin, before anything is changed, for
+    what a fleet cannot do."""
     for name, why in _REFUSED.items():
         if values.get(name):
             raise RequestError(f"on a fleet there is no {why}")
@@ -96,7 +97,7 @@ def fleet_of(
     if not 5 <= grace_s <= LONGEST_GRACE_S:
         raise RequestError(f"--grace {grace}: wanted 5 s to 24 h", hint="such as --grace 2min")
     shipped = is_shipped(chosen)
-    # consent is asked for here, once for all hosts; there the study stays somebody else's
+    # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
     order = Order(
         fleet=uuid.uuid4().hex,
@@ -115,7 +116,7 @@ def fleet_of(
 def reached_by(
     fleet: str | None, keys: str | None, hosts: str | None, ssh_config: str | None
 ) -> dict[str, str]:
-    """By which words the hosts are reached: those that join a scheduler, or those that are named."""
+    """Return how the hosts are reached: through a scheduler that they join, or by name over SSH."""
     if hosts is None:
         assert fleet is not None
         return reached_by_scheduler(fleet, keys)
@@ -127,7 +128,7 @@ def reached_by(
 
 
 def keys_of(folder: str, part: Part) -> Keys:
-    """The keys of ``--keys``: in a folder, or on standard input. Raises RequestError."""
+    """Read the keys of ``--keys``: from a folder, or from standard input. Raises RequestError."""
     return (
         Keys.from_line(sys.stdin.buffer)
         if folder == STDIN
@@ -136,8 +137,11 @@ def keys_of(folder: str, part: Part) -> Keys:
 
 
 def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
-    """The hosts of a fleet. If it is ``new``, raises RequestError where one that is named cannot take part as it is: no trial
-    has begun then."""
+    """Connect to the hosts of a fleet.
+
+    If the fleet is ``new``, raises RequestError when a named host cannot take part in its present state; no
+    trial has begun by then.
+    """
     reached = record.reached
     if SCHEDULER in reached:
         return DaskHosts(reached[SCHEDULER], keys_of(reached[KEYS], Part.CLIENT))
@@ -155,7 +159,8 @@ def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
 
 
 def consented(chosen: Study, request: RunRequest) -> None:
-    """Show a study that does not ship, once for the whole fleet, and ask for consent to somebody else's commands."""
+    """Show a study that is not shipped, once for the whole fleet, and ask for consent to somebody else's
+    commands."""
     if is_shipped(chosen):
         return
     check_trust(chosen, trust=request.trust)
@@ -171,7 +176,7 @@ def consented(chosen: Study, request: RunRequest) -> None:
 
 
 def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
-    """Conducts a fleet, new or resumed, and says how it ended; the exit status."""
+    """Run a fleet, new or resumed, print how it ended, and return the exit status."""
     hosts = hosts_of(record, new=new, as_json=as_json)
     try:
         with Store.open(store_path()) as store, Held() as held:
@@ -179,7 +184,8 @@ def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
             record.write()
             with fleet_view(quiet=as_json) as view:
                 view.say(f"fleet {record.id}: {record.name}")
-                # a host whose grace is over has put everything back; only then it is not waited for any more
+                # a host that has used up its grace period has restored everything; only after that stop
+                # waiting for it
                 pace = Pace(leave_out_s=max(SHORTEST_LOST_S, 1.5 * record.order.grace_s))
                 interim = None if as_json else _interim(store, collector)
                 conductor = FleetConductor(
@@ -205,7 +211,8 @@ def conducted(record: Record, *, as_json: bool, new: bool = False) -> int:
 
 
 def _interim(store: Store, collector: Collector) -> Interim | None:
-    """What means over hosts are shown from, with what the store has already; None where that is too much to read again."""
+    """Return the interim means over hosts, filled with the data in the store; None if that is too much to
+    read again."""
     interim = Interim()
     trials = collector.trials()
     if sum(collector.position(host).blocks for host in trials) > MOST_TAKEN_UP:
@@ -213,14 +220,14 @@ def _interim(store: Store, collector: Collector) -> Interim | None:
     try:
         for host, (number, _) in trials.items():
             interim.take_up(host, store.data(number))
-    except IotrialError:  # said by whoever reports on that trial
+    except IotrialError:  # the report on that trial shows the error
         return None
     return interim
 
 
 def status_of(standing: Standing) -> int:
-    """0 where every host came to an end; 1 where one failed, was left out or was stopped; 3 where one is invalid, and no
-    worse."""
+    """Return 0 if every host finished, 1 if one failed, was left out or was stopped, otherwise 3 if one is
+    invalid."""
     phases = {host.phase for host in standing.hosts}
     if phases & {Phase.FAILED, Phase.LEFT_OUT, Phase.STOPPED} or not phases:
         return 1
@@ -261,7 +268,7 @@ class FleetRun(JsonDocument, frozen=True):
 
 
 def fleet_run(standing: Standing) -> FleetRun:
-    """The document of ``--json``."""
+    """Build the document of ``--json``."""
     hosts = [
         Host.of(
             host,

@@ -1,4 +1,4 @@
-"""The view of a fleet that measures: a table of hosts on a terminal, lines in a pipe, nothing with --json."""
+"""Progress display of a running fleet: a table of hosts on a terminal, lines in a pipe, nothing with --json."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FEWEST_ROWS = 8
 
 
 class Quiet:
-    """Shows nothing."""
+    """Show nothing."""
 
     def update(self, standing: Standing) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Lines:
-    """A line for what happens, and one every ten seconds for how the fleet stands."""
+    """Print a line per event, and a summary line if nothing was printed for ten seconds."""
 
     def __init__(self) -> None:
         self._said = time.monotonic()
@@ -46,7 +46,7 @@ class Lines:
 
 
 class Table:
-    """A table that is redrawn in place, and gone at the end."""
+    """A table that is redrawn in place and cleared at the end."""
 
     def __init__(self, width: int, height: int) -> None:
         self._width, self._height = max(NARROWEST, width - 1), max(4, height - 1)
@@ -60,7 +60,7 @@ class Table:
         self._drawn = time.monotonic()
         lines, means = table(standing, width=self._width), so_far(standing, width=self._width)
         room = self._height - len(means)
-        if room < FEWEST_ROWS:  # of a low terminal hosts have it all
+        if room < FEWEST_ROWS:  # on a low terminal the hosts get all rows
             room, means = self._height, []
         if len(lines) > room:
             hidden = len(lines) - room + 1
@@ -77,7 +77,7 @@ class Table:
         self._put([])
 
     def _put(self, lines: list[str]) -> None:
-        """These lines instead of those that stand there, in one write."""
+        """Replace the lines on the screen by these, in one write."""
         up = f"\r\x1b[{self._rows}A\x1b[J" if self._rows else ""
         sys.stderr.write(up + "".join(line[: self._width] + "\n" for line in lines))
         sys.stderr.flush()
@@ -86,7 +86,7 @@ class Table:
 
 @contextmanager
 def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
-    """What is shown while a fleet measures, on standard error."""
+    """Yield the progress display for a fleet, on standard error."""
     if quiet:
         yield Quiet()
         return
@@ -102,8 +102,11 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
 
 
 def so_far(standing: Standing, *, width: int) -> list[str]:
-    """What the hosts come to so far, a line a comparison, under a heading; none where it is too early. No line is longer
-    than ``width``."""
+    """Return the interim means over hosts: a heading and one line per comparison, or nothing if it is too
+    early.
+
+    No line is longer than ``width``.
+    """
     if not standing.so_far:
         return []
     longest = max(len(one.mean) for one in standing.so_far)
@@ -119,14 +122,15 @@ def so_far(standing: Standing, *, width: int) -> list[str]:
 
 
 def summary(standing: Standing) -> str:
-    """E.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
+    """Return a one-line summary, e.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
     phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
     said = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
     return f"{_elapsed(standing.elapsed_s)}: {said}{'; ' if phases else ''}{', '.join(phases)}"
 
 
 def table(standing: Standing, *, width: int) -> list[str]:
-    """A heading, and a line for each host: name, state, blocks that have come, its trial's number here, what is wrong.
+    """Return a heading and a line per host: name, state, blocks received, trial number in this store,
+    problem.
 
     No line is longer than ``width``.
     """
@@ -145,10 +149,10 @@ def table(standing: Standing, *, width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """Its beginning, where it is longer than ``width``."""
+    """Truncate the text to ``width``."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _elapsed(seconds: float) -> str:
-    """Whole seconds: a figure that is redrawn four times a second is not read to its milliseconds."""
+    """Format in whole seconds: nobody reads milliseconds of a figure that is redrawn four times a second."""
     return format_duration(float(int(seconds))) if seconds >= 1 else "0 s"

@@ -1,4 +1,5 @@
-"""What a pilot predicts, as lines and as the ``prediction`` of ``plan --json`` (schemas/plan.schema.json)."""
+"""Print a pilot's prediction: as lines, or as the ``prediction`` of ``plan --json``
+(schemas/plan.schema.json)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Prediction(JsonObject, frozen=True, kw_only=True):
 
 
 def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]:
-    """The prediction in words: each condition, then the whole trial."""
+    """Format the prediction as text: each condition, then the whole trial."""
     yield (
         f"pilot      {counted(pilot.blocks, 'block')} of copies of the reference in {format_duration(pilot.seconds)}, "
         f"after {format_duration(pilot.setup_s)} for making the lab"
@@ -86,5 +87,5 @@ def _whole(value: float | None) -> str:
 
 
 def prediction(found: Forecast, pilot: Pilot) -> Prediction:
-    """The same as a part of the document."""
+    """Build the ``prediction`` part of the JSON document."""
     return Prediction(pilot=PilotFacts.of(pilot), seconds=found.seconds, conditions=found.predicted)

@@ -1,4 +1,4 @@
-"""Groups of commands that are modules of a folder, and are imported when one runs: the list of them needs none."""
+"""Click groups with lazily imported commands: each is a module of a package, and listing them imports none."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-#: set where a shell has started this process for its completions (``iotrial.cli.shells``)
+#: set if a shell has started this process for its completions (``iotrial.cli.shells``)
 COMPLETING = "_IOTRIAL_COMPLETE"
 
 
 class LazyGroup(click.Group):
-    """Finds its commands in the modules of ``package``, each of which holds one named ``command``.
+    """A group that finds its commands in the modules of ``package``; each module holds one named ``command``.
 
-    ``short_helps``: by name, in the order in which a new user meets them, what the list of commands says of each. A command
-    that is not there is imported for its own. ``what`` is the noun of messages.
+    ``short_helps``: the one-line help by name, in the order in which a new user meets the commands. A command
+    that is not in it is imported for its own. ``what`` is the noun used in messages.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class LazyGroup(click.Group):
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, but imports none of them; a sentence that is too long for its line is wrapped, not cut."""
+        """List the commands as click does, but without importing them; a long help text is wrapped, not cut."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._described(ctx)))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """As click does, but imports none of the commands."""
+        """Complete command names as click does, but without importing the commands."""
         commands = [
             CompletionItem(name, help=short_help)
             for name, short_help in self._described(ctx)

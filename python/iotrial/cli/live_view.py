@@ -1,7 +1,8 @@
-"""The view of a running trial: a live table on a terminal, plain lines in a pipe, nothing with --json. Whichever it is, how
-the trial stands is kept in a small file beside the store.
+"""Progress display of a running trial: a live table on a terminal, plain lines in a pipe, nothing with
+--json. In every case the progress is also kept in a small file next to the store.
 
-All of it happens in the conductor's own calls, between two blocks: no thread that could wake while a run is timed.
+All of it runs in the conductor's own calls, between two blocks: there is no thread that could wake up during
+a timed run.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ NEVER = float("-inf")
 
 @contextmanager
 def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
-    """A watcher for the time of one trial; it draws on standard error, and keeps the standing beside this store.
+    """Yield the watcher of one trial. It draws on standard error and keeps the progress file next to this
+    store.
 
-    A trial that is stopped before it has begun has no report, so what became of it is told here.
+    A trial that is stopped before it has begun has no report, so its end is reported here.
     """
     standing = standing_path(store)
     try:
@@ -64,7 +66,7 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
 
 
 class _Watching:
-    """Turns what the conductor says into what is shown and written, no oftener than either is of use."""
+    """Turns the conductor's updates into output, limited to ``DRAWN_EVERY_S`` and ``WRITTEN_EVERY_S``."""
 
     def __init__(self, plan: Plan, view: LiveView | None, standing: Path) -> None:
         self._plan = plan
@@ -84,7 +86,7 @@ class _Watching:
 
     def update(self, snapshot: Snapshot) -> None:
         for key, seconds in snapshot.block_s.items():
-            # blocks with controls take longer than those without, and take turns
+            # smooth: blocks with controls take longer than those without, and the two alternate
             self._block_s[key] = (self._block_s.get(key, seconds) + seconds) / 2.0
         now = time.monotonic()
         draws = self._view is not None and now - self._drawn >= DRAWN_EVERY_S

@@ -1,7 +1,8 @@
-"""The manual page, in the man(7) macros, made from the commands themselves.
+"""The manual page in man(7) macros, generated from the click commands.
 
-One page for all verbs, so that a search in it finds every option. The options of a study are those that `plan` and `run`
-have in common; they are told once. ``scripts/manual`` writes the page into the wheel's data, and a test compares it.
+There is one page for all verbs, so that a search in it finds every option. The study options that `plan` and
+`run` share are described once. ``scripts/manual`` writes the page into the wheel's data, and a test compares
+it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import click
 from iotrial import __version__
 from iotrial.cli import cli
 
-DATE = "2026-11-22"  # of its last change in words that are not the commands' own
+DATE = "2026-11-22"  # date of the last change to text that is not taken from the commands
 SHARED = ("plan", "run")
-_WIDTH = 64  # of a line of source, before its hyphens are escaped
+_WIDTH = 64  # of a source line, before hyphens are escaped
 
-#: exit statuses; the errors themselves know theirs (``iotrial.errors``)
+#: exit statuses; each error class defines its own (``iotrial.errors``)
 STATUSES: tuple[tuple[str, str], ...] = (
     ("0", "Done, whatever the verdict."),
     ("1", "The work failed: the lab, the probe, the store, a file that cannot be written."),
@@ -71,7 +72,7 @@ _EXAMPLES = (
 
 
 def manual() -> str:
-    """The whole page."""
+    """Return the whole page."""
     context = click.Context(cli, info_name="iotrial")
     verbs = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
     commands = {name: verb for name, verb in verbs.items() if verb is not None and not verb.hidden}
@@ -130,7 +131,7 @@ def manual() -> str:
 
 
 def _shared(commands: dict[str, click.Command]) -> frozenset[str]:
-    """Names of the options that plan and run have in common, but for those that every verb has."""
+    """Return the names of the options that plan and run share, without those that every verb has."""
     common = [{p.name or "" for p in commands[verb].params if isinstance(p, click.Option)} for verb in SHARED]
     return frozenset(common[0] & common[1] - {"as_json"})
 
@@ -147,7 +148,7 @@ def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterat
 
 
 def _usage(command: click.Command) -> Iterator[str]:
-    """Made here, as all of the page is: how click puts these changes from version to version."""
+    """Yield the usage line's arguments. Not taken from click: its format changes from version to version."""
     if any(isinstance(param, click.Option) for param in command.params):
         yield "[\\fIOPTION\\fR ...]"
     for param in command.params:
@@ -167,7 +168,7 @@ def _options(params: Sequence[click.Parameter]) -> Iterator[str]:
 
 
 def _value(param: click.Parameter) -> str:
-    """What an option or argument takes, as a word."""
+    """Return the placeholder for the value of an option or argument."""
     if param.metavar:
         return param.metavar.removesuffix("...")
     if isinstance(param.type, click.Choice):
@@ -176,13 +177,13 @@ def _value(param: click.Parameter) -> str:
 
 
 def _name(written: str) -> str:
-    """E.g. ``--set FACTOR=LEVEL``: the option bold, what it takes in italics."""
+    """Format e.g. ``--set FACTOR=LEVEL``: the option in bold, its value in italics."""
     option, blank, value = written.partition(" ")
     return rf"\fB{_escaped(option)}\fR" + (rf" \fI{_escaped(value)}\fR" if blank else "")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """A docstring of click's: paragraphs, those behind ``\\b`` line by line."""
+    """Format a click docstring as paragraphs; paragraphs that start with ``\\b`` keep their lines."""
     for number, paragraph in enumerate(re.split(r"\n\s*\n", text.strip())):
         if number:
             yield ".PP"
@@ -194,14 +195,14 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Running text, a sentence a line as roff likes it."""
+    """Format running text with one sentence per line, as roff prefers."""
     for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z])", " ".join(text.split())):
         plain = re.sub(r"`([^`]*)`", "\\1", sentence)
         yield from map(_escaped, textwrap.wrap(plain, _WIDTH, break_on_hyphens=False, break_long_words=False))
 
 
 def _escaped(text: str) -> str:
-    """Text that roff sets as it stands: no macro, no escape, hyphens that can be copied."""
+    """Escape text for roff: no macros, no escapes, hyphens that can be copied."""
     text = text.replace("\\", "\x00").replace("-", "\\-").replace("\x00", "\\e")
     text = text.replace("^", "\\(ha").replace("~", "\\(ti").replace("`", "\\(ga").replace("'", "\\(aq")
     text = "".join(c if ord(c) < 128 else f"\\[u{ord(c):04X}]" for c in text)

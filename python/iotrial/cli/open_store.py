@@ -1,4 +1,4 @@
-"""The store as verbs that only read it open it: with a word where it is not what it should be."""
+"""Open the store for verbs that only read it, and print its warnings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from iotrial.store import Store
 
 
 def store_to_read(*, needed: bool) -> Store | None:
-    """The store, unchanged whatever is found; None where there is none (``needed``: RequestError).
+    """Open the store read-only. Return None if there is none (with ``needed``: raise RequestError).
 
-    What must be known of the whole file goes to standard error.
+    Warnings about the whole file go to standard error.
     """
     path = store_path()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Options that mean the same for every verb. ``iotrial.cli.run_request`` gives them typed values."""
+"""Command-line options shared by several verbs. ``iotrial.cli.run_request`` converts them to typed values."""
 
 from __future__ import annotations
 
@@ -51,11 +51,15 @@ full_report = click.option("--full", is_flag=True, help="Everything, instead of 
 
 
 def study_options(function: F) -> F:
+<<<<<<< HEAD
     """The options of ``plan`` and ``run``."""
     compared = in_group("What is compared")
     place = in_group("Where it runs")
     sure = in_group("How long, how sure")
     trusted = in_group("Trust")
+=======
+    """Add the study options of ``plan`` and ``run`` to a command."""
+>>>>>>> 174944c812b459caf0c6b11bd43c47513bcbed8d
     options = [
         compared(
             "--set",

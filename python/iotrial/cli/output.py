@@ -1,7 +1,8 @@
-"""The one way from a verb to the terminal for text, warnings and errors: what comes from outside cannot steer it.
+"""Print text, warnings and errors to the terminal, with all control characters escaped. Every verb prints
+through this module.
 
-An error is words with a hint, or one JSON object, on standard error. A line break in a message is set in: no part of it can
-pass for a line of its own.
+An error is a message with a hint, or one JSON object, on standard error. Continuation lines of a message are
+indented, so that no part of it can pass for a line of its own.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from msgspec import Meta
 from iotrial.documents import JsonObject, json_text
 from iotrial.terminal import escape, escape_lines
 
-#: a column narrower than this is worse than none
+#: a narrower column is worse than none
 _LEAST = 30
 
 
 def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
-    """Print text, line breaks kept, with whatever else steers a terminal made visible.
+    """Print text. Line breaks are kept, all other control characters are escaped.
 
-    ``fold``: on a terminal, lines longer than it is wide are broken between words, and go on at this column. Not for what
-    somebody may want to copy, such as a command.
+    ``fold``: on a terminal, wrap lines that are too wide between words, and indent continuation lines to this
+    column. Not for text that users may want to copy, such as a command.
     """
     if fold is not None and (sys.stderr if err else sys.stdout).isatty():
         width = shutil.get_terminal_size().columns
@@ -33,8 +34,8 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
 
 
 def folded(line: str, width: int, column: int) -> str:
-    """One line as several of at most ``width`` columns, broken between words; those after the first begin at ``column``,
-    where that leaves them room."""
+    """Wrap one line to ``width`` columns, between words. Continuation lines begin at ``column`` if that
+    leaves enough room."""
     if len(line) <= width:
         return line
     indent = " " * (column if width - column >= _LEAST else 4)
@@ -44,7 +45,7 @@ def folded(line: str, width: int, column: int) -> str:
 
 
 def warn(text: str) -> None:
-    """A line on standard error that is no error, with nothing in it that a terminal would obey."""
+    """Print a one-line warning to standard error, with control characters escaped."""
     tell(f"iotrial: warning: {escape(text)}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""Says on every command that an earlier trial was cut off and left something to put back."""
+"""Warn on every command if an interrupted trial left changes to restore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from iotrial.paths import journal_mark, state_folder
 
 
 def mention_leftovers() -> None:
-    """One line on standard error, where the journal has entries or cannot be read, and no trial is at work. Never fails."""
+    """Print one line to standard error if the journal has entries or cannot be read, and no trial is running.
+    Never fails."""
     folder = state_folder() / "journal"
     try:
         entries = sum(path.suffix == ".entry" for path in folder.iterdir()) if folder.exists() else 0
@@ -22,8 +23,8 @@ def mention_leftovers() -> None:
         what = f"the undo journal {folder} cannot be read: {error.strerror}"
     if not what:
         return
-    from iotrial.lab.lock import is_held_here  # every command comes here, hardly any as far as this
+    from iotrial.lab.lock import is_held_here  # every command comes here, but hardly any gets this far
 
-    if is_held_here():  # the journal of a running trial is full by right
+    if is_held_here():  # a running trial has journal entries: nothing to warn about
         return
     tell(f"iotrial: {what}; run `iotrial restore`", err=True)

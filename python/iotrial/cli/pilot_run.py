@@ -1,4 +1,4 @@
-"""``plan --pilot``: conduct the pilot of a plan, with the consent that a run would ask for."""
+"""``plan --pilot``: run the pilot of a plan, with the same consent as a run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ DEFAULT = "10s"
 
 
 def pilot_seconds(study: str | None, text: str | None) -> tuple[str | None, float | None]:
-    """STUDY and the seconds of ``--pilot`` (None: not asked for). ``--pilot STUDY`` is read as it was meant.
+    """Return STUDY and the seconds of ``--pilot`` (None: not given). ``--pilot STUDY`` is read as the user
+    meant it.
 
-    Raises RequestError for what is neither.
+    Raises RequestError if the text is neither a duration nor a study.
     """
     if text is None:
         return study, None
     try:
         seconds = parse_duration(text)
     except UnitError as error:
-        if study is None:  # the option has taken the word that was meant for the study
+        if study is None:  # the option has consumed the study's name
             return text, parse_duration(DEFAULT)
         raise RequestError(f"--pilot: {error.message}", hint=error.hint) from error
     if seconds <= 0:
@@ -48,7 +49,8 @@ def piloted(
     folder: str,
     quiet: bool,
 ) -> tuple[Pilot, Forecast]:
-    """The pilot and what it predicts. Raises what a trial raises; nothing is stored, nothing left."""
+    """Run the pilot and predict from it. Raises what a trial raises. Nothing is stored, and nothing is left
+    behind."""
     seek_consent(resolved, folder, trust=request.trust)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
     budget = resolved.study.budget
@@ -56,10 +58,10 @@ def piloted(
 
 
 class _Spoken:
-    """Says what a pilot says, and shows nothing of its blocks."""
+    """Prints the pilot's messages, but nothing about its blocks."""
 
     def say(self, text: str) -> None:
         tell(f"pilot: {text}", err=True)
 
     def update(self, snapshot: object) -> None:
-        """Blind: nothing to show."""
+        """Show nothing: the pilot is blind."""

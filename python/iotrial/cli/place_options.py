@@ -1,6 +1,7 @@
-"""Where places lie, as the command line says it: ``--place NAME=FOLDER``, or a disk that is named twice.
+"""Parse the location of each place from the command line.
 
-By ``--place NAME=PATH`` and ``--erase NAME=SERIAL``.
+``--place NAME=FOLDER`` names a folder. ``--place NAME=PATH`` with ``--erase NAME=SERIAL`` names a disk twice,
+as consent to overwrite it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ def named(
     discard_contents: bool,
     discard_contents_of: Sequence[str],
 ) -> tuple[Consent | None, Mapping[str, Where]]:
-    """The disk of a device lab (None: none is named), and where each place lies.
+    """Return the disk of a device lab (None if none is named) and the location of each place.
 
-    Raises RequestError where a place is named twice, is nowhere, or is a disk without consent; and for consent that is for no
-    place.
+    Raises RequestError if a place is named twice, does not exist, or is a disk without consent, and for
+    consent that matches no place.
     """
     paths = _pairs("--place", places)
     disks = {name: path for name, path in paths.items() if Path(path).expanduser().is_block_device()}
@@ -63,7 +64,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]:
-    """Serial numbers by place."""
+    """Return the serial numbers by place."""
     found: dict[str, str] = {}
     for text in erase:
         name, equals, serial = text.partition("=")
@@ -90,7 +91,7 @@ def _check_consent(
     discard_contents: bool,
     waived: set[str],
 ) -> None:
-    """Consent is for one disk that is named, or it is a mistake that somebody should know of."""
+    """Raise RequestError for consent that does not match a named disk: that is likely a mistake of the user."""
     for text in rest:
         name = text.partition("=")[0]
         if name in paths:

@@ -1,7 +1,8 @@
-"""What a run would do to this machine, in lines: every change as root, every command with its values.
+"""Describe what a run would do to this machine, as lines: every change made as root, every command with its
+values.
 
-The same lines under ``iotrial plan`` and before a run of a study that is not from the catalogue. They are what
-the user consents to, so nothing of somebody else's is shortened, and nothing in them can steer a terminal.
+The same lines are printed by ``iotrial plan`` and before a run of a study that is not from the catalogue. The
+user consents to them, so nothing of a foreign study is shortened, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _FEW_LINES = 12
 
 
 def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
-    """Lab, places, notes, changes and commands, a name at the beginning of each. ``disks``: as
-    ``conduct.start.look_at_disks`` found them."""
+    """Return the lines on lab, places, notes, changes and commands, each with a heading. ``disks``: the
+    result of ``conduct.start.look_at_disks``."""
     return tuple(_lines(resolved, folder, disks))
 
 
@@ -50,7 +51,7 @@ class Place(JsonObject, frozen=True, forbid_unknown_fields=False):
 
 
 def places_of(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> list[Place]:
-    """The places that the study declares."""
+    """Return the places that the study declares."""
     by_place = {disk["place"]: disk for disk in disks if "place" in disk}
     return [
         Place.of(
@@ -66,12 +67,12 @@ def places_of(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]
 
 
 def runs_commands(study: Study) -> bool:
-    """Whether a run starts programs that the study names."""
+    """Return whether a run starts programs that the study names."""
     return any(workload.work.starts_programs for workload in study.workloads)
 
 
 def command_lines(study: Study) -> Iterator[str]:
-    """Every command of a study, with all that goes into it."""
+    """Yield every command of a study, with all its inputs and values."""
     for workload in study.workloads:
         if not isinstance(workload.work, HasPrograms):
             continue
@@ -118,7 +119,8 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
 
 
 def _input(text: str, study: Study) -> Iterator[str]:
-    """What a command reads: whole, line by line; of what ships with iotrial, and is long, only how long."""
+    """Yield the standard input of a command in full, line by line. A long input that ships with iotrial is
+    only summarised."""
     lines = text.removesuffix("\n").split("\n") if text else []
     if len(lines) == 1:
         yield escape(f"with the input {shlex.quote(text)}")
@@ -134,7 +136,7 @@ def _ships(study: Study) -> bool:
 
 
 def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Every place with what the study means by it and where it lies, and how to say otherwise."""
+    """Yield every place with its meaning in the study, its location, and the option that changes it."""
     for place in places_of(resolved, folder, disks):
         meant = f" ({place.text})" if place.text else ""
         kind = f"{place.kind}, modelled {place.modelled}" if place.modelled else place.kind
@@ -150,7 +152,7 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
             yield _line("", UNSEEN)
 
 
-#: what no look at a disk can find
+#: what no inspection of a disk can find
 UNSEEN = (
     "found unused; not seen: another machine on a shared disk, processes outside a container, descriptors that only a "
     "socket, io_uring or a target driver of the kernel holds"
@@ -166,7 +168,7 @@ def _share(disk: Mapping[str, Any]) -> str:
 
 
 def _accounted(resolved: Resolved) -> Iterator[str]:
-    """What is counted after the last block, and what of it this lab leaves out."""
+    """Yield what is counted after the last block, and what this kind of lab leaves out."""
     wanted = accounts(resolved.study, resolved.lab)
     if not wanted:
         if is_accounted(resolved.study):
@@ -193,7 +195,7 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
 
 
 def _values(study: Study) -> Iterator[str]:
-    """What the placeholders and variables of the commands stand for."""
+    """Yield the values of the commands' placeholders and variables."""
     found: dict[str, list[str]] = {}
     for setting in study.settings:
         name = _stands_for(setting)

@@ -1,4 +1,4 @@
-"""``run --rehearse``: does this study run here at all? In seconds, with nothing measured and nothing stored."""
+"""``run --rehearse``: check in seconds whether a study runs here at all. Nothing is measured or stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rehearsing(JsonDocument, frozen=True):
 
 
 def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
-    """Raises RequestError for options that ask for a report, or something in it."""
+    """Raise RequestError for options that need a report."""
     for option, value in given.items():
         if value:
             raise RequestError(
@@ -56,7 +56,8 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
 
 
 def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
-    """Rehearse the study as the user narrowed it; 1 where a run failed, 128 + the signal that ended it."""
+    """Rehearse the study as the user narrowed it. Return 1 if a run failed, 128 + the signal if one ended it,
+    else 0."""
     resolved = resolve_study(cut_down(chosen), request)
     plan = ShortPlan(resolved.study, request.seed or new_seed(), controls=False)
     folder = default_folder(resolved, request.on)

@@ -1,4 +1,4 @@
-"""What ``resume`` and ``continue`` have in common: from a stored trial to more runs of its plan."""
+"""Shared part of ``resume`` and ``continue``: run more blocks of a stored trial's plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from iotrial.store import Store
 from iotrial.store.model import Continuation, StoredTrial, TrialData
 from iotrial.store.packed.consistency import check_stored
 
-#: the limits of what follows, and how they are to be recorded where the trial had ended. Raises RequestError
+#: returns the limits of the further runs, and the record to store if the trial had ended (``continue``).
+#: Raises RequestError
 Chosen = Callable[[TrialData, Plan], tuple[Limits, Continuation | None]]
 
 
@@ -33,8 +34,10 @@ def go_on(
     as_json: bool,
     html: str | None,
 ) -> int:
-    """Measure more blocks of a stored trial's own plan, and report; the exit status. ``refuse`` raises RequestError for a
-    trial whose state does not allow it."""
+    """Measure more blocks of a stored trial's own plan, report, and return the exit status.
+
+    ``refuse`` raises RequestError for a trial in a state that does not allow it.
+    """
     refuse_missing_folder(html)
     with Store.open(store_path()) as store:
         return _go_on(
@@ -83,7 +86,7 @@ def _go_on(
         consent=consent_of(stored.header),
         located=located_of(stored.header),
     )
-    if "consented" not in options and not resolved.study.trusted:  # begun before consent was asked for
+    if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
         show_intent(resolved, str(options.get("folder", "")), ())
         ask_consent(resolved.study, trust=trust)
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
@@ -92,7 +95,7 @@ def _go_on(
 
 
 def limits_so_far(data: TrialData) -> Limits:
-    """When the trial was to stop: as it was begun, or as it was continued last."""
+    """Return the current limits of the trial: those it began with, or those of its last continuation."""
     options: dict[str, Any] = dict(data.trial.header.options)
     if data.continued:
         last = data.continued[-1]

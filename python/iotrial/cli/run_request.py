@@ -1,4 +1,4 @@
-"""What the user asked of a study: the options of ``iotrial.cli.options`` as typed values, and the study narrowed to them."""
+"""Convert the options of ``iotrial.cli.options`` to typed values, and narrow the study to them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Q = TypeVar("Q", int, float)
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What the user asked of a study.
+    """The user's options for a study, typed.
 
-    ``named`` are the factors that he named himself, or that whoever ran the packed trial ``like`` did.
+    ``named``: the factors that the user named, or that were named for the packed trial ``like``.
     """
 
     sets: dict[str, list[str]]
@@ -69,7 +69,7 @@ class RunRequest:
 
 
 def request_of(values: dict[str, Any]) -> RunRequest:
-    """The options as typed values. Raises RequestError for one that is not NAME=LEVEL."""
+    """Convert the options to typed values. Raises RequestError for one that is not NAME=LEVEL."""
     sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
     consent, located = named(
         values["places"],
@@ -105,7 +105,7 @@ def request_of(values: dict[str, Any]) -> RunRequest:
 
 
 def _seed(text: str | None) -> str | None:
-    """The seed as 32 hexadecimal digits: those given, or made from a number. Raises RequestError."""
+    """Return the seed as 32 hexadecimal digits: those given, or derived from a number. Raises RequestError."""
     if text is None:
         return None
     if len(text) == SEED_DIGITS and set(text.lower()) <= set("0123456789abcdef"):
@@ -134,7 +134,7 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest]:
-    """The study, narrowed to what was asked, and what was asked with what a packed trial adds to it.
+    """Find the study and narrow it to the request. Return it, with the request completed from a packed trial.
 
     Raises RequestError and its kin.
     """
@@ -177,7 +177,7 @@ def _on_disk(study: Study, disk: str | None) -> Study:
         wanted = parse_disk(disk)
     except ValueError as error:
         raise RequestError(f"--disk: {error}") from error
-    # none is for every place; another model is the lab's, and places keep theirs
+    # "none" applies to every place; another model is the lab's, and places keep theirs
     places = (
         study.places if wanted is not None else tuple(structs.replace(p, disk=None) for p in study.places)
     )
@@ -185,12 +185,13 @@ def _on_disk(study: Study, disk: str | None) -> Study:
 
 
 def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
-    """The study of a packed trial, which is foreign; seed, lab and controls of it unless others are asked for."""
+    """Read the study of a packed trial, as untrusted. Its seed, lab and controls apply unless the request
+    sets others."""
     path = Path(file).expanduser()
     with open_packed(path) as packed:
         records = read_packed(packed, escape(path))
         header = next(records)
-        for _ in records:  # the whole file must be sound
+        for _ in records:  # read to the end: the whole file must be valid
             pass
     assert isinstance(header, TrialHeader)
     named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
@@ -213,7 +214,8 @@ def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
 
 
 def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q | None:
-    """What an option says, with its unit; None where it is not given. Raises RequestError with the option's name."""
+    """Parse an option's quantity with its unit; None if it is not given. Raises RequestError with the
+    option's name."""
     try:
         return parse(text) if text else None
     except UnitError as error:
@@ -221,7 +223,8 @@ def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q |
 
 
 def sampling_period(text: str | None) -> float | None:
-    """The period of ``--sample`` in seconds. Raises RequestError for one that is none, or out of bounds."""
+    """Return the period of ``--sample`` in seconds. Raises RequestError if it cannot be parsed or is out of
+    bounds."""
     if text is None:
         return None
     try:
@@ -236,7 +239,7 @@ def sampling_period(text: str | None) -> float | None:
 
 
 def resolve_study(study: Study, request: RunRequest) -> Resolved:
-    """The study as it can be run on this machine."""
+    """Resolve the study for this machine."""
     return resolve(
         study,
         root=os.geteuid() == 0,

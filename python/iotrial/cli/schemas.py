@@ -1,4 +1,5 @@
-"""The schemas of the JSON documents, from the Structs that are printed: what ``make schemas`` writes into ``schemas/``."""
+"""JSON schemas of the printed documents, generated from their Structs. ``make schemas`` writes them to
+``schemas/``."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def _one_of(*keys: list[str]) -> Meta:
     return Meta(extra_json_schema={"oneOf": [{"required": one} for one in keys]})
 
 
-#: by the name of its file in ``schemas/``
+#: by schema name, that is, the file name in ``schemas/`` without its suffix
 DOCUMENTS: dict[str, Any] = {
     "compare": Compared,
     "completion": completion.Completion,
@@ -69,7 +70,7 @@ DOCUMENTS: dict[str, Any] = {
 
 
 def schema_text(name: str) -> str:
-    """The file ``NAME.schema.json``."""
+    """Return the text of the file ``NAME.schema.json``."""
     found = msgspec.json.schema(DOCUMENTS[name])
     parts = found.pop("$defs")
     open_ones = {
@@ -91,7 +92,8 @@ def _objects(one: type[JsonObject]) -> Iterator[type[JsonObject]]:
 
 
 def _closed(part: dict[str, Any], closed: bool) -> dict[str, Any]:
-    """What is printed has all fields that are not ``UNSET``, those with a default too, and no others."""
+    """Require every field that is not ``UNSET``, also those with a default, and allow no others if
+    ``closed``."""
     part.pop("title", None)
     if "description" in part:
         part["description"] = _line(inspect.cleandoc(part["description"]))
@@ -106,7 +108,7 @@ def _closed(part: dict[str, Any], closed: bool) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """``{"type": ["number", "null"]}`` for what may be one of two plain types."""
+    """Shorten a union with null to ``{"type": ["number", "null"]}``."""
     if isinstance(value, list):
         return [_short(one) for one in value]
     if not isinstance(value, dict):
@@ -131,7 +133,7 @@ def _line(text: str) -> str:
 
 
 def _laid_out(value: Any, indent: str = "") -> str:
-    """JSON with a part on each line, or several where they have room on it."""
+    """Format JSON with one member per line, or several if they fit."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent + line) <= _WIDTH or not isinstance(value, dict | list):
         return line

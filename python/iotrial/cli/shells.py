@@ -1,8 +1,8 @@
-"""How the shells ask for completions, and are answered: one script for each, which ``iotrial completion`` prints.
+"""Shell completion: one script per shell, printed by ``iotrial completion``, and the code that answers it.
 
-The scripts hand over the words as they stand, one a line, and get a line for each offer: its type, its value and a word on
-it, between tabs. Types: ``plain``; ``open``, after which no blank belongs, since more follows (``mode=``); ``path``; and
-``file`` and ``dir``, which leave it to the shell.
+The scripts pass the words as they are, one per line, and read one line per candidate: type, value and
+description, separated by tabs. Types: ``plain``; ``open``, which is not followed by a space, since more
+follows (``mode=``); ``path``; and ``file`` and ``dir``, which leave the completion to the shell.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ complete --no-files --command iotrial --arguments '(__iotrial_complete)'
 
 
 class _Shell(ShellComplete):
-    """What the shells have in common."""
+    """Base of the shells."""
 
     def source(self) -> str:
-        """The script; it names the program itself."""
+        """Return the script, which contains the program's name already."""
         return self.source_template
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one that is completed, and what there is of that."""
+        """Return the words before the completed one, and the part of it that is typed."""
         at = int(os.environ.get("COMP_CWORD", "0"))
         words = os.environ.get("COMP_WORDS", "").split("\n")
         words = (words + [""] * (at + 1))[: at + 1]
@@ -98,23 +98,23 @@ class _Shell(ShellComplete):
         return before[1:], last
 
     def joined(self, words: list[str]) -> list[str]:
-        """The words as the program will get them."""
+        """Return the words as the program will get them."""
         return words
 
     def format_completion(self, item: CompletionItem[str]) -> str:
-        """One offer as one line."""
+        """Format one candidate as one line."""
         kind = "open" if item.type == "plain" and item.value.endswith(_OPEN) else item.type
         return f"{kind}\t{item.value}\t{(item.help or '').translate({9: ' ', 10: ' '})}"
 
 
 class Bash(_Shell):
-    """Bash takes words apart at ``=`` and ``:``, and replaces what follows the last of these only."""
+    """Bash splits words at ``=`` and ``:``, and replaces only what follows the last of these."""
 
     name = "bash"
     source_template: ClassVar[str] = _BASH
 
     def joined(self, words: list[str]) -> list[str]:
-        """Words put together again at the characters that bash has taken them apart at."""
+        """Rejoin words at the characters where bash has split them."""
         breaks = set(os.environ.get("COMP_WORDBREAKS", "=:")) & set("=:")
         found: list[str] = []
         glued = False
@@ -128,13 +128,13 @@ class Bash(_Shell):
         return found
 
     def complete(self) -> str:
-        """The offers, each without what bash has put before its last break."""
+        """Return the candidates, each without the part before bash's last word break."""
         args, incomplete = self.get_completion_args()
         breaks = set(os.environ.get("COMP_WORDBREAKS", "=:")) & set("=:")
         typed = incomplete[: max((incomplete.rfind(one) + 1 for one in breaks), default=0)]
         lines = []
         for item in self.get_completions(args, incomplete):
-            # of `--option=NAME=` an offer has the end only: NAME=
+            # for `--option=NAME=` return only the end of the candidate: NAME=
             off = max(k for k in range(len(item.value) + 1) if typed.endswith(item.value[:k]))
             lines.append(self.format_completion(CompletionItem(item.value[off:], item.type, item.help)))
         return "\n".join(lines)
@@ -158,18 +158,18 @@ SHELLS: dict[str, type[_Shell]] = {shell.name: shell for shell in (Bash, Zsh, Fi
 
 
 def register() -> None:
-    """Have click answer the shells by these."""
+    """Register these shells with click."""
     for shell in SHELLS.values():
         add_completion_class(shell)
 
 
 def script(shell: str) -> str:
-    """What a shell reads to complete the program's command lines. KeyError for another shell."""
+    """Return the completion script of a shell. Raises KeyError for an unknown shell."""
     return SHELLS[shell].source_template
 
 
 def _unquoted(word: str) -> str:
-    """As the shell would hand it over: a quote that is still open is closed, a backslash at the end escapes nothing."""
+    """Remove quotes as the shell would: an open quote is closed, and a trailing backslash escapes nothing."""
     for text in (word, word + '"', word + "'", word[:-1]):
         try:
             return "".join(shlex.split(text))

@@ -1,8 +1,10 @@
-"""Standard output and error, set up once: a full disk, a closed stream and a locale without letters end in words.
+"""Set up standard output and error once, so that a full disk, a closed stream or an ASCII locale gives a
+clear error.
 
-What cannot be written to standard output is an OutputError (exit status 1), once; a reader that has left stays a
-BrokenPipeError. Messages that cannot be written to standard error are dropped: no trial ends because nobody can be told how
-it goes on. A character that the locale's encoding does not have is printed as one that resembles it, or as "?".
+A failed write to standard output raises OutputError (exit status 1), once; a closed pipe stays a
+BrokenPipeError. Messages that cannot be written to standard error are dropped: a trial does not end because
+its progress cannot be shown. A character that the locale's encoding lacks is printed as a similar one, or as
+"?".
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ _RESEMBLING = {
 
 
 class OutputError(IotrialError):
-    """Standard output takes nothing: its disk is full, or it was closed."""
+    """Standard output cannot be written: its disk is full, or it was closed."""
 
     code = "output"
 
 
 class _Output(io.FileIO):
-    """What follows a failure goes nowhere: it is reported once, not again when the program ends."""
+    """Raw standard output. Data after a failed write is discarded: the failure is reported once, not again at
+    exit."""
 
     failed = False
 
@@ -69,7 +72,7 @@ class _Messages(io.FileIO):
 
 
 def set_up() -> None:
-    """Replace ``sys.stdout`` and ``sys.stderr`` where they are this process's own."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` if they are this process's own."""
     _open_closed()
     codecs.register_error("iotrial.resembling", _resembling)
     if _own(sys.stdout, 1):
@@ -79,26 +82,29 @@ def set_up() -> None:
 
 
 def output_failed() -> bool:
-    """Whether something could not be written to standard output."""
+    """Return whether a write to standard output has failed."""
     buffer = getattr(sys.stdout, "buffer", None)
     return bool(getattr(getattr(buffer, "raw", None), "failed", False))
 
 
 def _open_closed() -> None:
-    """Give each closed standard stream its number again: otherwise the next file that is opened, such as the store, would
-    get it, and with it what is printed. Writing to standard output still fails, as it is open for reading only."""
+    """Open /dev/null for each closed standard stream. Otherwise the next file that is opened, such as the
+    store, would get its descriptor number, and the printed text with it.
+
+    Standard output is opened read-only, so writing to it still fails.
+    """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # the lowest number that is free, which is this one
+            os.open(os.devnull, flags)  # open() returns the lowest free number, which is this one
             os.set_inheritable(number, True)
 
 
 def _own(stream: TextIO | None, number: int) -> bool:
     try:
         return stream is None or stream.fileno() == number
-    except (OSError, ValueError):  # a test's, which is in memory
+    except (OSError, ValueError):  # an in-memory stream of a test
         return False
 
 

@@ -1,10 +1,11 @@
-"""What a TAB offers: studies, trials, factors and their levels, files of the kinds that a verb takes.
+"""Completion candidates: studies, trials, factors and their levels, and files of the types that a verb takes.
 
-A shell waits for it, so nothing here imports what reads studies or stores: names of shipped studies are names of files, a
-study's factors are what its TOML says, trials are two columns of the store, which is only read. Whatever cannot be read
-offers nothing; a TAB never fails and never says anything.
+The shell waits for the answer, so nothing here imports the code that reads studies or stores. Names of
+shipped studies are file names, a study's factors are read from its TOML, and trials are two columns of the
+store, opened read-only. Anything that cannot be read gives no candidates: completion never fails and never
+prints a message.
 
-By names of parameters, not verb by verb: they mean the same everywhere.
+Candidates are chosen by parameter name, not per verb: a name means the same everywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Offer = Callable[[click.Context, str], Iterable[Item]]
 
 
 def attach(command: click.Command) -> None:
-    """Have each parameter of this verb offer what it takes; one that has choices of its own keeps them."""
+    """Set the completion of each parameter of this verb; a parameter with choices keeps its own."""
     for param in command.params:
         offer = _OFFERS.get(f"{command.name} {param.name}") or _OFFERS.get(param.name or "")
         if offer is not None and not isinstance(param.type, click.Choice):
@@ -50,7 +51,7 @@ def _offered(offer: Offer, ctx: click.Context, incomplete: str) -> list[Item]:
 
 
 def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
-    """Shipped ones by name, and files."""
+    """Yield the names of shipped studies, and study files."""
     root = _package() / "catalogue"
     names = (f"{file.parent.name}/{file.stem}" for file in root.glob(f"*/*{TOML}"))
     yield from _starting(sorted(names), incomplete)
@@ -58,7 +59,7 @@ def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG
 
 
 def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
-    """Every kind is a module of its name, and others stand beside them."""
+    """Yield the workload kinds: each is a module of that name, among other modules."""
     modules = (
         file.stem for file in (_package() / "workloads").glob("*.py") if "\nWORK = " in file.read_text()
     )
@@ -67,8 +68,8 @@ def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # no
 
 
 def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
-    """FACTOR=LEVEL,LEVEL of the study that the command line names, of the factors in this role."""
-    # before an option that lacks its value, click has not yet given the arguments their names
+    """Yield FACTOR=LEVEL,LEVEL for the factors in this role, of the study on the command line."""
+    # click has not yet named the arguments before an option whose value is missing
     factors = _factors(ctx.params.get("study") or next(iter(ctx.args), None), role)
     name, equals, rest = incomplete.partition("=")
     if not equals:
@@ -77,7 +78,7 @@ def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
     before, comma, begun = rest.rpartition(",")
     chosen = set(before.split(","))
     for label in [*factors.get(name, ()), "all"]:
-        compact = label.replace(" ", "")  # blanks in labels do not count
+        compact = label.replace(" ", "")  # spaces in labels are ignored
         if compact.casefold().startswith(begun.casefold()) and compact not in chosen:
             yield Item(f"{name}={before}{comma}{compact}")
 
@@ -103,7 +104,7 @@ def _factors(study: object, role: str) -> dict[str, list[str]]:
 
 
 def trials(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
-    """Numbers of stored trials, the newest first, and packed ones."""
+    """Yield the numbers of stored trials, newest first, and packed trials."""
     if "last".startswith(incomplete):
         yield Item("last", help="the newest trial")
     if incomplete.isdigit() or not incomplete:
@@ -128,7 +129,7 @@ def _stored() -> Iterator[Item]:
 
 
 def files_of(suffix: str, incomplete: str, *, folders: bool = True) -> Iterator[Item]:
-    """Files of this suffix, and ``folders``, below what is typed."""
+    """Yield files with this suffix, and with ``folders`` also folders, that match what is typed."""
     folder, slash, begun = incomplete.rpartition("/")
     here = Path(folder + slash).expanduser() if slash else Path()
     for path in sorted(here.iterdir())[:MOST_FILES]:

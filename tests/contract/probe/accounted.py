@@ -1,4 +1,4 @@
-"""Commands whose system calls the probe counts, for tests."""
+"""Run commands with counted system calls, for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def account(probe: Probe, argv: Sequence[str], **fields: Any) -> dict[str, Any]:
 
 
 class Known:
-    """What strace has said of commands already, so that it is asked once."""
+    """Cache of strace results by command, so that strace runs once per command."""
 
     def __init__(self) -> None:
         self._run: set[tuple[str, ...]] = set()
@@ -28,19 +28,19 @@ class Known:
         self._errors: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
 
     def run_before(self, probe: Probe, argv: Sequence[str]) -> None:
-        """So that nothing is read for the first time."""
+        """Run a command once, so that the counted run finds all its files in the cache."""
         if tuple(argv) not in self._run:
             account(probe, argv)
             self._run.add(tuple(argv))
 
     def counts(self, argv: list[str], folder: Path) -> traced.Counts:
-        """Calls and errors by name, as strace counts them."""
+        """Return calls and errors by name, as counted by strace."""
         if tuple(argv) not in self._counts:
             self._counts[tuple(argv)] = traced.counted(argv, folder)
         return self._counts[tuple(argv)]
 
     def errors(self, argv: list[str], folder: Path) -> dict[str, dict[str, int]]:
-        """Errors by name of the call and of the error, as strace tells them."""
+        """Return errors by name of the call and of the error, as reported by strace."""
         if tuple(argv) not in self._errors:
             self._errors[tuple(argv)] = traced.errors(argv, folder)
         return self._errors[tuple(argv)]

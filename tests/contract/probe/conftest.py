@@ -1,4 +1,5 @@
-"""A folder on a disk, a probe, an isolated probe, and a lab in it; each checked and taken down."""
+"""Fixtures: a folder on a disk, a probe, an isolated probe and a lab in it; each is checked and removed at
+the end."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on a disk that other users can walk through (pytest's own cannot)."""
+    """Yield a folder on a disk that other users can traverse (pytest's own they cannot)."""
     path = Path(
         tempfile.mkdtemp(prefix="ioprobe-test-", dir=os.environ.get("IOTRIAL_TEST_FOLDER", "/var/tmp"))
     )

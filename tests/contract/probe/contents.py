@@ -1,4 +1,4 @@
-"""Words and C sources, written a second time from their description in docs/probe-protocol.md."""
+"""Generators of words and C sources: a second implementation, from the description in docs/probe-protocol.md."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Draw = Callable[[int], int]
 
 
 def mixed(z: int) -> int:
-    """The finaliser of SplitMix64."""
+    """Return the SplitMix64 finaliser of ``z``."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
 
 
 def draws(seed: int, index: int) -> Draw:
-    """Word n of the stream of a file."""
+    """Return a function that gives word n of a file's random stream."""
     key = mixed(seed ^ mixed((index + GOLDEN) & MASK))
     return lambda n: mixed((key + (n + 1) * GOLDEN) & MASK)
 
 
 def vocabulary_word(rank: int) -> str:
-    """The word of this rank, the most frequent being 0: the rarer, the longer."""
+    """Return the word of this rank; 0 is the most frequent. Rarer words are longer."""
     bits = mixed(rank + 1)
     text = ""
     for _ in range(1 + (rank >= 8) + (rank >= 256) + (rank >= 1024)):
@@ -35,7 +35,7 @@ def vocabulary_word(rank: int) -> str:
 
 
 def words(seed: int, index: int, size: int) -> bytes:
-    """Paragraphs of words whose frequency falls with their rank as Zipf's law has it."""
+    """Return paragraphs of words with frequencies by rank as in Zipf's law."""
     draw = draws(seed, index)
     return b"".join(_paragraph(draw, p) for p in range(-(-size // PARAGRAPH)))[:size]
 
@@ -49,7 +49,7 @@ def _paragraph(draw: Draw, number: int) -> bytes:
             octave = (bits >> 3) % 13
             rank = (1 << octave) - 1 + (bits >> 8 & ((1 << octave) - 1))
         else:
-            follower = mixed(before * 4 + (bits >> 3 & 3))  # one of four that the word before decides
+            follower = mixed(before * 4 + (bits >> 3 & 3))  # one of four successors of the previous word
             rank = (follower >> 8 & 4095) >> follower % 13
         before = rank + 1
         text += vocabulary_word(rank) + (". " if bits >> 60 == 0 else " ")
@@ -57,7 +57,8 @@ def _paragraph(draw: Draw, number: int) -> bytes:
 
 
 def c_source(seed: int, index: int, size: int) -> bytes:
-    """Units of 1024 bytes: includes and declarations, then a function each. Every eighth file is a header."""
+    """Return units of 1024 bytes: includes and declarations, then one function each. Every eighth file is a
+    header."""
     draw = draws(seed, index)
     return b"".join(_unit(draw, index, n).encode() for n in range(-(-size // UNIT)))[:size]
 
@@ -126,7 +127,7 @@ def _statement(bits: int, index: int, number: int) -> str:
 
 
 def _remark(draw: Draw, number: int, text: str) -> str:
-    """Filled up to a unit by a comment."""
+    """Pad the text to one unit with a comment."""
     text, at = text + "/*", 32
     while len(text) < UNIT:
         text += " " + vocabulary_word(draw(number * 64 + at) & 1023)

@@ -1,6 +1,6 @@
-"""A client of the probe that is not the package's own, a small lab, and the independent truths that the tests share.
+"""An independent client of the probe, a small lab, and reference implementations shared by the tests.
 
-The content generator stands here a second time, written from its description in docs/probe-protocol.md.
+The content generator is a second implementation, from its description in docs/probe-protocol.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProbeError(Exception):
 
 
 class Probe:
-    """JSON lines over pipes, and nothing else."""
+    """A client that only speaks JSON lines over pipes."""
 
     def __init__(self, *arguments: str, prefix: tuple[str, ...] = (), **popen: Any) -> None:
         self.process = subprocess.Popen(
@@ -64,7 +64,7 @@ class Probe:
         return answer["ok"]
 
     def send(self, verb: str, **fields: Any) -> None:
-        """Asks, and does not wait for the answer."""
+        """Send a request without waiting for the answer."""
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"id": 0, "verb": verb, **fields}).encode() + b"\n")
         self.process.stdin.flush()
@@ -86,7 +86,7 @@ class Probe:
 
 
 class Lab:
-    """An ext4 on a loop device over an image, mounted where only the probe sees it."""
+    """An ext4 on a loop device over an image, mounted only in the probe's namespace."""
 
     def __init__(self, probe: Probe, folder: Path, **attach: Any) -> None:
         image = probe("image", folder=str(folder), size=64 * MIB, fill="write")["image"]
@@ -96,7 +96,8 @@ class Lab:
         self.name: str = self.answer["name"]
         self.mounted = folder / "lab"
         self.mounted.mkdir()
-        # Small blocks and inodes that leave room; nothing left to initialise in the background.
+        # 4 KiB blocks and few inodes leave space for files; lazy initialisation is off, so nothing runs in
+        # the background.
         options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
         made = probe("run", argv=["mkfs.ext4", "-q", "-b", "4096", "-N", "16384", "-E", options, self.device])
         assert made["exit"] == 0, made
@@ -118,7 +119,7 @@ class Lab:
 
 
 def attached_over(name: str) -> list[str]:
-    """Loop devices whose image lies in a folder of that name."""
+    """Return the loop devices with an image in a folder of that name."""
     found = []
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
@@ -132,7 +133,7 @@ def names(folder: Path) -> list[str]:
 
 
 def descriptors(probe: Probe) -> list[Path]:
-    """Those of the process that works: below its guard, or process 1 of its namespace."""
+    """Return the descriptors of the working process: the child of the guard, or process 1 of its namespace."""
     return list(Path(f"/proc/{inner(probe)}/fd").iterdir())
 
 
@@ -142,7 +143,8 @@ def inner(probe: Probe) -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    """The kernel takes mounts and loop devices down a moment after the process that held them is gone."""
+    """Wait for a condition. The kernel removes mounts and loop devices a moment after the process that held
+    them is gone."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -152,10 +154,10 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
 
 
 def rounding_ns(addends: int) -> int:
-    """How far a time may be from the sum of so many others that it consists of.
+    """Return how far a total time may differ from the sum of this many parts.
 
-    Each of them, and it, is rounded to a nanosecond by itself, so half of one for each. (They could only be made to add up by
-    saying one of them a nanosecond wrong.)
+    Each part and the total are rounded to a nanosecond separately, so half a nanosecond for each. (They could
+    only be made to add up by reporting one of them a nanosecond wrong.)
     """
     return (addends + 1) // 2
 
@@ -167,7 +169,7 @@ def make_set(probe: Probe, folder: Path, name: str = "s", **fields: Any) -> Path
 
 
 def processes_with(argument: str) -> list[int]:
-    """Running processes that have exactly this argument."""
+    """Return the running processes that have exactly this argument."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -182,7 +184,7 @@ def zombie(pid: int) -> bool:
     return True
 
 
-# The content generator, written a second time from its description.
+# Second implementation of the content generator, from its description.
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

@@ -1,4 +1,4 @@
-"""System calls of a tree of processes, held against strace on the same command."""
+"""System calls of a process tree, checked against strace on the same command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(not shutil.which("strace"), reason="needs strace"),
 ]
-#: beyond what the C library knows: as the kernel names what it restarts (include/linux/errno.h)
+#: restart codes unknown to the C library, with the kernel's names (include/linux/errno.h)
 RESTARTS = {512: "ERESTARTSYS", 513: "ERESTARTNOINTR", 514: "ERESTARTNOHAND", 516: "ERESTART_RESTARTBLOCK"}
 
 
@@ -63,7 +63,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.2)
 os.read(reading, 1)
 os.wait()
 """
-# SIGCHLD is blocked: where it is ignored, a tracer's programs are interrupted by it all the same.
+# SIGCHLD is blocked: even if it is ignored, it interrupts a traced program.
 SENT = """
 import os, signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -110,7 +110,8 @@ def test_errors_are_told_by_number(probe: Probe, folder: Path, tree: Path, name:
 
 
 def test_a_call_that_is_none_is_told_by_its_number(probe: Probe, folder: Path) -> None:
-    """400 lies in the table and is nobody's, 999 beyond it. strace -c drops the one and crashes at the other."""
+    """400 is an unassigned number within the table, 999 lies beyond it. strace -c drops the first and crashes
+    at the second."""
     argv = [*PYTHON, "-c", "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in (400, 400, 999)]"]
     found = named_errors(account(probe, argv))
     truth = traced.errors(argv, folder)
@@ -139,7 +140,7 @@ t.join()
 
 
 def test_calls_of_threads_are_counted_on_all_processors(probe: Probe, folder: Path) -> None:
-    """How often threads wait for each other is not determined; all else is."""
+    """The number of futex waits between threads varies; all other counts are fixed."""
     argv = [*PYTHON, "-c", THREADS]
     found, truth = counts(account(probe, argv)), traced.counted(argv, folder)
     assert found["getppid"] == (8000, 0)
@@ -196,7 +197,7 @@ for _ in range({after}): assert c.syscall({number}) == -1
 
 
 def test_calls_that_seccomp_turns_down_are_counted(probe: Probe, folder: Path) -> None:
-    """A filter that answers getppid with EPERM; the kernel's tracepoint of entry is not reached then."""
+    """A filter answers getppid with EPERM; the kernel's sys_enter tracepoint is not reached then."""
     argv = [*PYTHON, "-c", TURNED_DOWN.format(number=110, before=0, after=5)]
     calls = account(probe, argv)
     assert counts(calls) == traced.counted(argv, folder)
@@ -228,7 +229,7 @@ def test_calls_of_32_bit_programs_have_names_of_their_own(probe: Probe, folder: 
 
 
 def _elf_32() -> bytes:
-    """getpid three times, close(-1), exit(0), by int 0x80."""
+    """Return a 32-bit ELF program: getpid three times, close(-1), exit(0), by int 0x80."""
     getpid = b"\xb8\x14\x00\x00\x00\xcd\x80"
     close = b"\xbb\xff\xff\xff\xff\xb8\x06\x00\x00\x00\xcd\x80"
     leave = b"\x31\xdb\xb8\x01\x00\x00\x00\xcd\x80"
@@ -241,7 +242,7 @@ def _elf_32() -> bytes:
 
 
 def test_times_are_within_the_time_of_the_program(probe: Probe) -> None:
-    """One thread: all its calls together take no longer than it ran, and a sleep takes as long as it sleeps."""
+    """With one thread the sum of all calls is at most the run time, and a sleep takes as long as it sleeps."""
     steps = [{"name": "it", "argv": ["sleep", "0.2"]}]
     done = probe("command", steps=steps, account=True)
     calls = done["account"]["calls"]
@@ -263,7 +264,7 @@ def test_all_runs_of_a_job_are_counted_together(probe: Probe, folder: Path) -> N
 
 
 def test_others_are_not_counted(probe: Probe) -> None:
-    """Somebody else makes calls all the while, and a program of ours that was started before."""
+    """Another process makes calls all the time, and so does a program of ours that was started before."""
     with Probe() as other:
         argv = ["sh", "-c", "while :; do cat /etc/hostname; done"]
         other.send("run", argv=argv, timeout_s=1.5)
@@ -323,22 +324,22 @@ def test_nothing_stays_attached_when_the_probe_is_killed() -> None:
 
 
 def held(pid: int) -> list[str]:
-    """Descriptors of a process that count."""
+    """Return the BPF descriptors of a process."""
     links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
     return [link for link in links if "bpf" in link]
 
 
-#: commands of bpf(2) that give the next number: BPF_PROG_GET_NEXT_ID and its like
+#: bpf(2) commands that return the next id: BPF_PROG_GET_NEXT_ID and the like
 NEXT = {"program": 11, "map": 12, "types": 23, "link": 31}
 
 
 def in_kernel() -> set[tuple[str, int]]:
-    """Everything of BPF in the kernel."""
+    """Return all BPF objects in the kernel."""
     return {(kind, number) for kind in NEXT for number in numbers(kind)}
 
 
 def in_kernel_by(pid: int) -> set[tuple[str, int]]:
-    """What a process holds of it by descriptors (proc_pid_fdinfo(5))."""
+    """Return the BPF objects that a process holds by descriptors (proc_pid_fdinfo(5))."""
     told = "".join(file.read_text() for file in Path(f"/proc/{pid}/fdinfo").iterdir())
     kinds = {"prog": "program", "map": "map", "link": "link"}
     return {

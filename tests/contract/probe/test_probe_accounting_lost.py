@@ -1,4 +1,5 @@
-"""Accounting of system calls where something found no room: it is said, and never counted low in silence."""
+"""Accounting of system calls when a table is full: lost events are reported, never silently missing from the
+counts."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from probe_client import Probe
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in range(1000, 1000 + {count})]"
-#: places in the table of errors, one for each error of a call (docs/accounting.md)
+#: entries in the error table, one per error of a call (docs/accounting.md)
 ERRORS = 4096
 
 
 def test_errors_that_find_no_room_in_the_table_are_told_as_lost(probe: Probe) -> None:
-    """Every number that is no call is one by itself, and fails with ENOSYS."""
+    """Every unassigned number counts as a call of its own and fails with ENOSYS."""
     fits = account(probe, [*PYTHON, "-c", NO_SUCH_CALLS.format(count=ERRORS - 100)])
     beyond = {name: call["count"] for name, call in fits.items() if name.startswith("syscall_")}
     assert beyond == {f"syscall_{number}": 1 for number in range(1000, 1000 + ERRORS - 100)}

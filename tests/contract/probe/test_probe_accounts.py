@@ -1,4 +1,5 @@
-"""What is counted around a run: against the kernel's other files over the same window, and against work of known size."""
+"""Counters around a run, checked against other kernel files over the same window and against work of known
+size."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from probe_client import MIB, NOBODY, READING, Lab, Probe, ProbeError, make_set
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="labs need root")
 
 SECTOR, MILLISECOND = 512, 1_000_000
-# Documentation/admin-guide/iostats.rst, from the fourth field on; None: no count.
+# Documentation/admin-guide/iostats.rst, from the fourth field on; None: not a counter.
 DISKSTATS = (
     ("read_ios", 1), ("read_merges", 1), ("read_bytes", SECTOR), ("read_ns", MILLISECOND),
     ("write_ios", 1), ("write_merges", 1), ("write_bytes", SECTOR), ("write_ns", MILLISECOND),
@@ -27,7 +28,7 @@ IN_FLIGHT = 11
 
 
 def diskstats(name: str) -> dict[str, int]:
-    """Once nothing is in flight: a request wakes whoever waits for it before it is counted."""
+    """Read /proc/diskstats once nothing is in flight: a request wakes its waiter before it is counted."""
     words = _line(name)
     until = time.monotonic() + 1
     while words[IN_FLIGHT] != "0" and time.monotonic() < until:
@@ -46,7 +47,8 @@ def _line(name: str) -> list[str]:
 
 
 def window(lab: Lab, verb: str, **fields: Any) -> tuple[dict[str, int], dict[str, Any]]:
-    """A job on a lab that was quiet, and what /proc/diskstats says of the same window."""
+    """Run a job on an idle lab; return the change of /proc/diskstats over the same window, and the job's
+    answer."""
     lab.probe("syncfs", path=str(lab.mounted))
     before = diskstats(lab.name)
     done = lab.probe(verb, devices=[lab.name], **fields)
@@ -66,7 +68,7 @@ def of_kernel(counted: dict[str, int], truth: dict[str, int]) -> dict[str, int]:
 
 @pytest.fixture
 def big(lab: Lab) -> Lab:
-    """With two files of a MiB, written back."""
+    """Return a lab with two files of 1 MiB, written back."""
     make_set(lab.probe, lab.mounted, count=2, size=MIB, content="random")
     lab.probe("syncfs", path=str(lab.mounted))
     return lab
@@ -121,7 +123,7 @@ def test_neighbouring_writes_are_merged_and_counted(lab: Lab) -> None:
     assert of_kernel(counted, truth) == truth
     assert counted["write_merges"] > 0
     assert counted["write_bytes"] >= 200 * 4096
-    assert counted["dirtied_bytes"] >= 200 * 4096 - 64 * 4096  # each processor may keep some pages to itself
+    assert counted["dirtied_bytes"] >= 200 * 4096 - 64 * 4096  # per-CPU counters may hold back some
 
 
 def test_reads_of_the_work_alone_are_counted_exactly(probe: Probe, folder: Path) -> None:
@@ -185,7 +187,7 @@ def test_inodes_dirtied_by_reading_are_those_of_the_files_read(lab: Lab) -> None
     [
         ("files", {"operations": READING}, 40),
         ("random", {"operations": 30}, 30),
-        ("stream", {"files": [0], "operation": "read", "block_size": 4096}, 3),  # the last finds the end
+        ("stream", {"files": [0], "operation": "read", "block_size": 4096}, 3),  # the last one: end of file
         ("command", {"steps": [{"name": "x", "argv": ["true"]}]}, None),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -237,7 +239,7 @@ def test_pressure_is_within_what_the_kernel_counted_over_a_wider_window(big: Lab
 
 @pytest.fixture
 def without() -> Iterator[Probe]:
-    """A probe on a kernel that shows neither pressure nor vmstat nor its own accounting of I/O."""
+    """Yield a probe that sees neither pressure nor vmstat nor per-process I/O accounting."""
     hidden = "mount -t tmpfs none /proc/pressure; mount --bind /dev/null /proc/vmstat"
     probe = Probe(prefix=("unshare", "-m", "sh", "-c", f'{hidden}; exec "$@"', "sh"))
     yield probe
@@ -266,8 +268,8 @@ def test_energy_is_what_the_meters_went_on_by_round_their_end_too(folder: Path) 
     meters = folder / "powercap"
     one = meter(meters, "intel-rapl:0", "package-0", 990)
     memory = meter(meters, "intel-rapl:0:1", "dram", 5)
-    meter(meters, "intel-rapl:0:0", "core", 7)  # a part of the package
-    meter(meters, "intel-rapl-mmio:0", "package-0", 990)  # the same once more
+    meter(meters, "intel-rapl:0:0", "core", 7)  # part of the package
+    meter(meters, "intel-rapl-mmio:0", "package-0", 990)  # a duplicate of the package
     probe = Probe("--powercap", str(meters))
     command = f"echo 15 > {one}; echo 12 > {memory}"
     done = probe("command", steps=[{"name": "x", "argv": ["sh", "-c", command]}])
@@ -279,7 +281,8 @@ def test_energy_is_what_the_meters_went_on_by_round_their_end_too(folder: Path) 
 
 
 def test_requests_of_a_device_that_keeps_no_account_are_counted_all_the_same(big: Lab) -> None:
-    """With a time where the kernel notes it for something else: a scheduler, the throttling of write-back."""
+    """A latency is available if the kernel notes the start for another reason: a scheduler, or write-back
+    throttling."""
     queue = Path(f"/sys/block/{big.name}/queue")
     before = (queue / "iostats").read_text()
     read = "dd if={dir}/f000001 of=/dev/null bs=16K iflag=direct status=none"
@@ -287,7 +290,7 @@ def test_requests_of_a_device_that_keeps_no_account_are_counted_all_the_same(big
     counts = []
     try:
         (queue / "iostats").write_text("0")
-        # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md).
+        # Sometimes a kernel skips a program for some milliseconds (docs/accounting.md).
         for _ in range(20):
             done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
             found = done["requests"][big.name]["read"]
@@ -311,8 +314,9 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     big.probe("syncfs", path=str(big.mounted))
     step = {"name": "x", "argv": ["sh", "-c", f"{write}; {read}"]}
     kinds = ("read", "write", "flush")
-    # Now and then a kernel does not run a program for some milliseconds (docs/accounting.md): who counts, counts again; and
-    # so do we where a machine stood still between a request's first moment and the one that both take the time from.
+    # Sometimes a kernel skips a program for some milliseconds (docs/accounting.md): callers retry, and so
+    # does this test. It also retries if the machine stalled between the start of a request and the point from
+    # which both measure.
     for _ in range(20):
         before = diskstats(big.name)
         try:
@@ -340,14 +344,15 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
         assert sum(count for _, count in found[kind]["histogram"]) == counted
         assert found[kind]["untimed"] == 0
     assert "discard" not in found
-    # One that interrupts another is not seen, which must be said; here it is one in thousands at most.
+    # A program that interrupts another is not run, and must be reported as lost; here at most one in
+    # thousands.
     assert done["requests_lost"] < 10
     with pytest.raises(ProbeError, match="wanted a job with devices"):
         big.probe("command", set="s", steps=[step], account_requests=True)
 
 
 def test_requests_are_those_of_the_work_without_the_checks_after_it(big: Lab) -> None:
-    """Blocks that were written are read back after the timed part: reads of the device, and not of the work."""
+    """Written blocks are verified after the timed part: these are reads of the device, but not of the work."""
     fields = {"set": "s", "block": 16384, "operations": 64, "write_share": 1.0, "direct": True}
     big.probe("syncfs", path=str(big.mounted))
     before = diskstats(big.name)

@@ -1,4 +1,5 @@
-"""The script of mount/atime-semantics: what it finds held against another program, a cut of power, an edited disk."""
+"""The script of mount/atime-semantics, checked against another program, a simulated power cut and an edited
+disk."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import iotrial
 
 SCRIPT = Path(iotrial.__file__).parent / "catalogue" / "mount" / "atime-semantics.py"
 OPTIONS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
-#: those of the calls that Python can make by itself
+#: the calls that Python can make by itself
 SAMPLE = (
     "read", "read-nothing", "read-at-end", "read-noatime", "pread", "readv", "mmap", "mapped-read", "sendfile",
     "copy-file-range", "splice", "execve", "open", "open-path", "stat", "access", "listxattr", "link", "rename",
@@ -23,7 +24,8 @@ SAMPLE = (
     "lstat", "stat-through", "open-through",
 )  # fmt: skip
 
-# Makes each call on an object of its own, twice, and looks at it by os.stat. Its own words for the states of times.
+# Makes each call on an object of its own, twice, and checks it with os.stat. It has its own words for the
+# states of times.
 BY_HAND = r"""
 import json, mmap, os, subprocess, sys, time
 folder, state = sys.argv[1:3]
@@ -106,7 +108,7 @@ print(json.dumps({call: [first[call], one(call)] for call in sys.argv[3:]}))
 
 
 def by_script(lab: Lab, *words: str) -> dict[str, Any]:
-    """What the script finds in a folder of its own, gone again."""
+    """Run the script in a folder of its own and return its result; the folder is removed."""
     folder = f"{lab.mounted}/objects"
     lab.probe("mkdir", path=folder, mode="0755")
     program = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
@@ -124,14 +126,14 @@ def mount(lab: Lab, option: str) -> None:
 
 
 def in_lab(lab: Lab, script: str, *words: str) -> str:
-    """What a program of Python says that sees the probe's mounts."""
+    """Run a Python program that sees the probe's mounts and return its output."""
     program = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")
     done = lab.probe("run", argv=[program, "-c", textwrap.dedent(script), *words], timeout_s=60)
     assert done["exit"] == 0, done
     return str(done["stdout"])
 
 
-#: the script's words, as (changed, changed again)
+#: the script's words as (changed, changed again)
 WORDS = {
     "no": [False, False],
     "only later": [False, True],
@@ -163,7 +165,7 @@ def test_all_calls_are_done_unless_the_file_system_cannot(lab: Lab) -> None:
     mount(lab, "strictatime")
     found = by_script(lab)
     assert len(found["calls"]) == 63
-    # ext4 shares no blocks between files: ioctl_ficlone(2) says EOPNOTSUPP
+    # ext4 has no reflinks: ioctl_ficlone(2) returns EOPNOTSUPP
     refused = {call: word for call, word in found["calls"].items() if word.startswith("refused")}
     assert refused == dict.fromkeys(("clone", "clone-to"), "refused (EOPNOTSUPP)")
     changed = [call for call, word in found["calls"].items() if word in WORDS and WORDS[word][0]]
@@ -207,7 +209,7 @@ print(json.dumps({"before": before, "seen": seen}))
 @pytest.mark.parametrize(
     ("option", "mode", "kept"),
     [
-        ("strictatime", "fsync of another", True),  # the journal's next commit holds it
+        ("strictatime", "fsync of another", True),  # part of the journal's next commit
         ("lazytime", "fsync of another", False),
         ("lazytime", "sync", True),
     ],
@@ -215,7 +217,8 @@ print(json.dumps({"before": before, "seen": seen}))
 def test_what_is_changed_lazily_is_lost_with_the_power_and_the_rest_is_not(
     lab: Lab, option: str, mode: str, kept: bool
 ) -> None:
-    # the other file is more than a block of inodes away: ext4 writes lazy times of neighbours with any inode
+    # the other file is more than one block of inodes away: ext4 writes lazy times of neighbours with any
+    # inode
     make_set(lab.probe, lab.mounted, count=41)
     mount(lab, option)
     lab.probe("set_atime_state", set="s", files=None, state="stale")
@@ -237,7 +240,7 @@ def test_relatime_notes_a_read_a_day_after_the_last_whatever_else_stands_in_the_
     hour = 3600
     commands = []
     for name, hours in (("f000000", 25), ("f000001", 23)):
-        # all changes lie before the last read
+        # all changes are older than the last read
         for field, back in (("atime", hours), ("mtime", 48), ("ctime", 48)):
             commands += ["-R", f"set_inode_field /s/{name} {field} @{now - back * hour}"]
     for flag, command in zip(commands[::2], commands[1::2], strict=True):

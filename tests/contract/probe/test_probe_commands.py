@@ -1,4 +1,4 @@
-"""The job of whole processes: steps, failures, time limits, and what commands leave behind."""
+"""The command job: steps, failures, timeouts, and processes that commands leave behind."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def test_a_time_limit_ends_the_whole_group(arguments: tuple[str, ...]) -> None:
     assert (failure["timed_out"], failure["signal"], done["processes"]) == (True, signal.SIGKILL, 1)
     assert done["wall_ns"] >= 0.3e9
     assert processes_with(mark) == []
-    # The limit is each command's own, and gone afterwards.
+    # The timeout applies to each process, and is cleared afterwards.
     done = probe("command", steps=[{"name": "q", "argv": ["sleep", "0.2"]}], timeout_s=0.35, replicates=3)
     assert done["verified"] is True
     assert probe.close() == 0
 
 
-# Leaves three processes: one in its group, one in a session of its own, one that its parent has left too.
+# Leaves three processes: one in its group, one in a session of its own, and one whose parent has also exited.
 LEAVER = """
 import os, time
 heard, said = os.pipe()
@@ -157,7 +157,7 @@ def test_usage_is_that_of_the_command_and_the_descendants_it_waited_for(probe: P
     done = probe("command", steps=[{"name": "s", "argv": ["sh", "-c", f"sh -c '{spin}'; :"]}])
     assert done["user_ns"] + done["sys_ns"] > 10e6
     assert done["usage"]["faults_minor"] > 50
-    # The kernel counts the peak of whoever started the probe as its own, and so as every child's: the floor.
+    # Each child inherits the peak RSS of the process that started the probe: the floor.
     wanted = done["max_rss_floor_bytes"] + 80_000_000
     hungry = f"x = bytearray({wanted})"
     done = probe("command", steps=[{"name": "m", "argv": [sys.executable, "-c", hungry]}])

@@ -1,4 +1,4 @@
-"""File sets against hashlib, zlib, lstat, readlink and fincore."""
+"""File sets, checked with hashlib, zlib, lstat, readlink and fincore."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_new_size_keeps_inode_mode_and_content(probe: Probe, folder: Path) -> 
 
 
 def kernel_state(path: Path) -> str:
-    """relatime's rule: Documentation of mount(8), and fs/inode.c."""
+    """Return the atime state by relatime's rule: mount(8) and fs/inode.c."""
     found = os.lstat(path)
     if time.time_ns() - found.st_atime_ns > 24 * 3600 * 10**9:
         return "day-old"
@@ -172,7 +172,7 @@ def test_the_kernel_treats_the_states_as_relatime_should(lab: Lab, state: str, u
     lab.probe("files", set="s", operations=["open", "read", "close"])
     after = lab.probe("atimes", set="s")
     assert (before != after) is updated
-    # What the verbs do by themselves leaves no trace.
+    # The probe's own verbs do not change atimes.
     lab.probe("set_atime_state", set="s", state="stale")
     before = lab.probe("atimes", set="s")
     for verb in ("warm", "evict", "residency", "fileset_verify"):

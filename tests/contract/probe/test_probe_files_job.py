@@ -1,4 +1,4 @@
-"""The job on files: its counts, its outcome, its system calls by strace, and bytes by the device's counter."""
+"""The files job: its counts, its effects, its system calls by strace, and its bytes by the device's counter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_files_job_counts_what_it_did(probe: Probe, folder: Path) -> None:
     assert done["stretched_ns"] == 0
     operations = done["operations"]
     assert {name: o["count"] for name, o in operations.items()} == {"open": 60, "read": 120, "close": 60}
-    # One clock reading an operation: what they took is all the time there was.
+    # One clock reading per operation: their times add up to the wall time.
     totals = sum(o["total_ns"] for o in operations.values())
     assert totals == pytest.approx(done["wall_ns"], abs=rounding_ns(len(operations)))
     for o in operations.values():
@@ -45,7 +45,7 @@ def test_writing_jobs_leave_what_was_worked_out(probe: Probe, folder: Path, orde
         "files", set="s", operations=["open-write", "write-byte", "write-byte", "fsync", "close"], order=order
     )
     assert done["bytes_written"] == 40
-    probe("fileset_verify", set="s")  # the bytes written are those that were there
+    probe("fileset_verify", set="s")  # the written bytes equal the previous content
     done = probe(
         "files", set="s", files=[4], operations=["open-truncate", "write-byte", "close"], order=order
     )
@@ -77,7 +77,7 @@ def test_files_come_and_go_phase_by_phase(probe: Probe, folder: Path) -> None:
     path = make_set(probe, folder, empty=True, directories=3, size=5000)
     whole = ["create", "write-all", "fstat", "close", "getdents", "open", "sendfile", "close"]
     done = probe("files", set="s", operations=[*whole, "unlink", "getdents"], order="by-phase", buffer=2000)
-    # by-file would have listed the folders before there was anything in them
+    # by-file would have listed the folders while they were empty
     assert (done["bytes_written"], done["bytes_read"], done["entries"]) == (100_000, 100_000, 20)
     assert done["operations"]["getdents"]["count"] == 6
     assert not list(path.rglob("f*"))
@@ -178,7 +178,7 @@ def test_an_outcome_that_is_not_what_it_should_be_is_an_error(probe: Probe, fold
 
 
 def traced(folder: Path, calls: str, order: str, operations: list[str]) -> list[str]:
-    """The system calls between the two getrusage that enclose the timed part."""
+    """Return the system calls between the two getrusage calls that enclose the timed part."""
     log = folder / "strace.log"
     prefix = ("strace", "-f", "-o", str(log), "-e", f"trace={calls}")
     probe = Probe(prefix=prefix)
@@ -189,7 +189,7 @@ def traced(folder: Path, calls: str, order: str, operations: list[str]) -> list[
     marks = [n for n, line in enumerate(lines) if line.startswith("getrusage(")]
     assert len(marks) == 2
     inner = lines[marks[0] + 1 : marks[1]]
-    # The CPU time of the work is asked for when it is over, and once more with the second of them.
+    # The CPU time is read when the work is over, and once more with the second getrusage.
     assert all(inner.pop().startswith("clock_gettime(CLOCK_THREAD_CPUTIME_ID") for _ in range(2))
     return inner
 
@@ -248,7 +248,7 @@ def test_cold_files_come_from_the_device_and_warm_ones_do_not(lab: Lab) -> None:
     assert read_bytes() >= count * size
     lab.make_cold("noatime")
     lab.probe("warm", set="s", names=True)
-    # Inode tables are read ahead, and a request counts when it is completed.
+    # Inode tables are read ahead, and a request is counted when it completes.
     while (Path("/sys/block") / lab.name / "inflight").read_text().split() != ["0", "0"]:
         time.sleep(0.01)
     assert read_bytes() == 0

@@ -1,4 +1,4 @@
-"""What other users and foreign commands may put in root's way, and requests that nobody in their right mind would send."""
+"""Traps that other users and foreign commands may set for root, and absurd requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERBS_ON_FILES = [
 
 @pytest.fixture
 def victim(folder: Path) -> Path:
-    """A file that is none of the set's, and that nothing may touch."""
+    """Return a file outside the set, which nothing may touch."""
     path = folder / "victim"
     path.write_text("precious\n")
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""What is left when processes die that nothing can prepare for: the guard's work, and ending a session later."""
+"""What remains after SIGKILL of the processes involved: the guard's work, and ending a session later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from probe_client import Probe, ProbeError, eventually, inner, processes_with
 
-# A command that leaves a process behind: in its group, and another in a session of its own.
+# A command that leaves one process in its group, and another in a session of its own.
 LEAVING = ["sh", "-c", "sleep {mark} & setsid sleep {mark} & sleep {mark}"]
 
 
@@ -21,7 +21,7 @@ def leaving(mark: str) -> list[str]:
 
 
 def conductor(mark: str) -> subprocess.Popen[str]:
-    """A process that has started a probe, which has started a command."""
+    """Start a process that has started a probe, which has started a command."""
     program = f"""
 import os
 import sys
@@ -81,7 +81,7 @@ def test_a_session_whose_guard_was_killed_too_is_known_by_its_token_and_all_of_i
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    # without proof they could be strangers' by now
+    # without proof the process ids could belong to others by now
     assert probe("end_session", session=guard, started=started) == {"killed": 0, "left": []}
     assert probe("end_session", session=guard, started=started, token="another") == {"killed": 0, "left": []}
     left = processes_with(mark)

@@ -1,4 +1,5 @@
-"""The matrix job: its system calls by strace held against the published description, what it verifies, what it refuses."""
+"""The matrix job: its system calls by strace compared with the published description, its verification, its
+refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def several(probe: Probe, **fields: Any) -> None:
 
 
 class Timed:
-    """One test as strace saw it: what stood between the two readings of its usage, and how its file was opened."""
+    """One test as seen by strace: the calls between the two readings of its usage, and how its file was
+    opened."""
 
     def __init__(self, opened: str, calls: list[str], before: list[str], after: list[str]) -> None:
         self.opened, self.calls, self.before, self.after = opened, calls, before, after
@@ -45,7 +47,7 @@ class Timed:
         return [call.split("(")[0] for call in self.calls]
 
     def offsets(self, name: str) -> list[int]:
-        """Where each read or write was, followed through the seeks as the kernel does."""
+        """Return the offset of each read or write, following the seeks as the kernel does."""
         at, found = 0, []
         for call in self.calls:
             if call.startswith("lseek("):
@@ -88,7 +90,7 @@ def test_each_test_makes_the_calls_of_its_description_in_their_order(folder: Pat
         assert seen[test].names == ["write"] * RECORDS, test
         assert seen[test].offsets("write") == RISING
     for test in ("fwrite", "frewrite"):
-        # A stream holds on to the last record until it is flushed, which is not timed unless asked for.
+        # stdio buffers the last record until the flush, which is not timed unless requested.
         assert seen[test].names == ["write"] * (RECORDS - 1), test
         assert seen[test].offsets("write") == RISING[:-1]
         assert [line.split("(")[0] for line in seen[test].after[:2]] == ["write", "fsync"]
@@ -124,7 +126,7 @@ def test_opening_the_first_record_fsync_and_close_are_outside_the_timed_part(fol
         assert ("O_CREAT" in flags and "O_EXCL" in flags) is (test in ("write", "fwrite")), (test, flags)
         assert "O_DIRECT" not in flags
         assert "O_SYNC" not in flags
-        # Between opening and the clock: one record of the read tests, and the way back.
+        # Between open and the clock: the read tests read one record and seek back.
         opened = timed.before.index(timed.opened)
         between = [re.sub(r"^(\w+).*", r"\1", line) for line in timed.before[opened + 1 :]]
         assert between == (["read", "lseek"] if test in ("read", "reread") else []), test
@@ -180,7 +182,7 @@ def test_bytes_rates_and_times_belong_together(probe: Probe, folder: Path) -> No
         assert test["kib_per_s"] == pytest.approx(3 * SIZE / 1024 / (test["wall_ns"] / 1e9))
         latency = test["latency"]
         assert latency["count"] == 3 * RECORDS
-        # The timed part is the records, and one reading of the clock behind the last.
+        # The timed part is the records, and one clock reading after the last.
         assert 0 <= test["wall_ns"] - latency["total_ns"] <= test["wall_ns"]
     assert done["wall_ns"] == sum(test["wall_ns"] for test in done["tests"].values())
     assert abs(done["cpu_ns"] - sum(test["cpu_ns"] for test in done["tests"].values())) == 0
@@ -198,7 +200,7 @@ def test_every_time_is_stretched_by_the_same_ratio(probe: Probe, folder: Path) -
             test = done["tests"][name]
             spun = test["spun"]["wall_ns"]
             ratios.append(spun / (test["wall_ns"] - spun))
-        # A spin that loses the processor is too long, and as many are not.
+        # A spin that loses the CPU is too long; half of them may be, hence the median.
         assert statistics.median(ratios) == pytest.approx(0.5, rel=0.02), name
     for done in jobs:
         assert done["spun"]["wall_ns"] == sum(test["spun"]["wall_ns"] for test in done["tests"].values())
@@ -218,7 +220,7 @@ def test_the_stretch_is_user_time_of_each_test_and_of_their_sum(probe: Probe, fo
 
 @pytest.mark.parametrize("kind", ["random", "text", "zeros"])
 def test_records_hold_what_the_protocol_says(folder: Path, kind: str) -> None:
-    """Seen in copies that are taken of the file while jobs have it."""
+    """Check copies of the file that are taken while jobs run on it."""
     probe = Probe()
     make_set(probe, folder, count=1)
     path, copies = folder / "s" / "matrix", []

@@ -1,4 +1,5 @@
-"""A modelled disk: what it holds, its account of its time against the kernel's own counters, and that nothing outlives it."""
+"""A simulated disk: its contents, its time accounting against the kernel's counters, and that nothing
+outlives it."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ FLAT = {
 }
 
 
-#: of loop devices, as it was: attaching changes it, and putting it back is the conductor's
+#: the rotational flag of loop devices before the tests: attaching changes it, and restoring it is the
+#: conductor's task
 ROTATIONAL: dict[Path, str] = {}
 
 
@@ -65,7 +67,7 @@ def rotational_is_put_back() -> Iterator[None]:
 
 
 class Disk:
-    """A modelled disk under a loop device."""
+    """A simulated disk with a loop device on it."""
 
     def __init__(self, probe: Probe, **model: Any) -> None:
         image = probe("image_modelled", size=SIZE, **model)
@@ -130,10 +132,10 @@ def test_its_account_of_requests_is_the_kernels_and_of_time_never_more(turning: 
     read = [b - a for a, b in zip(kernel, counters(turning.name), strict=True)]
     assert more["reads"] == read[0] == 40
     assert more["read_bytes"] == read[2] * 512
-    # One at a time, so the kernel's times are of one request each; it counts in whole milliseconds.
+    # One request at a time, so that the kernel's times are per request; it counts whole milliseconds.
     assert read[3] + 40 >= more["response_ns"] / 1e6
     parts = sum(more[part] for part in ("seek_ns", "rotation_ns", "transfer_ns")) + 40 * 50_000
-    assert abs(more["response_ns"] - parts) <= 4 * 40  # each rounded
+    assert abs(more["response_ns"] - parts) <= 4 * 40  # rounding of each part
 
 
 def test_reading_in_order_takes_what_the_zones_say(turning: Disk) -> None:
@@ -159,7 +161,7 @@ def test_a_flat_one_keeps_its_latency_and_rate(isolated: Probe) -> None:
 
 
 def slow(**changes: float) -> dict[str, float | str]:
-    """A tenth to a fifth of a second for every seek, and a turn of 60 ms."""
+    """Return a model with seeks of 0.1 to 0.2 s and a revolution of 60 ms."""
     return {
         **TURNING, "turns_per_minute": 1000, "seek_track_us": 90e3, "seek_mean_us": 140e3, "seek_full_us": 200e3, **changes
     }  # fmt: skip
@@ -172,7 +174,7 @@ def test_with_its_model_put_aside_it_answers_at_once_and_then_as_modelled_again(
     before = disk.account()
     isolated("disk_pace", device=disk.name, modelled=False)
     took = []
-    for _ in range(3):  # a machine may stand still for a moment
+    for _ in range(3):  # repeat: the machine may stall for a moment
         began = time.monotonic()
         for place, data in blocks.items():
             disk.write(place, data)
@@ -185,7 +187,7 @@ def test_with_its_model_put_aside_it_answers_at_once_and_then_as_modelled_again(
     modelled = time.monotonic() - began
     more = disk.account()
     assert more["reads"] - before["reads"] == len(places)
-    assert more["seeks"] - before["seeks"] == 3  # it stood at the first place
+    assert more["seeks"] - before["seeks"] == 3  # the head was at the first place
     assert modelled >= (more["response_ns"] - before["response_ns"]) / 1e9 > 3 * 0.14 > min(took)
     isolated("loop_detach", device=disk.path)
 
@@ -211,7 +213,7 @@ def test_what_its_write_cache_held_is_on_it_when_the_model_is_put_aside(isolated
     isolated("disk_pace", device=disk.name, modelled=True)
     before = disk.account()
     fd = os.open(disk.path, os.O_RDWR)
-    os.fsync(fd)  # nothing is left to be written
+    os.fsync(fd)  # nothing is left to write
     os.close(fd)
     after = disk.account()
     assert after["flushes"] > before["flushes"]

@@ -1,4 +1,4 @@
-"""Loop devices, mounts and isolation: what the kernel shows, and that nothing outlives the probe."""
+"""Loop devices, mounts and isolation, as the kernel shows them; nothing outlives the probe."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_mount_is_the_probes_alone_and_has_the_options_given(lab: Lab) -> None
 
     assert str(lab.mounted) not in Path("/proc/self/mountinfo").read_text()
     assert "noatime" in options()
-    # libmount would leave noatime standing here.
+    # libmount would keep noatime here.
     lab.mount("remount", "relatime")
     assert "relatime" in options()
     assert "noatime" not in options()
@@ -110,7 +110,7 @@ def test_nothing_is_left_when_the_probe_is_killed(folder: Path) -> None:
 
 @pytest.mark.root
 def test_nothing_is_left_when_the_process_that_started_it_is_killed(folder: Path) -> None:
-    """The parent here is a Python process of its own, killed while the probe runs a command on the lab."""
+    """The parent is a separate Python process, killed while the probe runs a command on the lab."""
     program = f"""
 import sys, os
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -162,7 +162,7 @@ def test_a_renewed_image_is_zeros_that_are_allocated_and_unwritten_whatever_was_
     folder = str(lab.mounted.parent)
     image = next(fd for fd in descriptors(lab.probe) if str(fd.readlink()).startswith(f"{folder}/#"))
     assert set(_extents(image)) == {"", "unwritten"}  # mkfs zeroes some of it and writes some
-    # as mkfs.xfs does; the probe holds the device open, so it would stay
+    # as mkfs.xfs does; the block size would persist, since the probe holds the device open
     subprocess.run(["blockdev", "--setbsz", "512", lab.device], check=True)
     assert _block_size(lab) == 512
     lab.probe("image_renew", device=lab.device)
@@ -179,7 +179,8 @@ def _block_size(lab: Lab) -> int:
 
 
 def _extents(image: Path) -> list[str]:
-    """By extent of a file "unwritten" or "", as e2fsprogs' filefrag has it from the kernel; they cover the file."""
+    """Return "unwritten" or "" for each extent of a file, from e2fsprogs' filefrag; check that they cover the
+    file."""
     done = subprocess.run(
         ["filefrag", "-v", "-b1024", str(image)], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,5 @@
-"""Requests, answers and target verbs, against the kernel's files and os.stat. See docs/probe-protocol.md."""
+"""Requests, answers and target verbs, checked with the kernel's files and os.stat. See
+docs/probe-protocol.md."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ def test_read_write_and_list_are_those_of_the_kernel(probe: Probe, folder: Path)
 
 
 def born(path: Path) -> int | None:
-    """Birth of the inode as coreutils show it."""
+    """Return the birth time of the inode in ns, as coreutils show it."""
     shown = subprocess.run(["stat", "-c", "%W %w", path], capture_output=True, text=True, check=True).stdout
     seconds, *words = shown.split()
     return None if seconds in ("0", "-") else int(seconds) * 10**9 + int(words[1].partition(".")[2])
@@ -291,7 +292,7 @@ def test_run_keeps_the_output_within_its_limit_and_the_time_too(probe: Probe) ->
 
 def test_a_program_finds_signals_limits_and_descriptors_as_usual(probe: Probe) -> None:
     own = subprocess.run(["sh", "-c", "umask; ulimit -Sn"], capture_output=True, text=True, check=True)
-    probe("hello")  # raises the limit of open files for the probe, not for what it starts
+    probe("hello")  # raises the probe's limit of open files, but not that of programs it starts
     script = "umask; ulimit -Sn; ls /proc/self/fd; grep Sig /proc/self/status"
     lines = probe("run", argv=["sh", "-c", script])["stdout"].splitlines()
     assert lines[:2] == own.stdout.splitlines()
@@ -350,7 +351,7 @@ print(seen)
 
 
 def test_a_ctrl_c_is_the_conductors_also_while_the_probe_is_started() -> None:
-    """A process that is just being started is in the foreground still, and has no handler for the signal any more."""
+    """A process that is just being started is still in the foreground group, and has lost its signal handler."""
     argv = [sys.executable, "-c", IN_THE_FOREGROUND, str(BINARY)]
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, start_new_session=True, timeout=120

@@ -1,4 +1,5 @@
-"""The job on blocks: its counts, its system calls by strace, its content by a second generator, and stalls by SIGSTOP."""
+"""The random job: its counts, its system calls by strace, its content by a second generator, and stalls by
+SIGSTOP."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def blocks(probe: Probe, folder: Path) -> Path:
 
 
 def there(request: dict[str, Any], probe: Probe) -> None:
-    """Skips where this kernel has no io_uring."""
+    """Skip the test if this kernel has no io_uring."""
     if request.get("engine") == "io_uring":
         try:
             probe("random", set="s", operations=1, engine="io_uring")
@@ -78,7 +79,7 @@ def test_a_random_job_counts_what_it_did(
     assert max(second["max_ns"] for second in done["series"]) == read["max_ns"]
     assert done["late"] is None
     if engine.get("depth", 1) == 1:
-        # One clock reading an operation: what they took is all the time there was.
+        # One clock reading per operation: their times add up to the wall time.
         assert abs(read["total_ns"] - done["wall_ns"]) <= 3
 
 
@@ -94,7 +95,7 @@ def test_what_is_written_is_what_was_there(
     done = probe("random", set="s", operations=400, write_share=0.5, **engine)
     written = done["operations"]["write"]["count"]
     assert written + done["operations"]["read"]["count"] == 400
-    assert 120 <= written <= 280  # binomial: 200 with a deviation of 10
+    assert 120 <= written <= 280  # binomial: mean 200, standard deviation 10
     assert done["bytes_written"] == written * BLOCK
     assert [(path / f"f00000{n}").read_bytes() for n in (0, 1)] == [
         content(kind, 1, n, 16 * BLOCK) for n in (0, 1)
@@ -164,7 +165,7 @@ NUMBERED = re.compile(r"^\d+\s+(\w+)\(")
 
 
 def calls_between(folder: Path, own: str, **fields: Any) -> list[str]:
-    """All system calls of a job between the first and the last that are its own kind's, by strace."""
+    """Return all system calls of a job between the first and last of its own kind, by strace."""
     log = folder / "strace.log"
     probe = Probe()
     make_set(probe, folder, count=2, size=32 * BLOCK)
@@ -176,7 +177,7 @@ def calls_between(folder: Path, own: str, **fields: Any) -> list[str]:
     assert probe.close() == 0
     lines = [found for found in map(NUMBERED.match, log.read_text(errors="replace").splitlines()) if found]
     names = [found[1] for found in lines]
-    # What is read at a place elsewhere (counters, say) is no part of the work.
+    # Calls on other files (counters, for example) are not part of the work.
     where = "" if own == "io_uring_enter" else r"\d+<.*/s/f\d{6}>"
     works = re.compile(rf"{own}\({where}")
     own_lines = [n for n, found in enumerate(lines) if works.match(found.string[found.start(1) :])]
@@ -216,13 +217,14 @@ def test_io_uring_makes_one_system_call_a_batch_and_no_other(folder: Path, depth
 def test_a_stall_is_in_the_latencies_of_all_who_came_during_it(
     probe: Probe, blocks: Path, engine: dict[str, Any]
 ) -> None:
-    """2,000 arrivals in two seconds, stopped for half a second: 500 came meanwhile and waited 250 ms in the mean."""
+    """2,000 arrivals in two seconds with a stop of half a second: 500 arrive during it and wait 250 ms on
+    average."""
     there(engine, probe)
     stalled = _stopped_for_half_a_second(probe, operations=2000, rate=1000, **engine)
     read, late = stalled["operations"]["read"], stalled["late"]
     assert read["count"] == late["count"] == 2000
     assert read["max_ns"] >= 450e6
-    assert read["p90_ns"] >= 100e6  # of 500 late ones 200 waited longer than 300 ms
+    assert read["p90_ns"] >= 100e6  # 200 of the 500 late ones waited longer than 300 ms
     assert late["p90_ns"] >= 100e6
     assert stalled["wall_ns"] >= 1.999e9
     assert read["total_ns"] >= 500 * 0.2e9
@@ -287,7 +289,7 @@ def test_the_clock_says_how_far_off_it_may_be(probe: Probe) -> None:
 
 
 def places(seed: int, files: int, blocks: int, count: int) -> list[tuple[int, int]]:
-    """File and block of each operation, from the description in docs/probe-protocol.md."""
+    """Return file and block of each operation, from the description in docs/probe-protocol.md."""
     key = mixed(seed)
     draws = [mixed((key + (n + 1) * GOLDEN) & MASK) for n in range(count)]
     return [((w >> 32) * files >> 32, (w & 0xFFFFFFFF) * blocks >> 32) for w in draws]
@@ -322,7 +324,7 @@ def test_direct_reads_and_writes_all_reach_the_device(lab: Lab, engine: dict[str
 
 @pytest.mark.root
 def test_a_file_system_can_be_unmounted_as_soon_as_a_job_on_it_is_done(lab: Lab) -> None:
-    """A ring that is only closed holds its registered files for a while."""
+    """A ring that is closed without unregistering holds its registered files for a while."""
     make_set(lab.probe, lab.mounted, count=2, size=MIB)
     there({"engine": "io_uring"}, lab.probe)
     for engine in ENGINES * 3:
@@ -341,7 +343,7 @@ def test_a_job_leaves_no_descriptor_mapping_or_ring(
         return len(descriptors(probe)), re.findall(r"(?:anon_inode|/f00000)\S*", maps)
 
     before = held()
-    # A thread has room for 16 registered rings (IO_RINGFD_REG_MAX).
+    # A thread can register 16 rings (IO_RINGFD_REG_MAX).
     features = [probe("random", set="s", operations=10, **engine)["engine"]["features"] for _ in range(20)]
     assert held() == (before[0], [])
     assert all(found == features[0] for found in features)
@@ -374,7 +376,7 @@ def test_operations_of_the_ramp_are_done_and_told_of_nowhere(
     assert read["count"] == sum(count for _, count in read["histogram"]) == 50
     assert sum(second["count"] for second in done["series"]) == 50
     assert done["engine"]["calls"] <= 51
-    # 200,000 operations take a hundred times as long as 50 even where the first of them are slow.
+    # 200,000 operations take far longer than 50, even if the first ones are slow.
     assert done["started_ns"] - started > 10 * done["wall_ns"]
 
 

@@ -1,4 +1,4 @@
-"""Samples within a run: a load of known size shows in them, and their number stays bounded."""
+"""Samples within a run: they show a load of known size, and their number is bounded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_long_run_keeps_its_first_sample_and_no_more_than_there_is_room_for(pr
     assert at_ns[-1] - at_ns[0] >= 2.5e9
     assert (
         at_ns[-1] - at_ns[-21] >= 20 * 15e6
-    )  # every second one was left out; one that came late is followed sooner
+    )  # every second sample was dropped; a late one has a shorter interval to the next
 
 
 def test_what_cannot_be_sampled_is_refused(probe: Probe) -> None:

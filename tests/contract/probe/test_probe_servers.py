@@ -1,4 +1,4 @@
-"""Servers that a job needs: started, ready, accounted, stopped, and never left behind."""
+"""Servers that a job needs: started, ready, accounted for, stopped, and never left behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from probe_client import MIB, NOBODY, Lab, Probe, ProbeError, processes_with
 
-#: serves one connection after the other in a process of its own: spins so many seconds, reads so many bytes of a file
+#: serves one connection at a time, each in a child process that spins for a number of seconds and reads a
+#: number of bytes of a file
 FORKING = """
 import os, signal, socket, sys, time
 listener = socket.socket(socket.AF_UNIX)
@@ -52,7 +53,7 @@ KILLING = """
         while os.getppid() == server:
             time.sleep(0.001)
 """
-#: one that every user may execute
+#: an interpreter that every user may execute
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
 
 
@@ -77,7 +78,7 @@ def test_a_server_outlives_commands_and_is_accounted_with_children_that_have_end
     path = folder / "socket"
     (folder / "socket.data").write_bytes(bytes(3 * MIB))
     assert start(any_probe, path, environment={"WHO": "me"})["ready_ns"] > 0
-    # what a command leaves behind is still ended
+    # processes that a command leaves behind are still killed
     done = any_probe("command", steps=[{"name": "a", "argv": ["sh", "-c", "sleep 1000 & true"]}])
     assert done["stragglers"] == 1
     any_probe("run", argv=["true"])
@@ -134,7 +135,7 @@ def test_a_file_says_that_a_server_is_ready(probe: Probe, folder: Path) -> None:
 
 def test_a_free_port_can_be_listened_on(probe: Probe, folder: Path) -> None:
     port = probe("free_port")["port"]
-    # Python's own way of ending at SIGINT is lost where it arrives while a connection is being closed.
+    # Python's SIGINT handler is lost if the signal arrives while a connection is being closed.
     script = (
         "import signal, socket, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n"
         "s = socket.create_server(('127.0.0.1', int(sys.argv[2])))\nwhile True: s.accept()"
@@ -198,7 +199,7 @@ def test_a_server_is_its_users_and_holds_no_device_of_the_lab(lab: Lab, folder: 
     assert path.stat().st_uid == NOBODY
     used = ask(lab.probe, path, 0)["servers"]["s"]
     assert used["fetched_bytes"] is not None
-    # with a descriptor of the device or a folder in the lab this would be EBUSY
+    # a descriptor of the device or a folder in the lab would give EBUSY here
     lab.make_cold()
     lab.probe("server_stop", name="s")
 
@@ -214,7 +215,7 @@ def test_pages_of_a_folder_leave_the_cache_and_links_are_not_followed(probe: Pro
 
 
 def cached(path: Path) -> int:
-    """Pages in the page cache, as mincore(2) has them."""
+    """Return the file's pages in the page cache, by mincore(2)."""
     import ctypes
     import mmap
 

@@ -1,5 +1,5 @@
-"""The job of streams: its system calls beside those of the real dd and hdparm, its data by a second implementation, its
-counts by the kernel's own."""
+"""The stream job: system calls compared with the real dd and hdparm, data by a second implementation, counts
+by the kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEEDS_HDPARM = pytest.mark.skipif(not shutil.which("hdparm"), reason="needs hdpa
 
 
 def data(percent: int, seed: int, index: int, volume: int) -> bytes:
-    """What a stream writes, from its description in docs/probe-protocol.md."""
+    """Return the data that a stream writes, from its description in docs/probe-protocol.md."""
     key = mixed(seed ^ mixed((index + GOLDEN) & MASK))
 
     def word(n: int) -> bytes:
@@ -47,11 +47,11 @@ def data(percent: int, seed: int, index: int, volume: int) -> bytes:
     return b"".join(pages)[:volume]
 
 
-# What the originals do, by strace.
+# System calls of the original programs, by strace.
 
 
 def calls(log: Path, name: str) -> list[tuple[Any, ...]]:
-    """From the opening of the thing of this name to its closing: every call but those that only ask."""
+    """Return the calls from the open of the file with this name to its close, without calls that only query."""
     found: list[tuple[Any, ...]] = []
     for line in log.read_text().splitlines():
         call = re.search(r"(\w+)\((.*)\)\s+= (-?\d+)", line)
@@ -61,7 +61,7 @@ def calls(log: Path, name: str) -> list[tuple[Any, ...]]:
         if verb == "openat" and f'{name}"' in arguments and result >= 0:
             flags = set(re.findall(r"O_\w+", arguments)) - UNSEEN
             if "O_PATH" not in flags:
-                found = [("open", *sorted(flags))]  # the last time, if there were several before the work
+                found = [("open", *sorted(flags))]  # the last open, if there were several before the work
         path = re.match(r"\d+<([^>]*)>", arguments)
         on = Path(path[1]).name if path else ""
         if not found or verb not in ("read", "write", "fsync", "fdatasync", "fcntl", "fadvise64", "close"):
@@ -81,13 +81,14 @@ def calls(log: Path, name: str) -> list[tuple[Any, ...]]:
 
 
 def traced(folder: Path, *argv: str) -> tuple[str, ...]:
-    """What makes a program write down its calls."""
+    """Return the strace prefix that logs a program's calls."""
     return ("strace", "-f", "-y", "-s", "0", "-o", str(folder / "strace.log"), *argv)
 
 
 def of_dd(folder: Path, *arguments: str) -> list[tuple[Any, ...]]:
     name = next(Path(a[3:]).name for a in arguments if re.match(r"(if|of)=.*/f\d+$", a))
-    # dd moves what it opens to 0 and 1 and closes the first number at once: only the second close ends its work.
+    # dd moves its files to descriptors 0 and 1 and closes the original at once: only the second close ends
+    # its work.
     subprocess.run(traced(folder, "dd", *arguments), check=True, capture_output=True)
     log = folder / "strace.log"
     log.write_text("".join(x for x in log.read_text().splitlines(True) if not re.search(r"close\(3<", x)))
@@ -141,7 +142,7 @@ READS: list[tuple[list[str], dict[str, Any]]] = [
     (
         ["count=3"],
         {"block_size": 512, "volume": 1536},
-    ),  # 512 bytes are what dd reads unless it is told otherwise
+    ),  # dd's default block size is 512 bytes
 ]
 
 
@@ -157,14 +158,14 @@ def test_reading_makes_the_calls_of_dd(
 
 @NEEDS_STRACE
 def test_a_short_last_block_past_the_cache_makes_the_calls_of_dd(folder: Path, probe: Probe) -> None:
-    """Only an input that is no whole number of blocks makes dd write one, so its input is a file here."""
+    """dd writes a short block only if its input is not a whole number of blocks, so its input is a file here."""
     path = make_set(probe, folder, count=1, size=10_000, content="zeros") / "f000000"
     source = folder / "in"
     source.write_bytes(bytes(10_000))
     theirs = of_dd(folder, f"if={source}", f"of={path}", "bs=4096", "oflag=direct")
     ours = of_probe(folder, operation="write", block_size=4096, volume=10_000, direct=True)
     assert ours == theirs
-    assert ("fsync",) in ours  # which nobody asked for
+    assert ("fsync",) in ours  # not requested, but dd does it
     assert ours[-1][0] == "fadvise64"
 
 
@@ -208,11 +209,11 @@ def test_reading_the_device_makes_the_calls_of_hdparm(folder: Path, direct: bool
     probe("loop_detach", device=f"/dev/{device}")
     assert probe.close() == 0
     theirs = calls(folder / "hdparm.log", device)
-    # Ours is opened anew through the descriptor that is held.
+    # The probe reopens the device through the descriptor that it holds.
     (folder / "ours.log").write_text(_from_the_reopening((folder / "strace.log").read_text(), device))
     ours = calls(folder / "ours.log", device)
     assert [c for c in theirs if c[0] in ("open", "read")] == [c for c in ours if c[0] in ("open", "read")]
-    # The device is smaller than hdparm reads in 3 s: whole blocks, and no read that finds the end.
+    # The device is smaller than what hdparm reads in 3 s: whole blocks, and no read that returns end of file.
     assert [c[2:] for c in ours if c[0] == "read"] == [(2 * MIB, 2 * MIB)] * 4
     assert (done["bytes"], done["blocks"], done["ended"]) == (8 * MIB, 4, "end")
     log = (folder / "strace.log").read_text()
@@ -221,14 +222,15 @@ def test_reading_the_device_makes_the_calls_of_hdparm(folder: Path, direct: bool
 
 
 def _from_the_reopening(log: str, device: str) -> str:
-    """The part of the log where the device is opened for the stream, with its name in place of the descriptor's."""
+    """Return the log from the reopening of the device for the stream, with the device name instead of the
+    descriptor's path."""
     lines = log.splitlines(keepends=True)
     opening = re.compile(r'"/proc/self/fd/\d+", O_RDONLY\|O_NONBLOCK[^<]*= \d+<[^>]*' + device + ">")
     at = next(n for n, line in enumerate(lines) if opening.search(line))
     return re.sub(r'"/proc/self/fd/\d+"', f'"/dev/{device}"', lines[at]) + "".join(lines[at + 1 :])
 
 
-# What is written.
+# Written data.
 
 
 @pytest.mark.parametrize("percent", [0, 1, 50, 99, 100])
@@ -278,7 +280,7 @@ def test_writing_in_place_keeps_what_is_behind_it(probe: Probe, folder: Path) ->
     probe("stream", set="s", operation="write", volume=100, data="zeros")
     assert path.read_bytes() == bytes(100)
     assert path.stat().st_ino == inode
-    assert probe("stream", set="s", operation="read")["bytes"] == 100  # the registry has followed
+    assert probe("stream", set="s", operation="read")["bytes"] == 100  # the registry knows the new size
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_a_stream_goes_through_the_names_of_a_view(probe: Probe, folder: Path, k
     assert (folder / "s/f000000").read_bytes() == content("text", 1, 0, 10_000)
 
 
-# What is counted.
+# Counters.
 
 
 @pytest.mark.root
@@ -308,7 +310,7 @@ def test_bytes_are_those_that_the_device_moved(lab: Lab) -> None:
     assert 8 * MIB <= cold["devices"][lab.name]["read_bytes"] < 8 * MIB + 64 * 1024
     assert (cold["bytes"], cold["blocks"], cold["ended"]) == (8 * MIB, 8, "end")
     again = lab.probe("stream", operation="read", evict=False, **common)
-    assert again["start_resident"] == 2048  # as published: it begins on what is cached, and says so
+    assert again["start_resident"] == 2048  # as published: it starts with a warm cache, and reports that
     assert again["devices"][lab.name]["read_bytes"] == 0
     evicted = lab.probe("stream", operation="read", **common)
     assert evicted["start_resident"] == 0
@@ -348,7 +350,7 @@ def test_a_stretched_stream_takes_longer_by_its_share_and_tells_so(probe: Probe,
         unstretched = done["wall_ns"] - done["spun"]["wall_ns"]
         assert worked == pytest.approx(unstretched, abs=rounding_ns(len(operations)))
         injected.append(done["injected"])
-    # More where another process took the processor from the spin.
+    # Larger if another process took the CPU during the spin.
     assert min(injected) == pytest.approx(2.0, rel=0.01)
 
 

@@ -1,4 +1,4 @@
-"""The job of streams: what it refuses, and how it fails."""
+"""The stream job: its refusals and failures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_labs_device_is_read_and_never_written(lab: Lab) -> None:
     assert (done["bytes"], done["ended"]) == (64 * MIB, "end")
     assert (
         done["devices"][lab.name]["read_bytes"] >= 64 * MIB - 8 * MIB
-    )  # but what the file system keeps cached
+    )  # except what the file system keeps cached
 
 
 @pytest.mark.root
@@ -82,7 +82,7 @@ def test_a_full_disk_is_an_error_that_says_where(lab: Lab) -> None:
     with pytest.raises(ProbeError, match=r"write .*f000000 at offset \d+: No space left") as caught:
         lab.probe("stream", set="s", operation="write", volume=100 * MIB, data="random")
     assert caught.value.errno == 28
-    lab.probe("stream", set="s", operation="write", volume=MIB)  # and the set goes on
+    lab.probe("stream", set="s", operation="write", volume=MIB)  # the set still works
 
 
 @pytest.mark.root

@@ -1,5 +1,5 @@
-"""Several streams at once, rewriting and copying: the system calls of as many dd, data by a second implementation, and a rate
-that is bytes over elapsed time."""
+"""Parallel streams, rewriting and copying: system calls compared with as many dd processes, data by a second
+implementation, and rates as bytes over elapsed time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = 10_000
 
 
 def run_traced(folder: Path, count: int, **fields: Any) -> dict[str, Any]:
-    """A stream under strace; its calls are in strace.log."""
+    """Run a stream under strace; its calls are in strace.log."""
     probe = Probe(prefix=traced(folder))
     make = {"count": count, "size": SIZE, "seed": 1, "content": "zeros", "create": False}
     probe("fileset", set="s", dir=str(folder / "s"), **make)
@@ -50,7 +50,7 @@ def test_each_of_several_readers_makes_the_calls_of_dd(folder: Path, probe: Prob
 
 
 def _unbroken(log: Path) -> Path:
-    """Lines that another thread's call has broken in two, joined again where they end."""
+    """Rejoin calls that strace has split because of another thread's call, at the line where they end."""
     begun: dict[str, str] = {}
     lines = []
     for line in log.read_text().splitlines():
@@ -96,7 +96,8 @@ def test_the_processor_time_of_several_streams_is_that_of_all(probe: Probe, fold
         )
         for streams in (1, 2)
     )
-    # Both do as much: if one thread alone were counted, it would be the same, however long they wait for a processor.
+    # Both do the same work per stream: if only one thread were counted, both times would be equal, however
+    # long they wait for a CPU.
     assert two > 1.5 * one > 0
 
 
@@ -190,7 +191,8 @@ def test_a_copy_makes_the_calls_of_dd(
 
 
 def _order(log: Path) -> list[tuple[str, str]]:
-    """Which of the two files was read and written when, and which closed first after that."""
+    """Return the order of reads and writes on the two files, up to the first close of the second file after
+    that."""
     found = re.findall(r"\b(read|write|close)\(\d+<[^>]*/(f00000[01])>", log.read_text())
     first = next(at for at, (verb, _) in enumerate(found) if verb == "read")
     last = next(at for at in range(first, len(found)) if found[at] == ("close", "f000001"))
@@ -216,7 +218,7 @@ def test_a_copy_by_copy_file_range_moves_nothing_itself(folder: Path, probe: Pro
     pattern = r"\b(read|write|copy_file_range|close)\(\d+<([^>]*/f00000[01])>"
     verbs = [verb for verb, _ in re.findall(pattern, (folder / "strace.log").read_text())]
     first = verbs.index("copy_file_range")
-    assert verbs[first : first + 6] == ["copy_file_range"] * 4 + ["close"] * 2  # the last one finds the end
+    assert verbs[first : first + 6] == ["copy_file_range"] * 4 + ["close"] * 2  # the last one: end of file
     assert (path / "f000001").read_bytes() == (path / "f000000").read_bytes() == content("text", 1, 0, SIZE)
 
 
@@ -251,5 +253,5 @@ def test_waiting_for_io_is_what_the_kernel_says_of_all_processors(probe: Probe, 
     assert 0 <= processors["iowait_ns"] <= (after - before) * tick_ns
     assert sum(processors["iowait_each_ns"]) <= processors["iowait_ns"] + count * tick_ns
     spent = sum(processors[f"{name}_ns"] for name in ("user", "sys", "idle", "iowait", "steal"))
-    # What is stolen from a virtual machine while a processor is idle, Linux may count as both.
+    # Linux may count time stolen from a virtual machine's idle CPU as both idle and stolen.
     assert spent == pytest.approx(found["lasted_ns"] * count, rel=0.5, abs=8 * count * tick_ns)

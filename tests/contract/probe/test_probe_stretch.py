@@ -1,4 +1,4 @@
-"""The positive control: a stretch in proportion to the work."""
+"""The positive control: a slowdown in proportion to the work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_stretch_is_proportional_to_the_work(probe: Probe, folder: Path, str
         totals = sum(o["total_ns"] for o in operations.values())
         assert totals == pytest.approx(worked, abs=rounding_ns(len(operations)))
         ratios.append(ratio(done["wall_ns"], done["stretched_ns"]))
-    # More where another process took the processor from the spin.
+    # Larger if another process took the CPU during the spin.
     assert min(ratios) == pytest.approx(1 + stretch, rel=1e-4)
 
 
@@ -61,7 +61,7 @@ def test_the_stretch_of_commands_is_real_time_of_each(probe: Probe) -> None:
     around = (time.monotonic() - start) * 1e9
     assert ratio(done["wall_ns"], done["stretched_ns"]) == pytest.approx(1.5, rel=0.05)
     assert around >= done["wall_ns"] >= 0.45e9
-    # The spin is CPU time, which sleeping is not.
+    # The spin uses CPU time, sleeping does not.
     assert done["user_ns"] > 0.1 * done["stretched_ns"]
     assert done["steps"][0]["wall_ns"] == done["wall_ns"]
 
@@ -70,14 +70,17 @@ def test_the_stretch_of_commands_is_real_time_of_each(probe: Probe) -> None:
 def test_the_mean_of_many_short_stretches_is_right_to_a_thousandth_of_the_work(
     probe: Probe, folder: Path, clock: str
 ) -> None:
-    """A spin ends at a reading of the clock, which comes in steps of up to some 10 % of such a stretch; together they miss
-    by no more than a few of these steps."""
+    """The mean of short spins is accurate.
+
+    A spin ends at a clock reading; readings are up to some 10 % of such a spin apart. In total the error is
+    at most a few of these steps.
+    """
     make_set(probe, folder)
     base = spun = 0
     for _ in range(600):
         done = probe("files", set="s", files=[0], operations=READING, stretch=0.06, stretch_clock=clock)
         work = done[f"{clock}_ns"] - done["stretched_ns"]
-        # where the spin kept the processor: the clock of processor time has the larger steps
+        # only if the spin kept the CPU; the CPU-time clock has larger steps
         if done["stretched_ns"] < (0.1 if clock == "wall" else 0.15) * work:
             base += work
             spun += done["stretched_ns"]
@@ -94,7 +97,7 @@ def test_the_stretch_of_commands_is_in_every_step(probe: Probe, by: str) -> None
             done = probe("command", steps=[step], stretch=0.5, stretch_clock=by)
             assert done["cpu_ns"] == done["user_ns"] + done["sys_ns"]
             ratios[name].append(ratio(done[f"{by}_ns"], done["stretched_ns"]))
-    # A spin that loses the processor is longer, never shorter.
+    # A spin that loses the CPU is longer, never shorter.
     for found in ratios.values():
         assert min(found) == pytest.approx(1.5, rel=5e-3)
     whole = probe("command", steps=steps, stretch=0.5, stretch_clock=by, replicates=2)
@@ -103,7 +106,7 @@ def test_the_stretch_of_commands_is_in_every_step(probe: Probe, by: str) -> None
 
 
 def test_the_cpu_time_of_short_operations_is_counted(probe: Probe, folder: Path) -> None:
-    """getrusage alone tells of a running thread what it had used at the last tick, so mostly nothing."""
+    """getrusage reports a running thread's use as of the last tick, so mostly nothing."""
     make_set(probe, folder)
     for _ in range(20):
         done = probe("files", set="s", operations=READING)
@@ -133,8 +136,11 @@ def value(done: dict[str, Any], name: str) -> float:
 def test_a_trial_recovers_the_ratio_that_was_put_in(
     probe: Probe, folder: Path, work: list[str] | None, name: str, how: dict[str, str]
 ) -> None:
-    """Blocks of original and slowed copy, in an order that is drawn, through the interval of every verdict: sixty, and more
-    on a machine so busy that they do not tell the slow-down."""
+    """Run blocks of original and slowed copy in random order, and evaluate them with the interval of every
+    verdict.
+
+    Sixty blocks, and more on a machine so busy that they do not show the slowdown.
+    """
     make_set(probe, folder)
     contrasts: list[float] = []
     while len(contrasts) < 60 or (len(contrasts) < 600 and not excluded(contrasts, 0.0, 1e-4)):
@@ -147,13 +153,14 @@ def test_a_trial_recovers_the_ratio_that_was_put_in(
                 done = probe("command", steps=steps, stretch=stretch, **how)
             found[stretch] = math.log(value(done, name))
         contrasts.append(found[0.5] - found[0.0])
-    # Once in ten thousand a sound one is called unsound.
+    # False alarm: once in ten thousand.
     assert not excluded(contrasts, math.log(1.5), 1e-4), interval(contrasts, 1e-4)
     assert excluded(contrasts, 0.0, 1e-4)
 
 
 def test_nothing_is_spun_between_the_processes(probe: Probe, tmp_path: Path) -> None:
-    """One that follows a spin is slower: then the slowed copy is not the original times a constant."""
+    """A process that follows a spin is slower; the slowed copy would then not be the original times a
+    constant."""
     noting = "date +%s%N > "
     steps = [
         {"name": "a", "argv": ["sh", "-c", f"sleep 0.1; {noting}{tmp_path}/a"]},

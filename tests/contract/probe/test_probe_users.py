@@ -1,4 +1,4 @@
-"""Acting as another user, and doing without root."""
+"""Acting as another user, and working without root."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_job_as_another_user_meets_that_users_rights_and_root_comes_back(folde
 
 @pytest.mark.root
 def test_the_probe_still_dies_with_its_parent_after_acting_as_another_user(folder: Path) -> None:
-    """The kernel forgets the parent-death signal at each change of user."""
+    """The kernel clears the parent-death signal at each change of user."""
     program = f"""
 import sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -54,7 +54,7 @@ time.sleep(1000)
     )
     assert parent.stdout
     pid = int(parent.stdout.readline())
-    # Hold the writing end of its standard input open here, so that it is not the end of input that ends it.
+    # Hold the write end of its standard input open here, so that the probe is not ended by end of file.
     held = os.open(f"/proc/{pid}/fd/0", os.O_WRONLY)
     parent.kill()
     parent.wait()
@@ -65,7 +65,7 @@ time.sleep(1000)
 
 
 def test_everything_but_mounts_works_without_root(folder: Path) -> None:
-    """As nobody where the tests run as root, and anyhow without namespaces."""
+    """Run as nobody if the tests run as root, and always without namespaces."""
     options: dict[str, Any] = {}
     if os.geteuid() == 0:
         os.chown(folder, NOBODY, NOBODY)

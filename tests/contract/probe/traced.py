@@ -1,4 +1,4 @@
-"""What strace counts when it runs a command as the probe does: the independent truth of accounting."""
+"""Count system calls with strace, running a command as the probe does: the independent truth for accounting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 
 Counts = dict[str, tuple[int, int]]
 
-#: as the probe sets a program's environment: of root's programs, the PATH of the system, not that of the shell
+#: the environment that the probe sets: for root's programs the PATH of the system, not of the shell
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"PATH": SYSTEM_PATH if os.geteuid() == 0 else os.environ["PATH"], "HOME": "/", "LC_ALL": "C"}
 _ERRNO = re.compile(r"^(?:\d+ +)?(?:<\.\.\. )?(\w+).*\) += (?:-1 |\? )([A-Z]+[A-Z0-9_]*) ", re.MULTILINE)
 
 
 def counted(argv: Sequence[str], folder: Path, *, cwd: Path | None = None) -> Counts:
-    """Calls and errors by name, of the whole tree of processes (``strace -f -c``); those of 32-bit programs end in @i386."""
+    """Return calls and errors by name for the whole process tree (``strace -f -c``); those of 32-bit programs
+    end in @i386."""
     found: Counts = {}
     suffix = ""
     for line in _strace(["-c", "-U", "calls,errors,name"], argv, folder, cwd).splitlines():
@@ -33,7 +34,7 @@ def counted(argv: Sequence[str], folder: Path, *, cwd: Path | None = None) -> Co
 
 
 def errors(argv: Sequence[str], folder: Path) -> dict[str, dict[str, int]]:
-    """How often each call failed with which error, by name, from the full trace (``strace -f``)."""
+    """Return how often each call failed with which error, by name, from the full trace (``strace -f``)."""
     found: dict[str, dict[str, int]] = {}
     for name, errno in _ERRNO.findall(_strace([], argv, folder, None)):
         by_errno = found.setdefault(name, {})

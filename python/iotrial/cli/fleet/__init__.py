@@ -1,1 +1,1 @@
-"""Parts of ``iotrial fleet``: one module each, which holds one ``command``."""
+"""Subcommands of ``iotrial fleet``, one module each; each holds one ``command``."""

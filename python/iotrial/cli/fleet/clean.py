@@ -1,4 +1,4 @@
-"""``iotrial fleet clean``: remove what earlier builds carried to hosts by ssh."""
+"""``iotrial fleet clean``: remove the files that earlier builds copied to hosts over SSH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial fleet keys``: the keys by which the parts of a fleet know each other."""
+"""``iotrial fleet keys``: create the TLS keys with which the parts of a fleet authenticate each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial fleet list``: the fleets that the store holds."""
+"""``iotrial fleet list``: list the fleets in the store."""
 
 from __future__ import annotations
 

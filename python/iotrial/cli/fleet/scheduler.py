@@ -1,4 +1,4 @@
-"""``iotrial fleet scheduler``: where the hosts of a fleet join."""
+"""``iotrial fleet scheduler``: run the scheduler that the hosts of a fleet join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial fleet worker``: have this machine measure for a fleet."""
+"""``iotrial fleet worker``: run this machine as a worker of a fleet."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""One module a verb; each holds a click command named ``command``. A trailing underscore keeps
-Python's own names free."""
+"""One module per verb; each holds a click command named ``command``. A trailing underscore avoids Python's
+own names."""

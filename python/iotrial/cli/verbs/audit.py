@@ -1,4 +1,4 @@
-"""``iotrial audit``: what somebody else's numbers can show, and what they cannot."""
+"""``iotrial audit``: check what foreign benchmark results can and cannot show."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
 
 
 def _source(word: str, *, alone: bool) -> Source:
-    """A file, with its label where the word is no file's name as it stands."""
+    """Open a file, split from its label if the whole word is not the name of a file."""
     given, equals, rest = word.partition("=")
     name, label = (rest, given) if equals and given and rest and not os.path.lexists(word) else (word, None)
     if name == "-":

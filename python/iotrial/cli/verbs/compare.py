@@ -1,4 +1,4 @@
-"""``iotrial compare``: several trials side by side."""
+"""``iotrial compare``: compare several trials side by side."""
 
 from __future__ import annotations
 
@@ -76,9 +76,11 @@ def command(
 
 
 def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
-    """The trials that are named, each at its part of the level, and by id the names of those that are files.
+    """Analyse the named trials, each at its share of alpha. Also return the names of those that are files, by
+    id.
 
-    Raises RequestError where too few are named, or one twice, before any is analysed; StoreError and PackedError.
+    Raises RequestError, before any analysis, if too few trials are named or one is named twice; StoreError
+    and PackedError.
     """
     if len(refs) < 2:
         raise RequestError(
@@ -109,7 +111,8 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
 
 
 def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> None:
-    """The plain cases before minutes of analysis; that two files hold the same trial shows later."""
+    """Refuse the obvious duplicates before minutes of analysis. Two files with the same trial are found
+    later."""
     seen: dict[str, str] = {}
     for ref in refs:
         one = (
@@ -126,7 +129,7 @@ def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> 
 
 
 def _is_packed(ref: str) -> bool:
-    """Whether a name is that of a file, as ``iotrial report`` takes it."""
+    """Return whether a name is that of a file, by the rules of ``iotrial report``."""
     if ref.endswith(".iotrial") or "/" in ref:
         return True
     path = Path(ref).expanduser()

@@ -1,4 +1,4 @@
-"""``iotrial completion``: the script by which a shell completes command lines of this program."""
+"""``iotrial completion``: print the completion script of a shell."""
 
 from __future__ import annotations
 

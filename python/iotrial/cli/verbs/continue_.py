@@ -1,4 +1,4 @@
-"""``iotrial continue``: measure more blocks of a trial that has ended, of the same plan."""
+"""``iotrial continue``: measure more blocks of a finished trial, from the same plan."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _refuse_not_done(trial: StoredTrial) -> None:
 def _further(
     data: TrialData, plan: Plan, wanted_s: float | None, wanted_blocks: int | None, *, no_stop: bool
 ) -> tuple[Limits, Continuation]:
-    """The limits of the whole trial from here on. RequestError where nothing is left to measure."""
+    """Return the new limits of the whole trial. Raises RequestError if nothing is left to measure."""
     number, options = data.trial.number, data.trial.header.options
     stop = limits_so_far(data).stop_when_decided and not no_stop
     if stop and is_decided(plan, Spec.from_plan(plan, options), data):

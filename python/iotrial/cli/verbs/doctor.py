@@ -1,4 +1,4 @@
-"""``iotrial doctor``: what this machine can measure, and how finely."""
+"""``iotrial doctor``: examine what this machine can measure, and how precisely."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json:
 
 
 def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
-    """How long the A/A measures; None for none. Raises RequestError."""
+    """Return the duration of the A/A in seconds; None to skip it. Raises RequestError."""
     if (time is not None) + quick + no_aa > 1:
         raise RequestError("--time, --quick and --no-aa exclude each other", hint="give one of them")
     if no_aa:
@@ -69,7 +69,7 @@ def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
 def _with_noise(
     found: Examination, seconds: float, on: str | None, *, quiet: bool
 ) -> tuple[Examination, int | None]:
-    """The examination with the A/A; where that cannot be had, with the reason as a finding."""
+    """Add the A/A to the examination; if it fails, add the reason as a finding."""
     if not quiet and sys.stderr.isatty():
         tell(f"two identical arms for {format_duration(seconds)} ...", err=True)
     try:
@@ -78,7 +78,7 @@ def _with_noise(
         raise
     except IotrialError as error:
         if isinstance(error, RequestError) and on is not None:
-            raise  # of the folder that the user has named
+            raise  # about the folder that the user named
         return found.with_noise(
             None, [Finding("blind A/A", Grade.PROBLEM, f"not done: {error.message}", error.hint)]
         ), None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SUFFIX = ".iotrial"
 PACKED = "packed"
 FORMATS = (PACKED, *exports.names())
-_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store that somebody else made may hold any name
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # a store from elsewhere may hold any name
 
 
 class Facts(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -96,7 +96,7 @@ def _export(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write the whole file or none, and say which. RequestError where it is there already."""
+    """Write the whole file or none, and print its name. Raises RequestError if it exists already."""
     if file == "-":
         with tempfile.TemporaryFile() as whole:
             write(whole)
@@ -118,7 +118,7 @@ def _export(
 
 
 def _name(found: StoredTrial, kind: str) -> str:
-    """NUMBER-STUDY with the format's suffix, in the current folder."""
+    """Return NUMBER-STUDY with the format's suffix, in the current folder."""
     suffix = SUFFIX if kind == PACKED else exports.format_of(kind).SUFFIX
     study = _UNFIT.sub("-", found.header.study.name)[:80]
     return f"{found.number}-{study}{suffix}" if found.number else f"{study.strip('.-') or 'trial'}{suffix}"
@@ -126,7 +126,7 @@ def _name(found: StoredTrial, kind: str) -> str:
 
 def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
     def write(file: BinaryIO) -> str:
-        """The digest of all that was written."""
+        """Write the document and return the SHA-256 of all that was written."""
         exports.format_of(kind).write(document, file)
         file.flush()
         file.seek(0)
@@ -139,7 +139,8 @@ def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
 
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:
-    """Packs, and reads back what was packed: a file that could not be imported is never handed out."""
+    """Pack a trial, then read it back to verify it: a file that cannot be imported is never handed out.
+    Return its digest."""
     digest = store.pack(number, file)
     file.flush()
     file.seek(0)

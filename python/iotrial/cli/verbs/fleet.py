@@ -1,4 +1,5 @@
-"""``iotrial fleet``: trials on many hosts. One file a part in ``iotrial.cli.fleet``; each is imported when it runs."""
+"""``iotrial fleet``: trials on many hosts. Each subcommand is one file in ``iotrial.cli.fleet``, imported
+when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import click
 from iotrial.cli import fleet
 from iotrial.cli.groups import LazyGroup
 
-#: what the list of parts says of each, in the order in which a new user meets them
+#: one-line help of each subcommand, in the order in which a new user meets them
 SHORT_HELPS = {
     "keys": "Make the keys of a fleet.",
     "scheduler": "Run the scheduler that hosts join.",

@@ -1,4 +1,4 @@
-"""``iotrial import``: a packed trial of another machine into the store."""
+"""``iotrial import``: store a packed trial from another machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial knobs``: what can be turned, and how far on this machine."""
+"""``iotrial knobs``: list the knobs and their levels on this machine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def command(as_json: bool) -> None:
 
 
 def _safety_lines(row: Row) -> list[str]:
-    """The class and the sentence of the knob, then the values that put data at risk."""
+    """Return the safety class and consequence of the knob, then the values that put data at risk."""
     risks: dict[str, list[str]] = {}
     for value, one in row.safety_by_value.items():
         if one.safety is Safety.DATA_AT_RISK:
@@ -98,7 +98,7 @@ def _row(knob: Knob, subject: RunContext) -> Row:
 
 
 def _subject(target: Any) -> RunContext:
-    """An image lab that is not made: enough to ask the kernel what there is."""
+    """Return a run context with an image lab that is never created: enough to query the kernel."""
     journal = Journal(state_folder() / "journal")
     place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
     place.device = "loop0"

@@ -1,4 +1,4 @@
-"""``iotrial list``: the studies of the catalogue."""
+"""``iotrial list``: list the studies of the catalogue."""
 
 from __future__ import annotations
 

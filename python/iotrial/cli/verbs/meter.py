@@ -1,4 +1,4 @@
-"""``iotrial meter``: a power meter's readings, given to the runs of a stored trial by time."""
+"""``iotrial meter``: assign a power meter's readings to the runs of a stored trial, by time."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ def _zone(text: str) -> timezone:
 
 
 def _span(clock: object) -> tuple[float, float] | None:
-    """Start and end of a run's timed part in Unix time, as its checks have them."""
+    """Return start and end of a run's timed part in Unix time, from the run's checks; None if they are
+    missing."""
     if not isinstance(clock, dict):
         return None
     start, length = clock.get("unix_s"), clock.get("lasted_s")

@@ -1,4 +1,4 @@
-"""``iotrial plan``: what a run would do, before anything is done."""
+"""``iotrial plan``: show what a run would do, before anything is done."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
 
 
 def _statistics(plan: Any) -> list[Statistic]:
-    """Of each response that asks for a mean or a quantile."""
+    """Return the minimum of blocks for each response with a mean or a quantile."""
     spec = Spec.from_plan(plan)
     return [
         Statistic.of(response, response=response.name, blocks_at_least=fewest_blocks(response, spec))

@@ -1,4 +1,4 @@
-"""``iotrial refine``: the study that follows a trial, on fresh data."""
+"""``iotrial refine``: write the follow-up study of a trial, to be run on fresh data."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def command(
 
 
 def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
-    """The file will be the user's own and run without a question, so consent to somebody else's commands is asked for now."""
+    """Ask for consent to somebody else's commands now: the new file is the user's own, and will run without a
+    question."""
     if before.trusted or trust:
         return
     for line in command_lines(proposed):
@@ -135,12 +136,13 @@ def _margin(text: str | None) -> float | None:
 
 
 def _default(name: str) -> Path:
-    """A file of the study's own name here; names of studies hold nothing but letters, digits and a few marks."""
+    """Return STUDY.toml in the current folder. Study names hold only letters, digits and a few punctuation
+    marks."""
     return Path(name.rpartition("/")[2] + ".toml")
 
 
 def _write(text: str, path: Path) -> None:
-    """A new file: one that is there is never written over, a link is not followed."""
+    """Create the file. An existing file is never overwritten, and a symbolic link is not followed."""
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:

@@ -1,4 +1,4 @@
-"""``iotrial report``: what a stored trial says."""
+"""``iotrial report``: report a stored or packed trial."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iotrial.report.render import html_report, markdown_report
 if TYPE_CHECKING:
     from iotrial.report.document import Document
 
-#: blocks from which on a word is said before they are analysed
+#: from this number of blocks on, announce the analysis
 LONG = 2_000
 
 
@@ -80,7 +80,7 @@ def command(
 
 
 def document_at(ref: str) -> Document:
-    """A stored trial; else the packed trial in the file of this name."""
+    """Load a stored trial, or else the packed trial in the file of this name."""
     path = Path(ref).expanduser()
     named = ref.endswith(".iotrial") or "/" in ref
     is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
@@ -100,6 +100,6 @@ def document_at(ref: str) -> Document:
 
 
 def _announce(blocks: int) -> None:
-    """Say before a long trial is analysed that this takes a while."""
+    """Announce the analysis of a long trial, which takes a while."""
     if blocks >= LONG:
         tell(f"analysing {blocks:,} blocks", err=True)

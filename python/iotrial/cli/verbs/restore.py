@@ -1,4 +1,5 @@
-"""``iotrial restore``: put back what a trial that was cut off has left, or dismiss what cannot be put back."""
+"""``iotrial restore``: undo what an interrupted trial has left changed, or dismiss entries that cannot be
+restored."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from iotrial.probe.client import Probe
 if TYPE_CHECKING:
     from iotrial.lab.restore import Restored
 
-#: how much of a file that is no entry is shown
+#: bytes shown of a file that cannot be read as an entry
 _SHOWN_BYTES = 4096
 
 
@@ -89,7 +90,7 @@ def command(accepted: tuple[int, ...], as_json: bool) -> None:
     """Put back what a cut-off trial has left."""
     journal = Journal(state_folder() / "journal")
     if not accepted and not any(journal.read()):
-        _restore(journal, as_json=as_json)  # says so; whoever is at work is not in the way
+        _restore(journal, as_json=as_json)  # prints "Nothing to restore."; needs no lock
         return
     with MachineLock(restoring=True):
         if accepted:
@@ -195,7 +196,7 @@ def _shown(one: Entry | Damage, row: Dismissed) -> list[str]:
 
 
 def _ask(count: int) -> None:
-    """On a terminal, ask once; elsewhere the option itself is the consent. Raises RequestError."""
+    """Ask for confirmation on a terminal; elsewhere the option itself is the consent. Raises RequestError."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     what = "It" if count == 1 else f"These {count}"

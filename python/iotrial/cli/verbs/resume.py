@@ -1,4 +1,4 @@
-"""``iotrial resume``: go on with a trial that was interrupted, with the same plan and seed."""
+"""``iotrial resume``: continue an interrupted trial with the same plan and seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``iotrial run``: conduct a trial and say what it found."""
+"""``iotrial run``: run a trial and report its result."""
 
 from __future__ import annotations
 

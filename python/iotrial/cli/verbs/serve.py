@@ -1,4 +1,4 @@
-"""``iotrial serve``: the store in a browser of this machine."""
+"""``iotrial serve``: show the store in a browser on this machine."""
 
 from __future__ import annotations
 

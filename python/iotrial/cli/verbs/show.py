@@ -1,4 +1,4 @@
-"""``iotrial show``: what a study asks, why, what was claimed, what it varies."""
+"""``iotrial show``: show a study's question, reason, claims and factors."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def _show(name: str, as_json: bool) -> None:
 
 
 def _set_in(name: str, prose: str) -> str:
-    """Prose beside the names of rows: a line of it cannot pass for a row."""
+    """Indent prose next to the row names, so that none of its lines can pass for a row."""
     return click.wrap_text(prose, 80, initial_indent=f"{name:<11}", subsequent_indent=" " * 11)

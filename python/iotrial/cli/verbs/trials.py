@@ -1,4 +1,4 @@
-"""``iotrial trials``: what the store holds."""
+"""``iotrial trials``: list the trials in the store."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def command(as_json: bool) -> None:
             f"{trial.number:>5}  {when}  {trial.state!s:<11} {took:>{width}}  {escape(trial.study)}{mark}"
         )
     if lines:
-        tell("\n".join(lines))  # at once: a line by itself costs more than what it says
+        tell("\n".join(lines))  # one call: printing line by line costs more than formatting them
