@@ -1,11 +1,7 @@
-<<<<<<< HEAD
 """A machine lock for tests that open whole sessions in their own process.
 
 For the tests of one module only: other tests on the same worker need the real one.
 """
-=======
-"""A private machine lock for tests that open whole sessions in their own process."""
->>>>>>> 174944c812b459caf0c6b11bd43c47513bcbed8d
 
 from __future__ import annotations
 

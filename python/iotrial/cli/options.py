@@ -51,15 +51,11 @@ full_report = click.option("--full", is_flag=True, help="Everything, instead of 
 
 
 def study_options(function: F) -> F:
-<<<<<<< HEAD
-    """The options of ``plan`` and ``run``."""
+    """Add the options of ``plan`` and ``run``."""
     compared = in_group("What is compared")
     place = in_group("Where it runs")
     sure = in_group("How long, how sure")
     trusted = in_group("Trust")
-=======
-    """Add the study options of ``plan`` and ``run`` to a command."""
->>>>>>> 174944c812b459caf0c6b11bd43c47513bcbed8d
     options = [
         compared(
             "--set",

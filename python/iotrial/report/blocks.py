@@ -4,7 +4,7 @@ A builder turns a trial, a comparison, a fleet or an audit into a ``Report``: a 
 renderer (terminal, Markdown, HTML) knows blocks but not trials. Each block names the views that show it: the first
 screen of a terminal, the full text (``--full`` and Markdown), the page (HTML).
 
-Control characters in the text of blocks are escaped (``iotrial.terminal.shown``). Escaping for a format is the
+Control characters in the text of blocks are escaped (``iotrial.terminal.escape``). Escaping for a format is the
 renderer's task.
 """
 
