@@ -34,8 +34,8 @@ def test_two_by_two_cells_of_two_file_systems(state: Path) -> None:
     assert failures_of(state) == []
     assert report["void"] == []
     runs = stored_runs(state)
-    # Even blocks hold a copy of the reference in each group of runs, odd ones a slowed arm per test; each
-    # block has two groups.
+    # Even blocks hold a copy of the reference's stretch (whole plot), odd ones a slowed arm in each stretch; everything
+    # is run twice per stretch.
     assert len(runs) == 4 * 2 * ((2 + 1) + (2 + 2))
     for run in runs:
         times = {name for name in run["responses"] if name.endswith("_time")}

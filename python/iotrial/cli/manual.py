@@ -23,9 +23,9 @@ _WIDTH = 64  # of a source line, before hyphens are escaped
 #: exit statuses; each error class defines its own (``iotrial.errors``)
 STATUSES: tuple[tuple[str, str], ...] = (
     ("0", "Done, whatever the verdict."),
-    ("1", "The work failed: the lab, the probe, the store, a file that cannot be written."),
-    ("2", "The request was wrong, or cannot be met here; nothing was changed."),
-    ("3", "The trial is invalid: one of its controls failed, or no run used the device under test."),
+    ("1", "The work failed: lab, probe, store, or a file that cannot be written."),
+    ("2", "The request is wrong or cannot be met here; nothing was changed."),
+    ("3", "The trial is invalid: a control failed, or no run used the device under test."),
     ("4", "A --fail-if condition was met."),
     (
         "5",
