@@ -20,7 +20,7 @@ fixed times would have to assume that they do not. A trial may end early, be res
 ``eprocess.py`` gives this bet a share of the stake, and the rest to the other bets.
 
 Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; in terms of
-martingales: Ramdas et al., arXiv 2210.01948. The score and the estimate of R are ours; METHOD.md shows what they gain.
+martingales: Ramdas et al., arXiv 2210.01948. The score and the estimate of R are ours; docs/method-details.md shows what they gain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import numpy as np
 from iotrial.analysis.betting import Floats, Side, log_paths
 from iotrial.analysis.chunked import Flags, Series
 
-#: share of the stake in new trials; METHOD.md has the table it was chosen from
+#: share of the stake in new trials; docs/method-details.md has the table it was chosen from
 SHARE = 0.35
 #: the goal g of the capital: below 1, so that a path that is almost there need not wait for the last block
 AIM = 0.7

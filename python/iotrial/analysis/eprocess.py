@@ -21,7 +21,7 @@ weighted mean of all bets, and interval, p-value and e-value are those of this M
 
 Sources: Vovk and Wang, arXiv 2208.08925; Ramdas et al., arXiv 2210.01948; Waudby-Smith and Ramdas,
 "Estimating means of bounded random variables by betting" (2024); two one-sided tests: Schuirmann (1987). The mixture is ours;
-METHOD.md shows its calibration. ``hull.py`` computes the hulls.
+docs/method-details.md shows its calibration. ``confidence_set.py`` computes the hulls.
 """
 
 from __future__ import annotations
