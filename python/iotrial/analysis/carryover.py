@@ -22,7 +22,8 @@ such bet: once the last arm is known, so is the first.
 of that block is uniform over its arms, and without carry-over the results of the next block do not depend on it. A block
 whose results have been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
 
-Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality). docs/method-details.md has the
+Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality).
+docs/method-details.md has the
 simulations; ``tests/unit/test_carryover.py`` computes the exact means over all orders of small blocks.
 """
 
