@@ -64,7 +64,7 @@ def to_equivalence(rng: Rng, ratio: float, series: int, blocks: int, thresholds:
 
 
 def to_see(rng: Rng, ratio: float, series: int, blocks: int, thresholds: list[float]) -> Floats:
-    """Blocks until an effect of two margins of ``ratio`` block SDs, as in the positive control, is told from zero."""
+    """Blocks until an effect of two margins of ``ratio`` block SDs, as in the positive control, is seen."""
     parts = [
         _passages(rng.normal(2.0 * ratio, 1.0, (part.size, blocks)), ratio, Side.BOTH, thresholds)
         for part in np.array_split(np.arange(series), max(1, series * blocks // 1_000_000))
