@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iotrial.errors import UnsupportedLevel
-from iotrial.lab.target import Target
+from iotrial.lab.target import Target, unescape
 
 PREFIX = "iotrial-lab-"
 #: version 1 shows "no limit" as the largest multiple of the page size that fits a long
@@ -90,9 +90,9 @@ def _mounts(target: Target) -> dict[int, tuple[str, str]]:
         if len(words) < 6 or len(kind) < 3:
             continue
         if kind[0] == "cgroup2":
-            found[2] = (words[4], words[3])
+            found[2] = (unescape(words[4]), unescape(words[3]))
         elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            found[1] = (words[4], words[3])
+            found[1] = (unescape(words[4]), unescape(words[3]))
     return found
 
 
