@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Count = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -27,6 +27,12 @@ Labels = Mapping[str, str]
 RATIO_OR_DIFFERENCE = Meta(
     extra_json_schema={"oneOf": [{"required": ["ratio"]}, {"required": ["difference"]}]}
 )
+
+
+def ratio_or_difference(value: float | None, *, by_ratio: bool) -> dict[str, float | UnsetType | None]:
+    """Return the fields of such an object: ``ratio`` or ``difference`` has the value, the other is left out."""
+    name = "ratio" if by_ratio else "difference"
+    return {"ratio": UNSET, "difference": UNSET, name: value}
 
 
 class JsonObject(Struct, frozen=True, forbid_unknown_fields=True):

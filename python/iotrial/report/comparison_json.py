@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from iotrial.analysis.model import Conclusion, EffectKind, Verdict
-from iotrial.documents import RATIO_OR_DIFFERENCE, JsonDocument, JsonObject, Labels, plain
+from iotrial.documents import (
+    RATIO_OR_DIFFERENCE,
+    JsonDocument,
+    JsonObject,
+    Labels,
+    plain,
+    ratio_or_difference,
+)
 from iotrial.report.comparison import (
     Agreement,
     Cell,
@@ -208,10 +215,9 @@ def _row(row: Row, marks: Sequence[str]) -> ComparedEffect:
 
 def _cell(cell: Cell, scale: Scale) -> TrialCell:
     effect = cell.effect
-    size = "ratio" if scale is Scale.LOG else "difference"
     return TrialCell.of(
         effect,
-        **{"ratio": UNSET, "difference": UNSET, size: effect.value},
+        **ratio_or_difference(effect.value, by_ratio=scale is Scale.LOG),
         gain=cell.gain,
         verdict=cell.verdict,
         conclusion=effect.conclusion if cell.valid else None,

@@ -33,6 +33,7 @@ from iotrial.documents import (
     Labels,
     Probability,
     plain,
+    ratio_or_difference,
 )
 from iotrial.knobs.declaration import Consequence
 from iotrial.report.claims import HeldClaim, Outcome
@@ -514,26 +515,22 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
 def _effect(effect: Effect, study: Study) -> EffectFound:
     return EffectFound.of(
         effect,
-        **_sized(effect.scale, effect.value),
+        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),
         reference_safety=consequence_of_level(study, effect.factor, effect.reference),
     )
 
 
-def _sized(scale: Scale, value: float | None) -> dict[str, Size]:
-    size = "ratio" if scale is Scale.LOG else "difference"
-    return {"ratio": UNSET, "difference": UNSET, size: value}
-
-
 def _carry_over(one: CarryOver) -> CarryOverFound:
     return CarryOverFound.of(
         one,
-        **_sized(one.scale, one.ratio),
+        **ratio_or_difference(one.ratio, by_ratio=one.scale is Scale.LOG),
         between_blocks=one.across,
         fails_at=1.0 / one.alpha,
         unaffected=[
-            UnaffectedFound.of(other, **_sized(other.scale, other.ratio)) for other in one.unaffected
+            UnaffectedFound.of(other, **ratio_or_difference(other.ratio, by_ratio=other.scale is Scale.LOG))
+            for other in one.unaffected
         ],
     )
 

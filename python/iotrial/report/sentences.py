@@ -511,7 +511,7 @@ def _on_failures(failed: FailureCounts) -> str:
     """Describe what the failed runs share. With combined factors, a failed run affects every comparison."""
     runs = "A run" if failed.count == 1 else f"{failed.count:,} runs"
     where = f" in {counted(len(failed.by_arm), 'combination')} of levels"
-    shared = joined(f"{named_level(escape(factor), escape(label))}" for factor, label in failed.shared)
+    shared = joined(named_level(escape(factor), escape(label)) for factor, label in failed.shared)
     at = f", all of them at {shared}" if shared else ""
     return f"{runs} failed{where}{at}. A comparison with failures is at best undecided."
 

@@ -13,7 +13,7 @@ from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.safety import worst
-from iotrial.study.catalogue import entries, find
+from iotrial.study.catalogue import entries, find, names
 from iotrial.terminal import escape
 
 
@@ -42,7 +42,7 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     With WORDs only those that have all of them in their name, title or question. The first part of a name is its family:
     `iotrial list mount/`.
     """
-    chosen = [one.name for one in entries() if one.has(words)]
+    chosen = [one.name for one in entries() if one.has(words)] if words else names()
     if not chosen:
         raise RequestError(
             f"no study has {' and '.join(escape(word) for word in words)} in its name, title or question",

@@ -9,7 +9,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from iotrial.analysis.fleet.model import Moderator, Outlier
 from iotrial.analysis.model import Conclusion, Effect, EffectKind, Verdict
-from iotrial.documents import RATIO_OR_DIFFERENCE, JsonDocument, JsonObject, Labels, plain
+from iotrial.documents import (
+    RATIO_OR_DIFFERENCE,
+    JsonDocument,
+    JsonObject,
+    Labels,
+    plain,
+    ratio_or_difference,
+)
 from iotrial.fleet.report.words import claims, details, headline
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
 from iotrial.store.states import TrialState
@@ -259,7 +266,7 @@ def _mean(one: FleetComparison) -> Mean | None:
         spread = [math.exp(min(end, 690.0)) for end in spread]
     return Mean.of(
         mean,
-        **_sized(like.scale, on_scale(mean.value, like)),
+        **ratio_or_difference(on_scale(mean.value, like), by_ratio=like.scale is Scale.LOG),
         low=on_scale(mean.low, like),
         high=on_scale(mean.high, like),
         spread=spread[0],
@@ -280,14 +287,9 @@ def _host(row: HostRow) -> HostEffect:
         host=row.trial.host,
         verdict=effect.verdict if trusted else None,
         conclusion=effect.conclusion if trusted else None,
-        **_sized(effect.scale, effect.value),
+        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         mean_contrast=part.estimate,
         standard_error=part.error,
         log_e=part.log_e,
         not_averaged=row.why,
     )
-
-
-def _sized(scale: Scale, value: float | None) -> dict[str, float | UnsetType | None]:
-    size = "ratio" if scale is Scale.LOG else "difference"
-    return {"ratio": UNSET, "difference": UNSET, size: value}

@@ -33,6 +33,9 @@ MAX_VALUE = 1e18
 MAX_UNIX_S = 1e11
 MAX_SPAN_S = 1e10
 
+_Whole = Annotated[int, Meta(ge=0)]
+_Histograms = dict[str, list[Annotated[list[_Whole], Meta(min_length=2, max_length=2)]]]
+
 OPTIONS = (
     "argv",
     "time_s",
@@ -298,10 +301,6 @@ def _run(table: _Fields, _where: str) -> PackedRun:
         files=_files(table.take("files")),
     )
     return PackedRun(run, table.whole("attempt", 1, MAX_ATTEMPTS), table.number("at", 0, MAX_UNIX_S))
-
-
-_Whole = Annotated[int, Meta(ge=0)]
-_Histograms = dict[str, list[Annotated[list[_Whole], Meta(min_length=2, max_length=2)]]]
 
 
 def _histograms(given: dict[str, Any]) -> dict[str, Any]:
