@@ -22,7 +22,7 @@ from typing import Any
 import iotrial.cli as cli
 
 #: packages that verbs import late and that are slow to import
-PACKAGES = ("analysis", "cli", "conduct", "design", "importers", "lab", "probe", "report", "store", "study")
+PACKAGES = ("audits", "cli", "design", "guest", "lab", "probe", "report", "runner", "stats", "store", "study")
 LATE = ("jinja2", "matplotlib.figure", "matplotlib.backends.backend_svg")
 
 Order = dict[str, Any]

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from comparison import asked, first_line, machine, options, tell
-from iotrial.analysis.eprocess import interval
 from iotrial.probe.client import Probe
+from iotrial.stats.eprocess import interval
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB

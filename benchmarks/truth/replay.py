@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from iotrial.analysis.analyse import look_due
-from iotrial.analysis.budget_bet import SHARE, Budget
-from iotrial.analysis.contrast import Responses, Runs
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.verdict import judge
 from iotrial.report.opening import spec_of
+from iotrial.stats.analyse import look_due
+from iotrial.stats.budget_bet import SHARE, Budget
+from iotrial.stats.contrast import Responses, Runs
+from iotrial.stats.eprocess import interval
+from iotrial.stats.verdict import judge
 from iotrial.store import Store
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.study.model import TYPICAL, Response, Scale

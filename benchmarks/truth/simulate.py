@@ -4,7 +4,7 @@
     python benchmarks/truth/simulate.py false-alarms power   some of them (see --help)
     python benchmarks/truth/simulate.py --scale .1           with a tenth of the trials
     python benchmarks/truth/simulate.py --write docs/method-details.md    into the document's marked places: `make method`
-    python benchmarks/truth/simulate.py power-table          the table of python/iotrial/analysis/power.py
+    python benchmarks/truth/simulate.py power-table          the table of python/iotrial/stats/power.py
 
 Seeds come from the system and are printed; ``--seed`` repeats the noise of a run (run orders are redrawn).
 """

@@ -13,7 +13,6 @@ TYPE_CHECKING = (
     False  # type checkers assume True for this name; importing it from typing would dominate the import time
 )
 if TYPE_CHECKING:
-    from iotrial.analysis.model import Conclusion, Verdict
     from iotrial.errors import IotrialError, RequestError, StoreError, StudyError, UnknownName
     from iotrial.library.auditing import Audit, Comparison, Comparisons, audit
     from iotrial.library.blocks import BlockComparison, compare_blocks
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from iotrial.library.runs import Contrast, Contrasts, Run, Runs
     from iotrial.library.study import Factor, Studies, Study, find_study, read_study, studies
     from iotrial.library.trial import Trial
+    from iotrial.stats.model import Conclusion, Verdict
 
 __version__ = "0.1.0"
 
@@ -71,7 +71,7 @@ __all__ = [
 #: module of each public name, for lazy import; the imports above are for type checkers only and never run
 _FROM = {
     **dict.fromkeys(("IotrialError", "RequestError", "StoreError", "StudyError", "UnknownName"), "errors"),
-    **dict.fromkeys(("Conclusion", "Verdict"), "analysis.model"),
+    **dict.fromkeys(("Conclusion", "Verdict"), "stats.model"),
     **dict.fromkeys(("Audit", "Comparison", "Comparisons", "audit"), "library.auditing"),
     **dict.fromkeys(("BlockComparison", "compare_blocks"), "library.blocks"),
     **dict.fromkeys(("Control", "Controls", "Effect", "Effects"), "library.effects"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iotrial.conduct.guest import Guest
-from iotrial.lab.guest.array import LEVELS
-from iotrial.lab.guest.initramfs import Needs
-from iotrial.lab.guest.machine import DiskImage
-from iotrial.lab.guest.place import serials_of
+from iotrial.guest.array import LEVELS
+from iotrial.guest.initramfs import Needs
+from iotrial.guest.machine import DiskImage
+from iotrial.guest.place import serials_of
 from iotrial.lab.target import Target
+from iotrial.runner.guest import Guest
 
 MEMBERS, MEMBER_SIZE = 4, 128 << 20
 SERIALS = tuple(serials_of("lab", MEMBERS))

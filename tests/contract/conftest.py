@@ -13,11 +13,11 @@ import pytest
 from booted import DISKS, NEEDS, Booted
 from stand_in import SERIAL, SIZE, StandIn, replace_look_up
 
-from iotrial.conduct.guest import Guest, GuestSpec
 from iotrial.lab import disk_identity, guard
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from iotrial.runner.guest import Guest, GuestSpec
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from iotrial.conduct.rehearsal import cut_down
-from iotrial.conduct.resolve import Resolved, resolve
 from iotrial.design.plan import Plan
 from iotrial.errors import MissingTool
+from iotrial.runner.rehearsal import cut_down
+from iotrial.runner.resolve import Resolved, resolve
 from iotrial.study import catalogue
 from iotrial.study.model import Study
 from iotrial.study.select import select

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from booted import DISKS, Booted
 
-from iotrial.conduct.guest import Guest, GuestSpec
 from iotrial.errors import ProbeError
-from iotrial.lab.guest import machine
-from iotrial.lab.guest.qemu import Accelerator
+from iotrial.guest import machine
+from iotrial.guest.qemu import Accelerator
 from iotrial.lab.target import Target
+from iotrial.runner.guest import Guest, GuestSpec
 
 
 @pytest.fixture

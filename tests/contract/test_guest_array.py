@@ -10,9 +10,9 @@ import pytest
 from booted import MEMBER_SIZE, SERIALS, Booted
 
 from iotrial.errors import LabError, UnsupportedLevel
+from iotrial.guest.array import LEVELS, ArrayPlace
 from iotrial.lab import host, registry
 from iotrial.lab.disk import disk_place
-from iotrial.lab.guest.array import LEVELS, ArrayPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet

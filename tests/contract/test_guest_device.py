@@ -14,9 +14,9 @@ import pytest
 from booted import SPARE, Booted
 
 from iotrial.errors import RequestError
+from iotrial.guest.place import disk_with_serial
 from iotrial.lab import guard
 from iotrial.lab.device import DevicePlace
-from iotrial.lab.guest.place import disk_with_serial
 from iotrial.lab.journal import Journal
 from iotrial.lab.place import FileSet
 

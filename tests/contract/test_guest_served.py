@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import file_server
-from iotrial.conduct.guest import GuestSpec
-from iotrial.conduct.guests import Guests
 from iotrial.errors import KnobError, LabError, UnsupportedLevel
+from iotrial.guest.initramfs import Needs
+from iotrial.guest.link import WIRE, Link, needs_of
+from iotrial.guest.machine import DiskImage
+from iotrial.guest.place import GuestPlace
+from iotrial.guest.protocols import PROTOCOLS
+from iotrial.guest.share import Share
 from iotrial.lab import host, registry
-from iotrial.lab.guest.initramfs import Needs
-from iotrial.lab.guest.link import WIRE, Link, needs_of
-from iotrial.lab.guest.machine import DiskImage
-from iotrial.lab.guest.place import GuestPlace
-from iotrial.lab.guest.protocols import PROTOCOLS
-from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.place import FileSet
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from iotrial.runner import file_server
+from iotrial.runner.guest import GuestSpec
+from iotrial.runner.guests import Guests
 from iotrial.study.model import LinkSpec, Setting
 
 FILES, SIZE = 6, 200_000

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from hostile_trial import hostile_document
 from report_fixtures import CONDITIONS, document, effect, factor, study
 
-from iotrial.analysis.model import Verdict
 from iotrial.report.render import html_report
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Claim, Role
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)

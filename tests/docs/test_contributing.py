@@ -10,7 +10,7 @@ import pytest
 
 TEXT = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text()
 SECTION = TEXT.split("## One level, from TOML to verdict")[1].split("\n## ")[0]
-NAMES = sorted(set(re.findall(r"`((?:study|design|conduct|lab|analysis|report)\.[\w.]+)`", SECTION)))
+NAMES = sorted(set(re.findall(r"`((?:study|design|runner|lab|stats|report)\.[\w.]+)`", SECTION)))
 
 
 def test_the_way_has_ten_steps_and_names_every_stage() -> None:
@@ -18,9 +18,9 @@ def test_the_way_has_ten_steps_and_names_every_stage() -> None:
     assert {name.split(".")[0] for name in NAMES} == {
         "study",
         "design",
-        "conduct",
+        "runner",
         "lab",
-        "analysis",
+        "stats",
         "report",
     }
 

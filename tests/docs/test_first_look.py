@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import program
-from iotrial.analysis.model import Conclusion
 from iotrial.report.live import live_lines
 from iotrial.report.progress import EffectLine, Progress
+from iotrial.stats.model import Conclusion
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text() + (ROOT / "docs/command-line.md").read_text()

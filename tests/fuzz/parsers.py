@@ -18,13 +18,13 @@ from pathlib import Path
 
 import click
 
-from iotrial.analysis.audit.audit import audit as audited
-from iotrial.analysis.audit.claims import parse_claim
+from iotrial.audits.audit import audit as audited
+from iotrial.audits.claims import parse_claim
+from iotrial.audits.importers import formats
+from iotrial.audits.importers import read as read_foreign
+from iotrial.audits.importers.contract import ReadOptions, source_of
 from iotrial.cli.run_request import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
-from iotrial.importers import formats
-from iotrial.importers import read as read_foreign
-from iotrial.importers.contract import ReadOptions, source_of
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
 from iotrial.probe.client import answer_of

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from recording import Recording, shape
 
-from iotrial.conduct import session as session_module
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError, RequestError
 from iotrial.lab import disk_identity
 from iotrial.lab.guard import Consent, claim
 from iotrial.lab.target import Target
+from iotrial.runner import session as session_module
+from iotrial.runner.resolve import resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.session import Session
 from iotrial.study.catalogue import find
 from iotrial.study.select import select
 

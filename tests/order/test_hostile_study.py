@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from recording import Recording
 
-from iotrial.conduct import session as session_module
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
 from iotrial.errors import IotrialError
 from iotrial.lab import registry
+from iotrial.runner import session as session_module
+from iotrial.runner.resolve import resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.session import Session
 from iotrial.study.catalogue import find
 from iotrial.study.model import Factor, LabSpec, Level, Role, Setting, Study, Workload
 from iotrial.study.work import Step

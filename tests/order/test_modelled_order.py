@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from recording import Recording
 
-from iotrial.conduct.signals import Stopped
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
+from iotrial.runner.signals import Stopped
 from iotrial.study.disks import DiskSpec, parse_disk
 
 MODELLED = {"device": "loop9", "modelled": True}

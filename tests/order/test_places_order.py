@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from recording import MOUNT, Recording, shape
 
-from iotrial.conduct import session as session_module
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.session import Session
 from iotrial.design.plan import Plan
+from iotrial.runner import session as session_module
+from iotrial.runner.resolve import resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.session import Session
 from iotrial.study.reader import read_study
 
 STUDY = """

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from recording import Recording, shape
 
-from iotrial.conduct import session as session_module
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.session import Session
-from iotrial.conduct.trace_job import Counted, Told
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError, TargetError
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
+from iotrial.runner import session as session_module
+from iotrial.runner.resolve import resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.session import Session
+from iotrial.runner.trace_job import Counted, Told
 from iotrial.study.catalogue import find
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study

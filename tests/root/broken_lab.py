@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 from stand_in import replace_look_up
 
 from iotrial.cli import main
-from iotrial.conduct.outcome import Outcome
-from iotrial.conduct.runner import Runner
 from iotrial.design.model import ArmKind, Condition, PlannedRun
+from iotrial.runner.outcome import Outcome
+from iotrial.runner.run import Runner
 
 
 class BrokenRunner(Runner):
@@ -39,7 +39,7 @@ if __name__ == "__main__":
     if disks != "-":
         replace_look_up(dict(pair.split("=") for pair in disks.split(",")))
     if mode == "broken":
-        import iotrial.conduct.trial
+        import iotrial.runner.trial
 
-        iotrial.conduct.trial.Runner = BrokenRunner  # type: ignore[misc]
+        iotrial.runner.trial.Runner = BrokenRunner  # type: ignore[misc]
     main()

@@ -15,10 +15,10 @@ import jsonschema
 import pytest
 from running import iotrial, write_study
 
-from iotrial.conduct import session as session_module
-from iotrial.conduct.doctor.noise import measure_noise
-from iotrial.conduct.progress import Silent
 from iotrial.probe.client import Probe
+from iotrial.runner import session as session_module
+from iotrial.runner.doctor.noise import measure_noise
+from iotrial.runner.progress import Silent
 
 pytestmark = pytest.mark.root
 

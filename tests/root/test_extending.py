@@ -15,7 +15,7 @@ from study_texts import reading
 PROGRAM = """
 import importlib, sys
 folder = sys.argv.pop(1)
-for name in ("workloads", "knobs", "importers", "report.exports", "cli.verbs"):
+for name in ("workloads", "knobs", "audits.importers", "report.exports", "cli.verbs"):
     importlib.import_module(f"iotrial.{name}").__path__.append(f"{folder}/{name}")
 from iotrial.__main__ import run
 run()
@@ -116,8 +116,8 @@ levels = ["0", "2"]
 """
 
 IMPORTER = """
-from iotrial.analysis.audit.model import Observation
-from iotrial.importers.contract import Format, Imported
+from iotrial.audits.model import Observation
+from iotrial.audits.importers.contract import Format, Imported
 
 
 def read(source, asked):
@@ -158,7 +158,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (
         ("workloads/nap", KIND),
         ("knobs/toy", KNOB),
-        ("importers/toy", IMPORTER),
+        ("audits.importers/toy", IMPORTER),
         ("report.exports/toy", FORMAT),
         ("cli.verbs/greet", VERB),
     ):

@@ -14,8 +14,8 @@ import pytest
 from running import failures_of, iotrial, run_json, stored_runs, write_study
 
 from as_nobody import NOBODY
-from iotrial.conduct.guest import DEFAULT_KERNEL
-from iotrial.lab.guest.qemu import MAC_ADDRESSES
+from iotrial.guest.qemu import MAC_ADDRESSES
+from iotrial.runner.guest import DEFAULT_KERNEL
 from left_behind import host_state, left_by_tests
 from study_texts import reading
 

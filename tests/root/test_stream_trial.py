@@ -274,7 +274,7 @@ def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path)
     (state.parent / "random.fio").write_text(JOB)
     study = write_study(state.parent, FIO)
     code = (
-        "import sys; from iotrial.conduct import requirements; "
+        "import sys; from iotrial.runner import requirements; "
         "means.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
     )
     done = subprocess.run(

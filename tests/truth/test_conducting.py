@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from stand_in_probe import StandInProbe
 
-from iotrial.conduct import session, start
 from iotrial.lab.lock import MachineLock
+from iotrial.runner import session, start
 from trials import record, suite
 from trials.cells import Cell
 from trials.conducting import conduct

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.contrast import Responses
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind, Term
 from iotrial.design.plan import Plan
+from iotrial.stats.contrast import Responses
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.study.model import Better, Response, Scale, Study
 from iotrial.study.reader import read_study
 from simulated.noise import Rng, drifting, heavy_tailed, periodic

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.fleet.combine import evidence
-from iotrial.analysis.fleet.outliers import outliers
-from iotrial.analysis.fleet.spread import mean_of
 from iotrial.design.keyed import new_seed
+from iotrial.stats.fleet.combine import evidence
+from iotrial.stats.fleet.outliers import outliers
+from iotrial.stats.fleet.spread import mean_of
 from simulated.fleets import _alarms, _claimed, _contrasts, _shared
 from simulated.noise import Rng, normal, spiky
 

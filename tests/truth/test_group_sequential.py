@@ -48,7 +48,7 @@ def test_the_vectorised_welch_agrees_with_scipy_block_by_block() -> None:
 
 
 def test_the_vectorised_anytime_t_excludes_zero_where_the_products_interval_does() -> None:
-    from iotrial.analysis.anytime_t import t_interval
+    from iotrial.stats.anytime_t import t_interval
 
     d = np.random.default_rng(11).normal(0.25, 1.0, size=(30, 60))
     for row, ever in zip(d, anytime_t(d), strict=True):

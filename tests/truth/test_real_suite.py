@@ -136,8 +136,8 @@ def test_both_studies_can_be_read_and_compare_two_labels_of_the_same_thing() -> 
 def test_the_runner_stretches_the_treated_arm_and_leaves_the_others_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from iotrial.conduct.runner import Runner
     from iotrial.design.model import Arm, ArmKind, PlannedRun
+    from iotrial.runner.run import Runner
 
     asked: list[float] = []
     positive = ArmKind.POSITIVE

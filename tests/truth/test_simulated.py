@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.betting import Side
-from iotrial.analysis.budget_bet import SHARE, Budget, mixed_paths
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.analysis.verdict import judge
-from iotrial.analysis.voids import compare_void_rates
 from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind
+from iotrial.stats.betting import Side
+from iotrial.stats.budget_bet import SHARE, Budget, mixed_paths
+from iotrial.stats.eprocess import interval
+from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.verdict import judge
+from iotrial.stats.voids import compare_void_rates
 from iotrial.study.model import Better, Response, Scale
 from simulated import designs, order, others
 from simulated.alarms import Design

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
-from iotrial.analysis.contrast import Contrasts, PairedRuns
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.run_statistics import statistic_interval
 from iotrial.design.keyed import new_seed
+from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
+from iotrial.stats.contrast import Contrasts, PairedRuns
+from iotrial.stats.eprocess import interval
+from iotrial.stats.run_statistics import statistic_interval
 from simulated.noise import Rng
 from simulated.stalls import ALPHA, STALLS, TIME, Arms, symmetric
 from values import replace

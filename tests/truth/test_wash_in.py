@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from stand_in_probe import StandInProbe
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.conduct import session, start, trial
-from iotrial.conduct.progress import Silent
-from iotrial.conduct.resolve import Resolved, resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.trial import Limits
 from iotrial.design.model import ArmKind, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.lab.lock import MachineLock
+from iotrial.runner import session, start, trial
+from iotrial.runner.progress import Silent
+from iotrial.runner.resolve import Resolved, resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.trial import Limits
+from iotrial.stats.analyse import Spec, analyse
 from iotrial.store import Store
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.reader import load

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from iotrial.conduct.signals import StopSignals
-from iotrial.conduct.syscall_pass import Accounting
-from iotrial.conduct.trace_job import Counted, Told
 from iotrial.design.model import Condition, PlannedRun
 from iotrial.design.plan import Plan
+from iotrial.runner.signals import StopSignals
+from iotrial.runner.syscall_pass import Accounting
+from iotrial.runner.trace_job import Counted, Told
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader
 from iotrial.study.model import Study

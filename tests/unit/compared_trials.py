@@ -8,8 +8,8 @@ import random
 from report_fixtures import effect
 from store_examples import header, planned_runs
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.report.analysed import Analysed, Level
+from iotrial.stats.model import Effect, Verdict
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader, TrialState
 from values import replace

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
+from iotrial.stats.analyse import Spec, analyse
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialHeader, TrialState
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study

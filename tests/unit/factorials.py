@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.plan import Plan
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.study.model import (
     Better,
     Budget,

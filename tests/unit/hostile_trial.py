@@ -11,8 +11,8 @@ from itertools import count
 
 from report_fixtures import controls, diagnostics, effect, factor, measured, study, trial
 
-from iotrial.analysis.model import Analysis, Verdict, VoidCount
 from iotrial.report.document import Document, build_document
+from iotrial.stats.model import Analysis, Verdict, VoidCount
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Claim, Role, Study
 from values import replace

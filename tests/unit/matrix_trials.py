@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from factorial_trials import SEED, stored
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
+from iotrial.stats.analyse import Spec, analyse
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
 from iotrial.study.reader import read_study
 from iotrial.workloads.matrix import MatrixWork, response_of

@@ -10,7 +10,9 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from iotrial.analysis.model import (
+from iotrial.design.model import ArmKind
+from iotrial.report.document import Document, build_document
+from iotrial.stats.model import (
     Analysis,
     Control,
     Diagnostic,
@@ -20,8 +22,6 @@ from iotrial.analysis.model import (
     Verdict,
     VoidCount,
 )
-from iotrial.design.model import ArmKind
-from iotrial.report.document import Document, build_document
 from iotrial.store.model import BlockEnd, RunRecord, StoredTrial, TrialData, TrialHeader, TrialState
 from iotrial.study.model import (
     Better,

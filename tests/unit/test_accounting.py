@@ -10,11 +10,11 @@ import pytest
 from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites, study
 
 from iotrial.cli.planned_changes import intent_lines
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.signals import Stopped
-from iotrial.conduct.syscall_pass import accounts
-from iotrial.conduct.trace_job import Counted, Lost, Told, asked, told
 from iotrial.errors import NotSupported, ProbeError, TargetError
+from iotrial.runner.resolve import resolve
+from iotrial.runner.signals import Stopped
+from iotrial.runner.syscall_pass import accounts
+from iotrial.runner.trace_job import Counted, Lost, Told, asked, told
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accounting_fixtures import COMMAND, STUDY, Runs, Site, sites
 
-from iotrial.conduct import syscall_pass
+from iotrial.runner import syscall_pass
 
 
 @pytest.fixture

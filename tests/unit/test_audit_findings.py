@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.analysis.audit.audit import audit
-from iotrial.analysis.audit.claims import parse_claim
-from iotrial.analysis.audit.model import Audit, Dataset, Observation, Reading, Standing
+from iotrial.audits.audit import audit
+from iotrial.audits.claims import parse_claim
+from iotrial.audits.importers import read
+from iotrial.audits.importers.contract import ReadOptions, open_source, source_of
+from iotrial.audits.model import Audit, Dataset, Observation, Reading, Standing
 from iotrial.errors import RequestError, UnknownName
-from iotrial.importers import read
-from iotrial.importers.contract import ReadOptions, open_source, source_of
 from iotrial.report.audit import sentences
 from iotrial.report.audit.studies import answering
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iotrial.analysis.audit.intervals import least_p, mann_whitney_counts, rank, welch
-from iotrial.analysis.audit.modes import best_split, split_p, switches_at_least
-from iotrial.analysis.audit.oddities import spearman
-from iotrial.analysis.audit.order import false_alarm, lag_one
-from iotrial.analysis.audit.student import quantile, two_sided
+from iotrial.audits.intervals import least_p, mann_whitney_counts, rank, welch
+from iotrial.audits.modes import best_split, split_p, switches_at_least
+from iotrial.audits.oddities import spearman
+from iotrial.audits.order import false_alarm, lag_one
+from iotrial.stats.student import quantile, two_sided
 
 
 @pytest.mark.parametrize("df", [1, 1.7, 2, 4.4, 10, 100, 1e6])

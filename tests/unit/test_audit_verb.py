@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import program
-from iotrial.analysis.audit.audit import audit
-from iotrial.importers import read
-from iotrial.importers.contract import ReadOptions, open_source, source_of
+from iotrial.audits.audit import audit
+from iotrial.audits.importers import read
+from iotrial.audits.importers.contract import ReadOptions, open_source, source_of
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, document, effect
 
-from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, slow_runs, which_slow
-from iotrial.analysis.contrast import Contrasts, PairedRuns, Responses
-from iotrial.analysis.model import (
+from iotrial.design.model import ArmKind, Term, TermKind
+from iotrial.report.jsonreport import report_json
+from iotrial.report.render import markdown_report
+from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, slow_runs, which_slow
+from iotrial.stats.contrast import Contrasts, PairedRuns, Responses
+from iotrial.stats.model import (
     Conclusion,
     Interval,
     MeanRatio,
@@ -25,9 +28,6 @@ from iotrial.analysis.model import (
     SlowRuns,
     Verdict,
 )
-from iotrial.design.model import ArmKind, Term, TermKind
-from iotrial.report.jsonreport import report_json
-from iotrial.report.render import markdown_report
 from iotrial.study.model import Better, Response, Scale
 from values import replace
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from iotrial.analysis.analyse import analyse, analyse_condition
-from iotrial.analysis.carryover import Unit, judged, levels_tried, paths
-from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.analysis.spec import Spec
 from iotrial.design.keyed import new_seed
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
+from iotrial.stats.analyse import analyse, analyse_condition
+from iotrial.stats.carryover import Unit, judged, levels_tried, paths
+from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.spec import Spec
 from iotrial.study.model import (
     Better,
     Budget,

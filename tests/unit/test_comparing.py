@@ -13,8 +13,6 @@ from compared_trials import COLD, faster, measured_trial, one
 from hostile_trial import STEERING, hostile_document
 from report_fixtures import effect
 
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.model import Verdict
 from iotrial.errors import RequestError
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.comparing import compare
@@ -31,6 +29,8 @@ from iotrial.report.comparison_blocks import comparison_html, comparison_markdow
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import summary_of
 from iotrial.report.text import Console, print_blocks
+from iotrial.stats.eprocess import interval
+from iotrial.stats.model import Verdict
 from iotrial.store import Store
 from iotrial.study.model import Better, Scale
 from values import replace

@@ -10,11 +10,6 @@ from compared_trials import one as trial_of
 from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, study
 from rich.console import Console
 
-from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Conclusion, Interval, Observation, ObservedBlock, Span, Verdict
-from iotrial.analysis.pooling import agree
-from iotrial.analysis.spec import Spec
-from iotrial.analysis.verdict import judge
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import CONTROLS_FIRST, Plan
 from iotrial.library.effects import forests
@@ -26,6 +21,11 @@ from iotrial.report.findings import finding, span_sentence
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.safety import risk_note
 from iotrial.report.sentences import controls_line
+from iotrial.stats.analyse import analyse
+from iotrial.stats.model import Conclusion, Interval, Observation, ObservedBlock, Span, Verdict
+from iotrial.stats.pooling import agree
+from iotrial.stats.spec import Spec
+from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Scale
 from values import replace
 

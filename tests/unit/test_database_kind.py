@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct.programs import check_programs
 from iotrial.errors import MissingTool, RequestError, StudyError, UnsupportedLevel
 from iotrial.lab import registry
+from iotrial.runner.programs import check_programs
 from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.schema import Problem

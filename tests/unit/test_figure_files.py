@@ -20,7 +20,6 @@ from PIL import Image
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 from store_examples import filled
 
-from iotrial.analysis.model import Verdict
 from iotrial.cli import cli
 from iotrial.errors import RequestError, StoreError
 from iotrial.report.document import Document
@@ -29,6 +28,7 @@ from iotrial.report.figures import draw_figures
 from iotrial.report.jsonreport import report_json
 from iotrial.report.plots.alone import png_of, svg_of
 from iotrial.report.plots.canvas import LIGHT
+from iotrial.stats.model import Verdict
 from iotrial.store import Store
 from iotrial.study.model import Role
 from values import replace

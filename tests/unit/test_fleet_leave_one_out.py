@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from iotrial.analysis.fleet.leave_one_out import direct, distances
-from iotrial.analysis.fleet.outliers import FEW, outliers
-from iotrial.analysis.fleet.spread import checked
+from iotrial.stats.fleet.leave_one_out import direct, distances
+from iotrial.stats.fleet.outliers import FEW, outliers
+from iotrial.stats.fleet.spread import checked
 
 
 def by_root_finding(values: np.ndarray, variances: np.ndarray, host: int) -> float:
@@ -80,7 +80,7 @@ def test_a_large_fleet_names_the_hosts_that_a_fit_for_each_host_names(
     values[[7, 70]] += 0.2
     names = [f"h{n}" for n in range(values.size)]
     found = outliers(names, values, np.sqrt(variances), 0.05)
-    monkeypatch.setattr("iotrial.analysis.fleet.outliers.FEW", 10_000)
+    monkeypatch.setattr("iotrial.stats.fleet.outliers.FEW", 10_000)
     wanted = outliers(names, values, np.sqrt(variances), 0.05)
     assert [one.host for one in found] == [one.host for one in wanted]
     assert {"h7", "h70"} <= {one.host for one in found}

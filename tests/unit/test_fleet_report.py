@@ -15,7 +15,6 @@ import pytest
 from fleet_stores import FLEET, add_host
 from rich.console import Console
 
-from iotrial.analysis.model import Verdict
 from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError, UnknownName
 from iotrial.fleet import summary
@@ -23,6 +22,7 @@ from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
 from iotrial.fleet.report.words import _covered, headline
 from iotrial.fleet.verdict import Fleet, FleetReport, chosen, fleet_report, fleets, report_of
 from iotrial.report.opening import document_of
+from iotrial.stats.model import Verdict
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.store.outline import Outline, _membership, outlines

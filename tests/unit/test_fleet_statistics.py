@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from iotrial.analysis.fleet import chi_square
-from iotrial.analysis.fleet.combine import combine, evidence
-from iotrial.analysis.fleet.model import HostEffect
-from iotrial.analysis.fleet.moderators import moderators
-from iotrial.analysis.fleet.outliers import outliers
-from iotrial.analysis.fleet.spread import mean_of
+from iotrial.stats.fleet import chi_square
+from iotrial.stats.fleet.combine import combine, evidence
+from iotrial.stats.fleet.model import HostEffect
+from iotrial.stats.fleet.moderators import moderators
+from iotrial.stats.fleet.outliers import outliers
+from iotrial.stats.fleet.spread import mean_of
 
 # Thirteen trials of the BCG vaccine, log risk ratios and their variances (Colditz et al., JAMA 271, 1994).
 BCG = np.array(

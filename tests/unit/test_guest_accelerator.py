@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from iotrial.conduct.guest import Accelerators, Guest, GuestSpec
 from iotrial.errors import ProbeError
-from iotrial.lab.guest import qemu
-from iotrial.lab.guest.qemu import Accelerator
+from iotrial.guest import qemu
+from iotrial.guest.qemu import Accelerator
 from iotrial.probe.client import Probe
+from iotrial.runner.guest import Accelerators, Guest, GuestSpec
 
 BOTH, ONE = (Accelerator.KVM, Accelerator.TCG), (Accelerator.TCG,)
 

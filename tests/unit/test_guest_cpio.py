@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.lab.guest.cpio import Bytes, Entry, File, Link, archive
+from iotrial.guest.cpio import Bytes, Entry, File, Link, archive
 
 
 def entries(folder: Path) -> dict[str, Entry]:

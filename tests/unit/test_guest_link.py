@@ -10,22 +10,22 @@ from typing import Any, cast
 
 import pytest
 
-from iotrial.conduct.file_server import measured
-from iotrial.conduct.guest import GuestSpec
-from iotrial.conduct.guests import Guests
-from iotrial.conduct.places import sites_of
-from iotrial.conduct.resolve import resolve, served_by
 from iotrial.errors import IotrialError, LabError, RequestError, StudyError, TargetError, UnknownName
+from iotrial.guest import qemu
+from iotrial.guest.link import Link, described
+from iotrial.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, as_soon_as_it_can
+from iotrial.guest.share import Share
 from iotrial.lab import health, registry
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.guest import qemu
-from iotrial.lab.guest.link import Link, described
-from iotrial.lab.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, as_soon_as_it_can
-from iotrial.lab.guest.share import Share
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from iotrial.runner.file_server import measured
+from iotrial.runner.guest import GuestSpec
+from iotrial.runner.guests import Guests
+from iotrial.runner.places import sites_of
+from iotrial.runner.resolve import resolve, served_by
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
 from study_texts import reading
@@ -198,7 +198,7 @@ class Scripted(Protocol):
 
 def shared(monkeypatch: pytest.MonkeyPatch, log: list[str], *, unreachable: bool = False) -> Share:
     protocol = Scripted(log, unreachable=unreachable)
-    monkeypatch.setattr("iotrial.lab.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": protocol})
+    monkeypatch.setattr("iotrial.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": protocol})
     machines = [cast("Target", Machine([], name)) for name in ("server", "client")]
     return Share(Link(LinkSpec(), *machines))
 
@@ -242,7 +242,7 @@ def test_what_cannot_even_be_served_is_taken_back_and_that_is_told(monkeypatch: 
             log.append("withdraw")
             raise LabError("nothing to withdraw")
 
-    monkeypatch.setattr("iotrial.lab.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": Broken(log)})
+    monkeypatch.setattr("iotrial.guest.share.PROTOCOLS", {**PROTOCOLS, "nfs4": Broken(log)})
     with pytest.raises(LabError, match="no such protocol"):
         share.open("/lab", "vda", "xfs", ())
     assert log == ["begin", "withdraw"]
@@ -376,7 +376,7 @@ def failing(numbers: list[int]) -> tuple[list[int], Callable[[], None]]:
 def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("iotrial.lab.guest.protocols._LOOKS_EVERY_S", 0.0)
+    monkeypatch.setattr("iotrial.guest.protocols._LOOKS_EVERY_S", 0.0)
     left, act = failing([6, 6, 6])
     as_soon_as_it_can(act, 6)
     assert left == []
@@ -384,7 +384,7 @@ def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
     with pytest.raises(TargetError):
         as_soon_as_it_can(act, 6)
     assert left == [6]
-    monkeypatch.setattr("iotrial.lab.guest.protocols._WITHIN_S", 0.0)
+    monkeypatch.setattr("iotrial.guest.protocols._WITHIN_S", 0.0)
     left, act = failing([6, 6])
     with pytest.raises(TargetError):
         as_soon_as_it_can(act, 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import LabError
-from iotrial.lab.guest.modules import Modules, content, depends_on
+from iotrial.guest.modules import Modules, content, depends_on
 
 
 def module(*needs: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import LabError
-from iotrial.lab.guest.packages import Packages
+from iotrial.guest.packages import Packages
 
 NAMES = """
 linux-image-6.1.0-47-cloud-amd64

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import LabError
-from iotrial.lab.guest import machine
-from iotrial.lab.guest.machine import Pulse
-from iotrial.lab.guest.snapshots import MOST, Monitor, States
+from iotrial.guest import machine
+from iotrial.guest.machine import Pulse
+from iotrial.guest.snapshots import MOST, Monitor, States
 
 
 def write(text: bytes):  # type: ignore[no-untyped-def]

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from iotrial.conduct.requirements import PACKAGES
-from iotrial.conduct.resolve import resolve
 from iotrial.errors import IotrialError, MissingTool
+from iotrial.runner.requirements import PACKAGES
+from iotrial.runner.resolve import resolve
 from iotrial.study.catalogue import entries, find
 
 LABS = ("directory", "image", "device", "guest")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.analysis.audit.model import Dataset
+from iotrial.audits.importers import detect, formats, read
+from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
+from iotrial.audits.model import Dataset
 from iotrial.errors import IotrialError, RequestError, UnknownName
-from iotrial.importers import detect, formats, read
-from iotrial.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 
 DATA = Path(__file__).parents[1] / "data" / "audit"
 IOZONE = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounting_fixtures import STUDY, study
 
 from iotrial.cli.planned_changes import intent_lines
-from iotrial.conduct.resolve import resolve
+from iotrial.runner.resolve import resolve
 from iotrial.study import catalogue
 from iotrial.study.model import Study
 

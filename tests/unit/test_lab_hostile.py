@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from iotrial.conduct.start import default_folder
 from iotrial.errors import LabError, RequestError, TargetError
 from iotrial.lab import registry
 from iotrial.lab.journal import Entry
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target, parse_mountinfo
+from iotrial.runner.start import default_folder
 
 JOURNALED = sorted(name for name, knob in registry.knobs().items() if isinstance(knob, KernelFileKnob))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.conduct import refusals, requirements
-from iotrial.conduct.requirements import Installed
-from iotrial.conduct.resolve import resolve
 from iotrial.errors import MissingTool, UnsupportedLevel
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.runner import refusals, requirements
+from iotrial.runner.requirements import Installed
+from iotrial.runner.resolve import resolve
 from iotrial.study.model import Setting, Study
 from iotrial.study.reader import read_study
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from iotrial.conduct.guest import DEFAULT_KERNEL, MachineSpec
 from iotrial.errors import IotrialError
 from iotrial.lab import registry
+from iotrial.runner.guest import DEFAULT_KERNEL, MachineSpec
 from iotrial.study.model import Setting
 
 MEMINFO = "MemTotal:  {} kB\nMemFree: 1 kB\n"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from matrix_trials import conducted, text
 
-from iotrial.analysis.analyse import Spec
-from iotrial.analysis.model import Verdict
-from iotrial.conduct.own_files import largest_own_file
-from iotrial.conduct.resolve import resolve
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StudyError, UnsupportedLevel
 from iotrial.lab import registry
+from iotrial.runner.own_files import largest_own_file
+from iotrial.runner.resolve import resolve
+from iotrial.stats.analyse import Spec
+from iotrial.stats.model import Verdict
 from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Setting, Study

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_examples import header, planned_runs
 
-from iotrial.analysis.energy import Readings, energies_j
+from iotrial.audits.importers.contract import source_of
+from iotrial.audits.importers.meter import read_meter
 from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError
-from iotrial.importers.contract import source_of
-from iotrial.importers.meter import read_meter
+from iotrial.stats.energy import Readings, energies_j
 from iotrial.store import Store
 from iotrial.store.metered import notes, with_energy
 from iotrial.store.model import Event, TrialState

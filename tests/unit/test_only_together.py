@@ -11,11 +11,11 @@ import pytest
 from factorials import SEED, factor, study
 
 import program
-from iotrial.analysis.analyse import analyse
-from iotrial.analysis.model import Observation, ObservedBlock
-from iotrial.analysis.spec import Spec
 from iotrial.design.plan import Plan
 from iotrial.report.interactions import OnlyTogether, adjust, only_together, together_sentence
+from iotrial.stats.analyse import analyse
+from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.spec import Spec
 
 TWO_BY_TWO = study(factor("age"), factor("interval"))
 

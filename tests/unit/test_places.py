@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from place_studies import DEVICE, LOG, MODE, PLACES, chosen, read
 
-from iotrial.conduct.places import Where
-from iotrial.conduct.resolve import resolve
 from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.lab.guard import Consent
+from iotrial.runner.places import Where
+from iotrial.runner.resolve import resolve
 from iotrial.study.catalogue import find
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.select import select

@@ -13,14 +13,14 @@ from place_studies import DEVICE, HEAD, PLACES, chosen
 
 from iotrial.cli import cli
 from iotrial.cli.place_options import named
-from iotrial.conduct.backing import Machine, disks_under, shared
-from iotrial.conduct.places import Where
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.same_disk import sharing
-from iotrial.conduct.start import default_folder, located_of
 from iotrial.documents import plain
 from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent
+from iotrial.runner.backing import Machine, disks_under, shared
+from iotrial.runner.places import Where
+from iotrial.runner.resolve import resolve
+from iotrial.runner.same_disk import sharing
+from iotrial.runner.start import default_folder, located_of
 from iotrial.store.model import shared_disks_in_words
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

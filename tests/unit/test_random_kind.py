@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from store_examples import run
 
-from iotrial.analysis.spec import stretched_response
 from iotrial.errors import StudyError
 from iotrial.report.metrics import unit_of
 from iotrial.report.within import KINDS
+from iotrial.stats.spec import stretched_response
 from iotrial.store.packed.records import PackedRun, from_value, to_value
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Response

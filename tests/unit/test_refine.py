@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from factorial_trials import conducted, on, screen_text
 from jsonschema import Draft202012Validator
 
-from iotrial.analysis.model import Verdict
 from iotrial.cli.verbs import refine as verb
 from iotrial.design.following import Found
 from iotrial.design.plan import Plan
@@ -21,6 +20,7 @@ from iotrial.errors import RequestError, StudyError, UnknownName
 from iotrial.report.document import Document
 from iotrial.report.findings import ablation_finding, is_ablation
 from iotrial.report.refinement import choice_lines, found_in, propose
+from iotrial.stats.model import Verdict
 from iotrial.study.model import DesignKind, Study
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten, says

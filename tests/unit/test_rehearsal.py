@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iotrial.conduct.rehearsal import ShortPlan, cut_down
 from iotrial.design.plan import Plan
+from iotrial.runner.rehearsal import ShortPlan, cut_down
 from iotrial.study import catalogue
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study

@@ -8,7 +8,6 @@ import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 from rich.console import Console
 
-from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.blocks import (
     EQUIVALENT,
     UNDECIDED,
@@ -28,6 +27,7 @@ from iotrial.report.html import html
 from iotrial.report.markdown import markdown
 from iotrial.report.render import print_report
 from iotrial.report.text import SCREEN_LINES, text_lines
+from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Role
 
 MIXED = Table(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from report_fixtures import diagnostics
 
-from iotrial.analysis.model import LevelChange
 from iotrial.design.model import ArmKind
 from iotrial.documents import plain
 from iotrial.report.diagnostics import change_sentence, diagnostic_sentences
 from iotrial.report.jsonreport import _changed
 from iotrial.report.series import Arm
 from iotrial.report.within import _curve
+from iotrial.stats.model import LevelChange
 from values import replace
 
 PLAIN = diagnostics()[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.report.claims import HeldClaim, Outcome, grouped, hold_claims
 from iotrial.report.conditions import Conditions
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Claim, Says, Scale
 
 PUBLISHED = Claim("a blog", "mode 444 reads 12 % faster", "mode", "0444", "0777", 0.89)

@@ -11,13 +11,13 @@ import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 from rich.console import Console
 
-from iotrial.analysis.model import Effect, Verdict
-from iotrial.conduct.backing import Machine, kind_of_disk
 from iotrial.report.claims import HeldClaim, Outcome, Setup, claims_of, disks, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.opening import packed_document
 from iotrial.report.render import print_report
+from iotrial.runner.backing import Machine, kind_of_disk
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study import catalogue
 from iotrial.study.model import Claim, LinkSpec, Role
 from iotrial.workloads.database import DatabaseWork

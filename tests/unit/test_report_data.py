@@ -13,7 +13,6 @@ from figure_links import saved
 from hostile_trial import hostile_document
 from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
-from iotrial.analysis.model import Verdict
 from iotrial.report import html
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, csv_text, named, stem
@@ -21,6 +20,7 @@ from iotrial.report.figures import draw_figures
 from iotrial.report.html import data_links, fitting
 from iotrial.report.plots.canvas import draw
 from iotrial.report.render import html_report
+from iotrial.stats.model import Verdict
 
 
 @cache

@@ -15,7 +15,6 @@ from jsonschema import Draft202012Validator
 from report_fixtures import document, effect, factor, study
 from rich.console import Console
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
 from iotrial.report.claims import Outcome
@@ -25,6 +24,7 @@ from iotrial.report.interactions import adjust, at_levels, doubled, interaction_
 from iotrial.report.jsonreport import report_json
 from iotrial.report.progress import effect_lines
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Claim, Role, Scale
 from iotrial.study.reader import read_study
 from values import replace

@@ -9,12 +9,12 @@ import pytest
 from factorial_trials import SEED, stored
 from rich.console import Console
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.plan import Plan
 from iotrial.report.document import Document, build_document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.stats.analyse import Spec, analyse
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.checks import by_name, by_word
 from iotrial.store.model import BlockEnd, RunRecord, TrialData
 from iotrial.study.reader import read_study

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 
-from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.render import html_report
+from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Role, Scale
 from values import replace

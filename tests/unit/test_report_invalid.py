@@ -8,11 +8,11 @@ from pathlib import Path
 import jsonschema
 from report_fixtures import all_equivalent, document
 
-from iotrial.analysis.model import Control
-from iotrial.analysis.reasons import Reason
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report
 from iotrial.report.sentences import summarise
+from iotrial.stats.model import Control
+from iotrial.stats.reasons import Reason
 from values import replace
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "report.schema.json").read_text())
@@ -55,7 +55,7 @@ def test_every_format_holds_them_and_none_is_made_of_them() -> None:
 
 def test_the_schema_knows_every_reason_there_is() -> None:
     listed = SCHEMA["$defs"]["Reason"]["properties"]["code"]["enum"]
-    folder = Path(__file__).parents[2] / "python" / "iotrial" / "analysis" / "reasons"
+    folder = Path(__file__).parents[2] / "python" / "iotrial" / "stats" / "reasons"
     text = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "case.py")
     assert len(listed) == len(set(listed)) == 18
     assert [code for code in listed if f'"{code}"' not in text] == []

@@ -9,10 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, study
 
-from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.jsonreport import report_json
 from iotrial.report.notation import utc
+from iotrial.stats.model import Control, Effect, Verdict, VoidCount
 from iotrial.store.model import TrialState
 from iotrial.study.model import Claim, Scale
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, effect, factor, study
 
-from iotrial.analysis.model import Verdict
 from iotrial.report.render import html_report
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Role
 from values import replace
 

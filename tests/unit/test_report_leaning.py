@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
-from iotrial.analysis.model import Effect, Verdict
+from iotrial.stats.model import Effect, Verdict
 from values import replace
 
 

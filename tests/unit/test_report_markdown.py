@@ -6,9 +6,9 @@ import re
 
 from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
 
-from iotrial.analysis.model import Verdict
 from iotrial.report.markdown import escaped
 from iotrial.report.render import markdown_report
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Claim, Role
 
 CLAIM = Claim("a blog", "12 %", "mode", "0444", "0777", 0.89, condition={"cache": "cold", "size": "10 KiB"})

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 from report_fixtures import effect, factor, study
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.conditions import Conditions
 from iotrial.report.outlook import outlook_s, upcoming_in_words
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study.catalogue import find
 from iotrial.study.model import Role
 from iotrial.study.select import select

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, effect
 
-from iotrial.analysis.model import Diagnostic, LevelChange, Verdict
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import ConditionText
 from iotrial.report.document import Document
@@ -24,6 +23,7 @@ from iotrial.report.run_sentences import (
 )
 from iotrial.report.series import Arm, ArmSeries, LatencyPanel, Panel
 from iotrial.report.within import Curve, WithinPanel
+from iotrial.stats.model import Diagnostic, LevelChange, Verdict
 from iotrial.study.model import Scale
 
 CONDITION = ConditionText("k", "probe", {}, ())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, measured, study
 
-from iotrial.analysis.model import Control, Effect, Verdict, VoidCount
 from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
+from iotrial.stats.model import Control, Effect, Verdict, VoidCount
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Better, Response, Role, Scale, Workload
 from iotrial.study.work import Work

@@ -7,9 +7,9 @@ import io
 from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
 from rich.console import Console
 
-from iotrial.analysis.model import Control, Verdict, VoidCount
 from iotrial.report.document import Document
 from iotrial.report.render import print_report
+from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Claim, Role, Scale
 from values import replace
 

@@ -10,12 +10,12 @@ import pytest
 from report_fixtures import CONDITIONS, all_equivalent, document, measured, study, trial
 from store_examples import header, planned_runs
 
-from iotrial.conduct.sampling import series_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.document import Document
 from iotrial.report.render import html_report
 from iotrial.report.series import arms_of
 from iotrial.report.within import WithinPanel, within_of
+from iotrial.runner.sampling import series_of
 from iotrial.store import Store
 from iotrial.store.model import TrialData, TrialState
 from iotrial.store.packed import read_packed

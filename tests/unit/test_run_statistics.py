@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from report_fixtures import CONDITIONS, document, effect
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.contrast import PairedRuns
-from iotrial.analysis.model import Observation, ObservedBlock, Verdict
-from iotrial.analysis.run_statistics import blocks_needed, exceeding_bounds, statistic_interval
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.errors import StudyError
 from iotrial.report.jsonreport import report_json
+from iotrial.stats.analyse import Spec, analyse
+from iotrial.stats.contrast import PairedRuns
+from iotrial.stats.model import Observation, ObservedBlock, Verdict
+from iotrial.stats.run_statistics import blocks_needed, exceeding_bounds, statistic_interval
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Better, Response, Scale, Study
 from iotrial.study.reader import read_study

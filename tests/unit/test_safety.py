@@ -11,9 +11,7 @@ import pytest
 from report_fixtures import CONDITIONS, document, effect, study
 
 import program
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.cli.planned_changes import intent_lines
-from iotrial.conduct.resolve import resolve
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.lab import registry
 from iotrial.lab.knobs.mount import MountOption
@@ -27,6 +25,8 @@ from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.safety import every_level
 from iotrial.report.sentences import Tone
 from iotrial.report.text import Console
+from iotrial.runner.resolve import resolve
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study import catalogue
 from iotrial.study.model import Factor, Level, Role, Setting, Study
 from values import replace

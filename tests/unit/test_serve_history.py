@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 from report_fixtures import effect
 
-from iotrial.analysis.change_points import FEWEST
-from iotrial.analysis.model import Effect, Verdict
-from iotrial.serve.figures import NARROW, WIDE, Axis, Mark, forest, timeline
-from iotrial.serve.history_page import Point, changes_of, key_of
-from iotrial.serve.trial_list import row_of
+from iotrial.stats.change_points import FEWEST
+from iotrial.stats.model import Effect, Verdict
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
+from iotrial.web.figures import NARROW, WIDE, Axis, Mark, forest, timeline
+from iotrial.web.history_page import Point, changes_of, key_of
+from iotrial.web.trial_list import row_of
 from values import replace
 
 

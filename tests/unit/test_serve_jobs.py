@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
-from iotrial.serve import jobs as module
-from iotrial.serve.jobs import Jobs, NotReady
+from iotrial.web import jobs as module
+from iotrial.web.jobs import Jobs, NotReady
 
 WAIT_S = 60.0
 

@@ -8,9 +8,9 @@ import pytest
 from starlette.requests import Request
 
 from iotrial.errors import RequestError
-from iotrial.serve.query_params import Pairs, Search, holds, number_of, trials_of
-from iotrial.serve.query_params import pairs_of as pairs_of_request
-from iotrial.serve.server import PortTaken, listen, loopback
+from iotrial.web.query_params import Pairs, Search, holds, number_of, trials_of
+from iotrial.web.query_params import pairs_of as pairs_of_request
+from iotrial.web.server import PortTaken, listen, loopback
 
 
 def pairs_of(query: bytes) -> Pairs:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from iotrial.conduct.signals import Held, Stopped, StopSignals
+from iotrial.runner.signals import Held, Stopped, StopSignals
 
 
 def press() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from iotrial.analysis.spec import stretched_response
 from iotrial.errors import RequestError, StudyError
+from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Better, Scale, Study
 from iotrial.study.reader import load, read_study

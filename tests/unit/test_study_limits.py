@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from study_examples import whole
 
-from iotrial.conduct.resolve import resolve
 from iotrial.errors import RequestError, StudyError
+from iotrial.runner.resolve import resolve
 from iotrial.study.catalogue import find, names
 from iotrial.study.model import Study
 from iotrial.study.select import select

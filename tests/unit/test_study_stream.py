@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from iotrial.analysis.spec import stretched_response
 from iotrial.errors import StudyError
+from iotrial.stats.spec import stretched_response
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study

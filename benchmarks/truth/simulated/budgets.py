@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.betting import Side, log_paths
-from iotrial.analysis.budget_bet import SHARE, Budget, capital, contrasts_left, mixed_paths
-from iotrial.analysis.chunked import Flags
-from iotrial.analysis.eprocess import interval
+from iotrial.stats.betting import Side, log_paths
+from iotrial.stats.budget_bet import SHARE, Budget, capital, contrasts_left, mixed_paths
+from iotrial.stats.chunked import Flags
+from iotrial.stats.eprocess import interval
 from simulated.alarms import Design
 from simulated.noise import NOISES, Floats, Rng
 from simulated.stopping import hulls

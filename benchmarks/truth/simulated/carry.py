@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.carryover import Unit, paths
 from iotrial.design.keyed import Stream, new_seed
+from iotrial.stats.carryover import Unit, paths
 from simulated.noise import NOISES, Floats, Rng
 from simulated.process import largest
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.betting import log_paths
-from iotrial.analysis.ebh import discoveries
+from iotrial.stats.betting import log_paths
+from iotrial.stats.ebh import discoveries
 from simulated import order
 from simulated.noise import NOISES, Rng
 from simulated.process import alarms, largest

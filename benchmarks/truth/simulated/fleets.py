@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.betting import log_paths
-from iotrial.analysis.fleet.combine import evidence
-from iotrial.analysis.fleet.moderators import moderators
-from iotrial.analysis.fleet.outliers import outliers
-from iotrial.analysis.fleet.spread import mean_of
+from iotrial.stats.betting import log_paths
+from iotrial.stats.fleet.combine import evidence
+from iotrial.stats.fleet.moderators import moderators
+from iotrial.stats.fleet.outliers import outliers
+from iotrial.stats.fleet.spread import mean_of
 from simulated.noise import Floats, Rng, normal, spiky
 from simulated.stopping import MARGIN, PRECISE, PRODUCT, RULES, Ends, ends, outcomes
 

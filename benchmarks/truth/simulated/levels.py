@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.change_points import changes
-from iotrial.analysis.chunked import run
-from iotrial.analysis.confidence_set import hull
-from iotrial.analysis.eprocess import interval
+from iotrial.stats.change_points import changes
+from iotrial.stats.chunked import run
+from iotrial.stats.confidence_set import hull
+from iotrial.stats.eprocess import interval
 from simulated.noise import Floats, Rng, correlated, heavy_tailed, spiky
 
 CORRELATIONS = (0.0, 0.4, 0.6, 0.8)

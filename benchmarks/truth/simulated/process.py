@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from iotrial.analysis.betting import Side, log_paths
-from iotrial.analysis.eprocess import interval
+from iotrial.stats.betting import Side, log_paths
+from iotrial.stats.eprocess import interval
 from simulated.noise import Floats
 
 ALPHA = 0.05

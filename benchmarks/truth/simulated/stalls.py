@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from exact import rate
-from iotrial.analysis.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
-from iotrial.analysis.contrast import Contrasts, PairedRuns
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.run_statistics import statistic_interval
-from iotrial.analysis.verdict import judge
+from iotrial.stats.beyond_typical import FEWEST, mean_bounds, mean_ratio, which_slow
+from iotrial.stats.contrast import Contrasts, PairedRuns
+from iotrial.stats.eprocess import interval
+from iotrial.stats.run_statistics import statistic_interval
+from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Rng, correlated, drifting
 

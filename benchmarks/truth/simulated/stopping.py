@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.betting import Side, log_paths
+from iotrial.stats.betting import Side, log_paths
 from simulated.noise import Floats, Rng
 
 MARGIN, BLOCKS = 0.03, 1000

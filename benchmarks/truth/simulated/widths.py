@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from iotrial.analysis.betting import Side, log_paths
-from iotrial.analysis.confidence_set import blocks_to_bound
-from iotrial.analysis.power import TABLE_ALPHAS, TABLE_RATIOS, TABLE_SHARES, blocks_to_resolve
+from iotrial.stats.betting import Side, log_paths
+from iotrial.stats.confidence_set import blocks_to_bound
+from iotrial.stats.power import TABLE_ALPHAS, TABLE_RATIOS, TABLE_SHARES, blocks_to_resolve
 from simulated.noise import Floats, Rng
 
 _BLOCKS = (8, 14, 20, 40, 100, 200, 500, 1000, 2000, 4000)
@@ -27,7 +27,7 @@ Passage = Callable[[Rng, float, int, int, list[float]], Floats]
 
 
 def power_table(rng: Rng) -> str:
-    """Return the tables of python/iotrial/analysis/power.py, as Python: blocks by alpha, ratio and share."""
+    """Return the tables of python/iotrial/stats/power.py, as Python: blocks by alpha, ratio and share."""
     out = []
     for name, passage in (("_EQUIVALENT", to_equivalence), ("_SEEN", to_see)):
         out.append(f"{name}: Table = (")

@@ -21,17 +21,17 @@ from unittest import mock
 import numpy as np
 from scipy import stats
 
-from iotrial.analysis.analyse import Spec, analyse, analyse_condition
-from iotrial.analysis.betting import log_paths
-from iotrial.analysis.contrast import Responses
-from iotrial.analysis.model import ObservedBlock
-from iotrial.conduct import start
-from iotrial.conduct.progress import Silent
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.runner import Runner
-from iotrial.conduct.trial import Conductor, Limits
 from iotrial.design.model import ArmKind, PlannedRun
 from iotrial.design.plan import Plan
+from iotrial.runner import start
+from iotrial.runner.progress import Silent
+from iotrial.runner.resolve import resolve
+from iotrial.runner.run import Runner
+from iotrial.runner.trial import Conductor, Limits
+from iotrial.stats.analyse import Spec, analyse, analyse_condition
+from iotrial.stats.betting import log_paths
+from iotrial.stats.contrast import Responses
+from iotrial.stats.model import ObservedBlock
 from iotrial.store import Store
 from iotrial.store.model import TrialState
 from iotrial.study.reader import load

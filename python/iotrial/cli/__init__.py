@@ -21,8 +21,8 @@ from iotrial.cli.groups import COMPLETING, LazyGroup
 from iotrial.cli.output import report_error, tell
 from iotrial.cli.pending_restore import mention_leftovers
 from iotrial.cli.streams import OutputError, output_failed, set_up
-from iotrial.conduct.signals import Stopped, end_at_once
 from iotrial.errors import IotrialError
+from iotrial.runner.signals import Stopped, end_at_once
 from iotrial.terminal import escape_lines
 
 #: one-line help of each verb, in the order in which a new user meets them

@@ -11,14 +11,14 @@ import click
 
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import intent_lines, runs_commands
-from iotrial.conduct.start import look_at_disks
 from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
+from iotrial.runner.start import look_at_disks
 from iotrial.study.catalogue import is_shipped
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
-    from iotrial.conduct.resolve import Resolved
+    from iotrial.runner.resolve import Resolved
     from iotrial.study.model import Study
 
 

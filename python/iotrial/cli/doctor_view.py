@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from iotrial.analysis.scatter import Scatter
-from iotrial.conduct.doctor import Examination
-from iotrial.conduct.doctor.finding import Finding
-from iotrial.conduct.doctor.noise import HORIZONS_S, Floor, Noise
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject
 from iotrial.lab.machine.programs import Program
 from iotrial.report.notation import counted, percent
+from iotrial.runner.doctor import Examination
+from iotrial.runner.doctor.finding import Finding
+from iotrial.runner.doctor.noise import HORIZONS_S, Floor, Noise
+from iotrial.stats.scatter import Scatter
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_duration

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
-from iotrial.conduct.signals import Held
 from iotrial.errors import IotrialError, RequestError, StoreError
 from iotrial.paths import state_folder
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.text import Console
+from iotrial.runner.signals import Held
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document

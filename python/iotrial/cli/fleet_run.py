@@ -16,9 +16,6 @@ from iotrial.cli.finish import EXIT_INVALID
 from iotrial.cli.fleet_view import fleet_view, table
 from iotrial.cli.output import tell
 from iotrial.cli.run_request import find_study, quantity_of, request_of, resolve_study, sampling_period
-from iotrial.conduct.refusals import check_trust
-from iotrial.conduct.signals import Held
-from iotrial.conduct.start import default_folder
 from iotrial.design.plan import new_seed
 from iotrial.documents import Amount, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError, RequestError
@@ -31,6 +28,9 @@ from iotrial.fleet.keys import STDIN, Keys, Part
 from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
 from iotrial.fleet.ssh import SshHosts, reached_by_ssh, ssh_ways
 from iotrial.paths import store_path
+from iotrial.runner.refusals import check_trust
+from iotrial.runner.signals import Held
+from iotrial.runner.start import default_folder
 from iotrial.store import Store
 from iotrial.study.catalogue import is_shipped
 from iotrial.study.model import TYPICAL

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iotrial.analysis.forecast import Forecast, Predicted, Range
-from iotrial.conduct.pilot import Pilot
 from iotrial.documents import Amount, Count, JsonObject
 from iotrial.report.notation import counted, percent
+from iotrial.runner.pilot import Pilot
+from iotrial.stats.forecast import Forecast, Predicted, Range
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from iotrial.cli.output import report_error
-from iotrial.conduct.progress import Snapshot, Watcher
-from iotrial.conduct.signals import Stopped
 from iotrial.design.plan import Plan
 from iotrial.report.conditions import Conditions
 from iotrial.report.live import live_view
@@ -33,6 +31,8 @@ from iotrial.report.progress import (
     write_standing,
 )
 from iotrial.report.text import Console
+from iotrial.runner.progress import Snapshot, Watcher
+from iotrial.runner.signals import Stopped
 
 if TYPE_CHECKING:
     from iotrial.report.live import LiveView

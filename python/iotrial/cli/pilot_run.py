@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.output import tell
-from iotrial.conduct.pilot import conduct_pilot, predict
-from iotrial.conduct.progress import Silent
 from iotrial.errors import RequestError
+from iotrial.runner.pilot import conduct_pilot, predict
+from iotrial.runner.progress import Silent
 from iotrial.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.analysis.forecast import Forecast
     from iotrial.cli.run_request import RunRequest
-    from iotrial.conduct.pilot import Pilot
-    from iotrial.conduct.resolve import Resolved
     from iotrial.design.plan import Plan
+    from iotrial.runner.pilot import Pilot
+    from iotrial.runner.resolve import Resolved
+    from iotrial.stats.forecast import Forecast
 
 DEFAULT = "10s"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from iotrial.conduct.places import Where
 from iotrial.errors import RequestError
 from iotrial.lab.guard import Consent, consent
+from iotrial.runner.places import Where
 
 
 def named(

@@ -11,14 +11,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from iotrial.conduct.invoking_user import command_user, invoking_user
-from iotrial.conduct.places import Where
-from iotrial.conduct.resolve import Resolved
-from iotrial.conduct.same_disk import sharing
-from iotrial.conduct.syscall_pass import REPETITIONS, accounts, is_accounted
-from iotrial.conduct.trace_job import Counted
 from iotrial.documents import JsonObject, plain
 from iotrial.report.safety import study_safety_lines
+from iotrial.runner.invoking_user import command_user, invoking_user
+from iotrial.runner.places import Where
+from iotrial.runner.resolve import Resolved
+from iotrial.runner.same_disk import sharing
+from iotrial.runner.syscall_pass import REPETITIONS, accounts, is_accounted
+from iotrial.runner.trace_job import Counted
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
@@ -31,7 +31,7 @@ _FEW_LINES = 12
 
 def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
     """Return the lines on lab, places, notes, changes and commands, each with a heading. ``disks``: the
-    result of ``conduct.start.look_at_disks``."""
+    result of ``runner.start.look_at_disks``."""
     return tuple(_lines(resolved, folder, disks))
 
 

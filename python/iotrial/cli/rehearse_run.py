@@ -10,19 +10,19 @@ from msgspec import Meta
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.output import tell
 from iotrial.cli.run_request import resolve_study
-from iotrial.conduct.progress import Silent
-from iotrial.conduct.rehearsal import Rehearsed, ShortPlan, conduct_rehearsal, cut_down
-from iotrial.conduct.start import default_folder
 from iotrial.design.plan import new_seed
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
+from iotrial.runner.progress import Silent
+from iotrial.runner.rehearsal import Rehearsed, ShortPlan, conduct_rehearsal, cut_down
+from iotrial.runner.start import default_folder
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 if TYPE_CHECKING:
     from iotrial.cli.run_request import RunRequest
-    from iotrial.conduct.rehearsal import Rehearsal
+    from iotrial.runner.rehearsal import Rehearsal
     from iotrial.study.model import Study
 
 

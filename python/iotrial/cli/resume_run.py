@@ -9,12 +9,12 @@ from typing import Any
 from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.finish import conclude, refuse_missing_folder
 from iotrial.cli.live_view import watcher_for
-from iotrial.conduct.resolve import resolve
-from iotrial.conduct.start import consent_of, located_of, resume
-from iotrial.conduct.trial import Limits
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
+from iotrial.runner.resolve import resolve
+from iotrial.runner.start import consent_of, located_of, resume
+from iotrial.runner.trial import Limits
 from iotrial.store import Store
 from iotrial.store.model import Continuation, StoredTrial, TrialData
 from iotrial.store.packed.consistency import check_stored

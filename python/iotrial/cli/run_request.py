@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import structs
 
 from iotrial.cli.place_options import named
-from iotrial.conduct.resolve import resolve
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
+from iotrial.runner.resolve import resolve
 from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.study.catalogue import find
@@ -24,9 +24,9 @@ from iotrial.terminal import escape
 from iotrial.units import UnitError, parse_duration, parse_margin, parse_size
 
 if TYPE_CHECKING:
-    from iotrial.conduct.places import Where
-    from iotrial.conduct.resolve import Resolved
     from iotrial.lab.guard import Consent
+    from iotrial.runner.places import Where
+    from iotrial.runner.resolve import Resolved
     from iotrial.study.model import Study
 
 SEED_DIGITS = 32

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
-from iotrial.analysis.fleet.spread import mean_of
-from iotrial.analysis.model import Observation
-from iotrial.analysis.spec import Spec
 from iotrial.design.model import Condition, Term
 from iotrial.fleet.batch import Batch
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import bracketed
 from iotrial.report.opening import spec_of
+from iotrial.stats.fleet.combine import FEWEST_BLOCKS
+from iotrial.stats.fleet.spread import mean_of
+from iotrial.stats.model import Observation
+from iotrial.stats.spec import Spec
 from iotrial.store.model import RunRecord, TrialData, TrialHeader
 from iotrial.study.model import Response, Scale
 from iotrial.terminal import escape

@@ -23,14 +23,14 @@ from pathlib import Path
 
 import msgspec
 
-from iotrial.analysis.analyse import analyse_condition
-from iotrial.analysis.carryover import in_words
-from iotrial.analysis.model import Effect
-from iotrial.analysis.voids import compare_void_rates
 from iotrial.errors import IotrialError
 from iotrial.report.analyses import VERSION, opened, sealed, unsealed
 from iotrial.report.opening import spec_of
 from iotrial.report.safety import Risks, risks_of
+from iotrial.stats.analyse import analyse_condition
+from iotrial.stats.carryover import in_words
+from iotrial.stats.model import Effect
+from iotrial.stats.voids import compare_void_rates
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader
 from iotrial.store.outline import Outline

@@ -1,7 +1,7 @@
 """One verdict over hosts: which trials form a fleet, and each comparison per host and combined.
 
 A host's own verdict is the one in its own report. Which hosts count is decided here by state, controls and
-failures, with a reason in words for each that does not; the numbers come from ``iotrial.analysis.fleet``. A
+failures, with a reason in words for each that does not; the numbers come from ``iotrial.stats.fleet``. A
 host contributes the plain mean of its blocks' contrasts, to which its standard error belongs. The estimate of
 its own report is not used: it never leaves its interval, and so keeps the luck of the first blocks.
 """
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from iotrial.analysis.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
-from iotrial.analysis.fleet.model import FleetEffect, HostEffect, Outlier
-from iotrial.analysis.model import Effect, Span, Verdict
-from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
 from iotrial.errors import RequestError, UnknownName
 from iotrial.fleet.summary import HostTrial, summed_up
 from iotrial.report.safety import Risks
+from iotrial.stats.fleet.combine import EQUIVALENT, HIGHER, INCONCLUSIVE, LOWER, combine, why_left_out
+from iotrial.stats.fleet.model import FleetEffect, HostEffect, Outlier
+from iotrial.stats.model import Effect, Span, Verdict
+from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE, direction_of
 from iotrial.store import Store
 from iotrial.store.outline import Outline, outlines
 from iotrial.store.states import TrialState

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Required, TypedDict
 
 from iotrial.errors import LabError, MissingTool, NoSpace, RequestError, TargetError
+from iotrial.guest.share import Share
 from iotrial.lab.filesystem import FILESYSTEMS, Filesystem
-from iotrial.lab.guest.share import Share
 from iotrial.lab.journal import Journal
 from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace

@@ -1,7 +1,7 @@
 """The place where runs happen: the interface of all kinds of places, and the files in it.
 
 A folder of the user's (``lab.directory``), a file system on a loop device over an image (``lab.image``), on a spare disk
-(``lab.device``), or in a guest (``lab.guest``).
+(``lab.device``), or in a guest (``iotrial.guest``).
 """
 
 from __future__ import annotations

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iotrial.analysis.audit import model
-from iotrial.analysis.audit.audit import audit as audited
-from iotrial.analysis.audit.claims import parse_claim
+from iotrial.audits import model
+from iotrial.audits.audit import audit as audited
+from iotrial.audits.claims import parse_claim
+from iotrial.audits.importers import read
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    ReadOptions,
+    Source,
+    finite,
+    open_source,
+    source_of,
+)
 from iotrial.errors import RequestError
-from iotrial.importers import read
-from iotrial.importers.contract import MAX_OBSERVATIONS, ReadOptions, Source, finite, open_source, source_of
 from iotrial.library.display import Card, html
 from iotrial.library.table import Column, Table
 from iotrial.report.audit import sentences

@@ -9,13 +9,13 @@ from typing import Literal, SupportsFloat
 
 import numpy as np
 
-from iotrial.analysis.anytime_t import t_interval
-from iotrial.analysis.betting import Floats
-from iotrial.analysis.eprocess import interval
-from iotrial.analysis.power import blocks_to_resolve
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, html, markdown, text
 from iotrial.report.notation import bracketed, capitalised, counted, percent
+from iotrial.stats.anytime_t import t_interval
+from iotrial.stats.betting import Floats
+from iotrial.stats.eprocess import interval
+from iotrial.stats.power import blocks_to_resolve
 
 Scale = Literal["ratio", "difference"]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.library.display import Card, html, markdown, text
 from iotrial.library.table import Column, Table
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
+from iotrial.stats.model import Conclusion, Verdict
 from iotrial.study.model import Scale
 
 #: maximum rows of a forest plot in a notebook

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from iotrial.analysis.contrast import Responses
 from iotrial.library.table import Column, Table, levels_columns, names_in
 from iotrial.report.metrics import unit_of
 from iotrial.report.notation import plain
 from iotrial.report.opening import spec_of
 from iotrial.report.phrases import amount
+from iotrial.stats.contrast import Responses
 from iotrial.study.model import Response, Scale
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import structs, to_builtins
 
-from iotrial.analysis.model import Analysis, Effect
 from iotrial.design.model import ArmKind
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks, risks_of
+from iotrial.stats.model import Analysis, Effect
 from iotrial.study.model import Setting, Study
 from iotrial.terminal import escape
 

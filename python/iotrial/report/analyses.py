@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 
 import iotrial
-from iotrial.analysis.analyse import METHOD
-from iotrial.analysis.model import Analysis
 from iotrial.report.analysed import Analysed
+from iotrial.stats.analyse import METHOD
+from iotrial.stats.model import Analysis
 
 T = TypeVar("T")
 

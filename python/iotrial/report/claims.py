@@ -39,12 +39,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, log, log1p
 
-from iotrial.analysis.model import Conclusion, Effect, Verdict
-from iotrial.analysis.verdict import BUDGET_SPENT
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import counted, joined, named_level, percent
 from iotrial.report.phrases import interval, interval_of
+from iotrial.stats.model import Conclusion, Effect, Verdict
+from iotrial.stats.verdict import BUDGET_SPENT
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.errors import RequestError
 from iotrial.report.analysed import Analysed, Level
 from iotrial.report.comparison import (
@@ -27,6 +26,7 @@ from iotrial.report.comparison import (
 )
 from iotrial.report.notation import elided, joined
 from iotrial.report.safety import risk_of
+from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

@@ -22,14 +22,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from iotrial.analysis.model import Conclusion, Effect, Verdict
-from iotrial.analysis.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.documents import Unbounded
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
 from iotrial.report.notation import counted, interval_numbers, joined, named_level, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
+from iotrial.stats.model import Conclusion, Effect, Verdict
+from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.study.model import Better, Scale
 from iotrial.terminal import escape
 from iotrial.units import format_bytes

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from iotrial.analysis.model import Conclusion, EffectKind, Verdict
 from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     JsonDocument,
@@ -27,6 +26,7 @@ from iotrial.report.comparison import (
     details,
     headline,
 )
+from iotrial.stats.model import Conclusion, EffectKind, Verdict
 from iotrial.store.states import TrialState
 from iotrial.study.model import Better, Scale
 

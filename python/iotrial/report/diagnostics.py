@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from iotrial.analysis.change_points import FEWEST
-from iotrial.analysis.model import Diagnostic
 from iotrial.report.notation import joined, percent
+from iotrial.stats.change_points import FEWEST
+from iotrial.stats.model import Diagnostic
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 

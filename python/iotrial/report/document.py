@@ -11,8 +11,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from iotrial.analysis.model import Analysis
-from iotrial.analysis.reasons import Reason, RunFacts, likely_reasons
 from iotrial.design.interactions import mixed_into
 from iotrial.design.keyed import SEED_DIGITS
 from iotrial.design.model import ArmKind
@@ -45,6 +43,8 @@ from iotrial.report.rows import (
 )
 from iotrial.report.safety import safety_lines
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
+from iotrial.stats.model import Analysis
+from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 from iotrial.terminal import escape

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, headed, stem
@@ -20,6 +19,7 @@ from iotrial.report.phrases import interval, label, level_name, null_value, spok
 from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
+from iotrial.stats.model import Conclusion, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

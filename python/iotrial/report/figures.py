@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.report.document import Document
 from iotrial.report.effect_figures import FactorialFigures, effect_figures, factorial_figures
 from iotrial.report.evidence import histogram_quantile
@@ -30,6 +29,7 @@ from iotrial.report.series import (
     quantiles_of,
 )
 from iotrial.report.within import within_of
+from iotrial.stats.model import Effect, Verdict
 from iotrial.terminal import escape
 
 MOST_PANELS = 24

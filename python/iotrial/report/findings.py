@@ -19,7 +19,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-from iotrial.analysis.model import Conclusion, Effect, Verdict
 from iotrial.design.ablation import EVERYTHING, NOTHING, WITHOUT
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import counted, joined, named_level, percent, some
@@ -42,6 +41,7 @@ from iotrial.report.phrases import (
     still_possible,
 )
 from iotrial.report.slow_runs import covers_typical
+from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.study.model import DesignKind, Scale, Study
 from iotrial.terminal import escape
 

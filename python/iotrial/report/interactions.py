@@ -21,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.contrast import usable
-from iotrial.analysis.model import Conclusion, Effect, ObservedBlock, Verdict
 from iotrial.design.ablation import EVERYTHING
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import condition_key
 from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
+from iotrial.stats.contrast import usable
+from iotrial.stats.model import Conclusion, Effect, ObservedBlock, Verdict
 from iotrial.study.model import Response, Scale, Study
 from iotrial.terminal import escape
 

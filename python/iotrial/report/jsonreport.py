@@ -12,18 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from iotrial.analysis.model import (
-    CarryOver,
-    Conclusion,
-    Effect,
-    EffectKind,
-    LevelChange,
-    MeanRatio,
-    Share,
-    Verdict,
-    VoidCount,
-)
-from iotrial.analysis.reasons import Reason
 from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     Amount,
@@ -41,6 +29,18 @@ from iotrial.report.document import Document
 from iotrial.report.notation import utc
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
 from iotrial.report.within import changes_within
+from iotrial.stats.model import (
+    CarryOver,
+    Conclusion,
+    Effect,
+    EffectKind,
+    LevelChange,
+    MeanRatio,
+    Share,
+    Verdict,
+    VoidCount,
+)
+from iotrial.stats.reasons import Reason
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
 from iotrial.study.model import Better, Says, Scale, Study

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from iotrial.analysis.analyse import Spec, analyse
-from iotrial.analysis.model import Analysis
 from iotrial.design.plan import Plan
 from iotrial.paths import store_path
 from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
+from iotrial.stats.analyse import Spec, analyse
+from iotrial.stats.model import Analysis
 from iotrial.store import Store
 from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState

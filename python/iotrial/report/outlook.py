@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from iotrial.analysis.forecast import Comparison, Rules, blocks_needed
-from iotrial.analysis.model import Effect
-from iotrial.analysis.scatter import Scatter
 from iotrial.design.model import Arm, ArmKind
 from iotrial.design.plan import Plan, condition_key
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
+from iotrial.stats.forecast import Comparison, Rules, blocks_needed
+from iotrial.stats.model import Effect
+from iotrial.stats.scatter import Scatter
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

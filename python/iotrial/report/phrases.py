@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from iotrial.analysis.model import Conclusion, Effect
 from iotrial.report.notation import (
     bracketed,
     difference_numbers,
@@ -20,6 +19,7 @@ from iotrial.report.notation import (
     plain,
     quantity,
 )
+from iotrial.stats.model import Conclusion, Effect
 from iotrial.study.model import MEAN, TYPICAL, Better, Scale
 from iotrial.terminal import escape
 

@@ -28,12 +28,12 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from iotrial.analysis.model import Conclusion, Effect
 from iotrial.documents import Count, JsonObject, json_text
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed, named_level
 from iotrial.report.phrases import null_value
 from iotrial.report.safety import risk_of, risks_of
+from iotrial.stats.model import Conclusion, Effect
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 

@@ -10,13 +10,13 @@ from typing import Literal
 
 from msgspec import structs
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.design.ablation import leave_one_out
 from iotrial.design.following import FollowUp, Found
 from iotrial.design.refine import folded_over, follow_up
 from iotrial.errors import RequestError, StudyError
 from iotrial.report.document import Document
 from iotrial.report.notation import counted, named_level
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from iotrial.analysis.model import CarryOver, Conclusion, Control, Diagnostic, Effect
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.diagnostics import diagnostic_sentences
 from iotrial.report.findings import is_screen, span_sentence, strength
@@ -26,6 +25,7 @@ from iotrial.report.safety import risk_of, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence
+from iotrial.stats.model import CarryOver, Conclusion, Control, Diagnostic, Effect
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iotrial.analysis.model import Diagnostic, Effect
 from iotrial.report.figure import Figure, Row, headed, stem
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import spoken
@@ -21,6 +20,7 @@ from iotrial.report.plots.small import (
 from iotrial.report.run_sentences import distribution_seen, latency_seen, runs_seen, within_seen
 from iotrial.report.series import Arm, LatencyPanel, Panel
 from iotrial.report.within import WithinPanel
+from iotrial.stats.model import Diagnostic, Effect
 
 DISTRIBUTIONS_READING = (
     "The share of runs that took at most so long, by arm. Curves that lie on each other are arms that do the same; a step to "

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iotrial.analysis.change_points import FEWEST
-from iotrial.analysis.model import Diagnostic, Effect, Verdict
 from iotrial.report.evidence import histogram_quantile
 from iotrial.report.findings import QUIET
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity
@@ -24,6 +22,8 @@ from iotrial.report.series import (
     quantiles_of,
 )
 from iotrial.report.within import Curve, WithinPanel
+from iotrial.stats.change_points import FEWEST
+from iotrial.stats.model import Diagnostic, Effect, Verdict
 from iotrial.units import format_duration
 
 MOST_NAMED = 5

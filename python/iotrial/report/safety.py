@@ -11,10 +11,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from iotrial.analysis.model import Effect, Verdict
 from iotrial.documents import JsonObject
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.report.notation import joined, named_level
+from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Level, Setting, Study
 from iotrial.terminal import escape
 from iotrial.workloads.database import DatabaseWork

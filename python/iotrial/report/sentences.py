@@ -16,10 +16,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iotrial.analysis.carryover import in_words
-from iotrial.analysis.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
-from iotrial.analysis.reasons import Reason
-from iotrial.analysis.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.report.blocks import Note, View
@@ -59,6 +55,10 @@ from iotrial.report.phrases import level_name, spoken
 from iotrial.report.safety import safety_note
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
+from iotrial.stats.carryover import in_words
+from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
+from iotrial.stats.reasons import Reason
+from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
 from iotrial.study.model import Scale, Study, Workload
 from iotrial.terminal import escape

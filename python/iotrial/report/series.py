@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.model import ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
+from iotrial.stats.model import ObservedBlock
 from iotrial.store.model import TrialData
 from iotrial.study.model import Response, Study
 from iotrial.terminal import escape

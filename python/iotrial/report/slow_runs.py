@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from iotrial.analysis.model import Effect, Share, SlowRuns, Verdict
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import capitalised, counted, joined, percent, plain, some
 from iotrial.report.phrases import Kind, interval, kind_of, label, level_name
+from iotrial.stats.model import Effect, Share, SlowRuns, Verdict
 
 #: added to an effect with counted slow runs: its ratio, and so its verdict, is about typical runs
 TYPICALLY = " in typical runs"

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from iotrial.analysis.model import Conclusion
 from iotrial.design.model import ArmKind
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import (
@@ -49,6 +48,7 @@ from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
+from iotrial.stats.model import Conclusion
 from iotrial.store.model import TrialState, with_checks
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio

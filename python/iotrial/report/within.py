@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.analysis.change_points import changes
 from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import sound_runs
 from iotrial.report.series import Arm, arms_of
+from iotrial.stats.change_points import changes
 from iotrial.store.checks import BY_SECOND, SERIES
 from iotrial.store.model import TrialData
 

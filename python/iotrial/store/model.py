@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from iotrial.analysis.model import ObservedBlock
+from iotrial.stats.model import ObservedBlock
 from iotrial.store.states import TrialState
 from iotrial.study.model import Study
 

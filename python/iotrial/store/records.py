@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from iotrial.analysis.model import Observation, ObservedBlock
 from iotrial.design.model import ArmKind
 from iotrial.errors import StoreError, StudyError
+from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
 

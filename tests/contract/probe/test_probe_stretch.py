@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from probe_client import READING, Probe, ProbeError, make_set, rounding_ns
 
-from iotrial.analysis.eprocess import excluded, interval
+from iotrial.stats.eprocess import excluded, interval
 
 
 def ratio(total_ns: int, stretched_ns: int) -> float:

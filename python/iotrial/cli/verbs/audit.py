@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iotrial.analysis.audit.audit import audit
+from iotrial.audits.audit import audit
+from iotrial.audits.importers import read
+from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.cli.finish import refuse_missing_folder, write_report
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
-from iotrial.importers import read
-from iotrial.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
 from iotrial.report.audit.studies import answering
 from iotrial.units import UnitError, parse_alpha, parse_margin
 
 if TYPE_CHECKING:
-    from iotrial.importers.contract import Source
+    from iotrial.audits.importers.contract import Source
 
 MOST_FILES = 200
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.analysis.analyse import Spec
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
-from iotrial.conduct.trial import Limits, is_decided
 from iotrial.errors import RequestError
+from iotrial.runner.trial import Limits, is_decided
+from iotrial.stats.analyse import Spec
 from iotrial.store.checksums import now
 from iotrial.store.continued import MOST_BLOCKS
 from iotrial.store.model import Continuation

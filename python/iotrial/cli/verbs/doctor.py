@@ -11,17 +11,17 @@ import click
 from iotrial.cli.doctor_view import doctor_lines, examined
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
-from iotrial.conduct.doctor import Finding, Grade, examine, noise_findings
-from iotrial.conduct.doctor.noise import measure_noise
-from iotrial.conduct.progress import Silent
 from iotrial.documents import json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from iotrial.runner.doctor import Finding, Grade, examine, noise_findings
+from iotrial.runner.doctor.noise import measure_noise
+from iotrial.runner.progress import Silent
 from iotrial.units import UnitError, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.conduct.doctor import Examination
+    from iotrial.runner.doctor import Examination
 
 AA_S = 120.0
 QUICK_S = 15.0

@@ -11,14 +11,14 @@ import click
 import numpy as np
 from msgspec import Meta
 
-from iotrial.analysis.energy import Readings, energies_j
+from iotrial.audits.importers.contract import open_source
+from iotrial.audits.importers.meter import read_meter
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
-from iotrial.importers.contract import open_source
-from iotrial.importers.meter import read_meter
 from iotrial.paths import store_path
+from iotrial.stats.energy import Readings, energies_j
 from iotrial.store import Store
 from iotrial.store.metered import KIND, notes
 from iotrial.store.model import TrialState

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.analysis.run_statistics import fewest_blocks
-from iotrial.analysis.spec import Spec
 from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
 from iotrial.cli.options import GroupedCommand, study_options
 from iotrial.cli.options import as_json as json_option
@@ -17,12 +15,14 @@ from iotrial.cli.output import tell
 from iotrial.cli.pilot_run import DEFAULT, pilot_seconds, piloted
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
 from iotrial.cli.run_request import find_study, request_of, resolve_study
-from iotrial.conduct.same_disk import Together, sharing
-from iotrial.conduct.start import default_folder, look_at_disks, make_plan
 from iotrial.design.model import ArmKind
 from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text
 from iotrial.report.designs import Design, design_in_full, design_of, plan_lines
 from iotrial.report.safety import LevelSafety, every_level
+from iotrial.runner.same_disk import Together, sharing
+from iotrial.runner.start import default_folder, look_at_disks, make_plan
+from iotrial.stats.run_statistics import fewest_blocks
+from iotrial.stats.spec import Spec
 from iotrial.study.model import TYPICAL
 from iotrial.units import format_duration, format_percent
 

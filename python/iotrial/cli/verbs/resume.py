@@ -15,8 +15,8 @@ from iotrial.store.states import TrialState
 from iotrial.units import parse_duration
 
 if TYPE_CHECKING:
-    from iotrial.conduct.trial import Limits
     from iotrial.design.plan import Plan
+    from iotrial.runner.trial import Limits
     from iotrial.store.model import StoredTrial, TrialData
 
 

@@ -15,10 +15,10 @@ from iotrial.cli.options import GroupedCommand, in_group, markdown_option, study
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
 from iotrial.cli.run_request import find_study, request_of, resolve_study, sampling_period
-from iotrial.conduct.start import begin, default_folder, make_plan
-from iotrial.conduct.trial import Limits
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
+from iotrial.runner.start import begin, default_folder, make_plan
+from iotrial.runner.trial import Limits
 from iotrial.store import Store
 
 in_fleet = in_group("On many hosts")

@@ -12,9 +12,9 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
-from iotrial.serve.app import application
-from iotrial.serve.cpu_priority import give_way
-from iotrial.serve.server import bracketed, listen, loopback, serve_forever
+from iotrial.web.app import application
+from iotrial.web.cpu_priority import give_way
+from iotrial.web.server import bracketed, listen, loopback, serve_forever
 
 
 class Served(JsonObject, frozen=True, forbid_unknown_fields=False):

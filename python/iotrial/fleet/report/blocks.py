@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.fleet.model import Group as HostGroup
-from iotrial.analysis.fleet.model import Moderator
-from iotrial.analysis.model import Verdict
 from iotrial.fleet.report.figure import caption, caterpillar
 from iotrial.fleet.report.words import (
     claims,
@@ -51,6 +48,9 @@ from iotrial.report.markdown import markdown
 from iotrial.report.notation import bracketed, counted, day_and_time, elided
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.text import print_blocks
+from iotrial.stats.fleet.model import Group as HostGroup
+from iotrial.stats.fleet.model import Moderator
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

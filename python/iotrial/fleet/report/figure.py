@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Conclusion
 from iotrial.fleet.report.words import host_name, host_verdict, mean_words, title
 from iotrial.fleet.verdict import FleetComparison, HostRow
 from iotrial.report.notation import elided, percent
@@ -27,6 +26,7 @@ from iotrial.report.plots.canvas import (
     effect_axis,
     write_in_line,
 )
+from iotrial.stats.model import Conclusion
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:

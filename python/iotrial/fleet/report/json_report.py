@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from iotrial.analysis.fleet.model import Moderator, Outlier
-from iotrial.analysis.model import Conclusion, Effect, EffectKind, Verdict
 from iotrial.documents import (
     RATIO_OR_DIFFERENCE,
     JsonDocument,
@@ -19,6 +17,8 @@ from iotrial.documents import (
 )
 from iotrial.fleet.report.words import claims, details, headline
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
+from iotrial.stats.fleet.model import Moderator, Outlier
+from iotrial.stats.model import Conclusion, Effect, EffectKind, Verdict
 from iotrial.store.states import TrialState
 from iotrial.study.model import Better, Scale
 

@@ -6,9 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from iotrial.analysis.fleet.combine import FEWEST_BLOCKS
-from iotrial.analysis.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
-from iotrial.analysis.model import Conclusion, Verdict
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale, why_invalid
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, plain, quantity
 from iotrial.report.phrases import (
@@ -23,6 +20,9 @@ from iotrial.report.phrases import (
     still_possible,
 )
 from iotrial.report.safety import risk_note, risk_of
+from iotrial.stats.fleet.combine import FEWEST_BLOCKS
+from iotrial.stats.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
+from iotrial.stats.model import Conclusion, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

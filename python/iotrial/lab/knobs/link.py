@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
+from iotrial.guest.link import WIRE, Link
 from iotrial.knobs import network as declared
-from iotrial.lab.guest.link import WIRE, Link
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting

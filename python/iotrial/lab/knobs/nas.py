@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from iotrial.errors import RequestError
+from iotrial.guest import protocols
+from iotrial.guest.share import Share
 from iotrial.knobs import network as declared
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.guest import protocols
-from iotrial.lab.guest.share import Share
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size

@@ -1,7 +1,7 @@
 """The program that does the work: a program, or a folder of programs, named by the user on the command line.
 
 A study cannot name one (``study.select`` creates the levels from the user's options). Before anything runs,
-``conduct.programs`` checks who could have written to it.
+``runner.programs`` checks who could have written to it.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 
 from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLevel
+from iotrial.guest import array
+from iotrial.guest.array import ArrayPlace
 from iotrial.knobs import array as declared
-from iotrial.lab.guest import array
-from iotrial.lab.guest.array import ArrayPlace
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.units import format_size

@@ -9,9 +9,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.errors import IotrialError
+from iotrial.guest import qemu
 from iotrial.lab import registry
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.guest import qemu
 from iotrial.lab.knob import RunContext
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting

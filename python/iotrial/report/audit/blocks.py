@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iotrial.analysis.audit.model import Audit, Comparison, Interval
+from iotrial.audits.model import Audit, Comparison, Interval
 from iotrial.report.audit.sentences import REASONS, SHOWS, claims, condition_text, findings, needs, summary
 from iotrial.report.audit.studies import Answer
 from iotrial.report.blocks import Block, Note, Report, Section, table

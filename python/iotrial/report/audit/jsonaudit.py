@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from iotrial.analysis.audit.model import Audit, Comparison, Condition
+from iotrial.audits.model import Audit, Comparison, Condition
 from iotrial.documents import plain
 from iotrial.report.audit.sentences import claims, findings, needs, summary
 from iotrial.report.audit.studies import Answer

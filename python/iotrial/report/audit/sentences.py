@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from iotrial.analysis.audit.model import (
+from iotrial.audits.model import (
     Audit,
     Comparison,
     Condition,
@@ -17,8 +17,8 @@ from iotrial.analysis.audit.model import (
     Standing,
     Unusable,
 )
-from iotrial.analysis.power import MOST_BLOCKS
 from iotrial.report.notation import counted, joined, percent, plain, quantity
+from iotrial.stats.power import MOST_BLOCKS
 from iotrial.terminal import escape
 from iotrial.units import format_ratio
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from iotrial.analysis.audit.model import Audit
+from iotrial.audits.model import Audit
 from iotrial.study.catalogue import find, names
 from iotrial.study.model import Factor, Study
 from iotrial.units import scale_of

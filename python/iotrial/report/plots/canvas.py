@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from iotrial.analysis.model import Effect
+    from iotrial.stats.model import Effect
 
 INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", "line", "band", "card"))
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (

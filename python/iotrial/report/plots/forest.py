@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from iotrial.analysis.model import Verdict
 from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import interval, null_value, spoken
 from iotrial.report.plots.canvas import (
@@ -29,6 +28,7 @@ from iotrial.report.plots.canvas import (
     write_in_line,
 )
 from iotrial.report.rows import EffectRow
+from iotrial.stats.model import Verdict
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:

@@ -1,0 +1,106 @@
+"""Import other programs' results as plain observations: one module per format, autodetected by its ``FORMAT``.
+
+External text is untrusted until it is an ``Observation``: sizes are capped, numbers are finite, nothing is
+evaluated, and errors say where the input cannot be read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from iotrial.audits.claims import parse_claim
+from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source
+from iotrial.audits.model import Dataset, Observation
+from iotrial.errors import RequestError, UnknownName
+from iotrial.units import converted
+
+
+def formats() -> Mapping[str, Format]:
+    """Return all formats by name, in the order in which they are tried (CSV, which accepts nearly anything, last)."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        form = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
+        if form is not None:
+            found[form.name] = form
+    return dict(sorted(found.items(), key=lambda pair: (pair[1].rank, pair[0])))
+
+
+def detect(source: Source) -> Format:
+    """Return the first format that recognises the text. Raises RequestError if none does."""
+    for form in formats().values():
+        if form.recognises(source.text):
+            return form
+    raise RequestError(
+        f"{source.name}: in no format that is known",
+        hint=f"known: {', '.join(formats())}; force one with --format",
+    )
+
+
+def read(sources: Sequence[Source], options: ReadOptions, *, form: str | None = None) -> Dataset:
+    """Read all files into one dataset."""
+    if form is not None and form not in formats():
+        raise UnknownName("format", form, formats())
+    imported = []
+    for source in sources:
+        chosen = formats()[form] if form is not None else detect(source)
+        imported.append((chosen, chosen.read(source, options)))
+    return _merged(sources, imported, options)
+
+
+def _merged(
+    sources: Sequence[Source], imported: Sequence[tuple[Format, Imported]], options: ReadOptions
+) -> Dataset:
+    parts = [one for _, one in imported]
+    observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
+    if len(observations) > MAX_OBSERVATIONS:
+        raise RequestError(
+            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files; audit fewer at a time"
+        )
+    if not observations:
+        raise RequestError(f"{sources[0].name}: no number in it to audit")
+    claims = [*options.claims, *(claim for part in parts for claim in part.claims)]
+    return Dataset(
+        name=", ".join(source.name for source in sources[:4]) + (" ..." if len(sources) > 4 else ""),
+        form=", ".join(dict.fromkeys(form.title for form, _ in imported)),
+        observations=observations,
+        reference=options.reference or _first(part.reference for part in parts),
+        claims=tuple(parse_claim(claim) for claim in dict.fromkeys(claims)),
+        same=tuple(row for part in parts for row in part.same),
+        traced=_first(part.traced for part in parts),
+        title=_first(part.title for part in parts) or "",
+        study=_first(part.study for part in parts),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        unread=tuple(dict.fromkeys(note for part in parts for note in part.unread))[:50],
+        group_column=_first(part.group_column for part in parts) or "",
+    )
+
+
+def _one_unit_each(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
+    """Give every response one unit: convert to the first if possible, else add the unit to the response's name."""
+    units: dict[str, list[str]] = {}
+    for one in observations:
+        known = units.setdefault(one.response, [one.unit])
+        if one.unit not in known and all(converted(1.0, one.unit, unit) is None for unit in known):
+            known.append(one.unit)
+    if all(one.unit == units[one.response][0] for one in observations):
+        return observations
+    return tuple(_in_unit_of(one, units[one.response]) for one in observations)
+
+
+def _in_unit_of(one: Observation, units: Sequence[str]) -> Observation:
+    for unit in units:
+        value = converted(one.value, one.unit, unit)
+        if value is not None:
+            break
+    else:
+        raise AssertionError(one.unit)
+    step = None if one.step is None else converted(one.step, one.unit, unit)
+    name = f"{one.response} ({unit})" if len(units) > 1 and unit else one.response
+    return replace(one, response=name, unit=unit, value=value, step=step)
+
+
+def _first(values: Iterable[str | None]) -> str | None:
+    return next((value for value in values if value), None)

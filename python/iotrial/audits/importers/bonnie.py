@@ -1,0 +1,122 @@
+"""bonnie++: its CSV lines (format 2, of bonnie++ 1.9x and 2.00; format 1, of 1.03) and its text table.
+
+Each line is one run, grouped by machine name or the file's label. The order of the fields is
+bon_csv2html(1)'s. "+++" means that a phase was too short to be measured; it is counted and left out. If a
+file holds the CSV line below the table, only the line is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
+from iotrial.audits.model import Observation
+from iotrial.errors import RequestError
+
+_IO = ("putc", "put_block", "rewrite", "getc", "get_block", "seeks")
+_FILES = ("seq_create", "seq_stat", "seq_del", "ran_create", "ran_stat", "ran_del")
+_LINE_2 = re.compile(r"1\.9[0-9][a-z]?,[12]\.[0-9]{1,2}[^,]{0,8},[^,]{0,200},[0-9]{1,6},.*")
+_LINE_1 = re.compile(r"[^,]{1,200},[0-9]{1,9}[MGk]?,(?:[0-9.+]{0,12},){11,13}[^,]{0,20},.*")
+_SIZE = re.compile(r"[0-9]{1,9}[MGkT]?(?::[0-9a-zMGk]{0,12}){0,4}")
+_CELL = re.compile(r"(?:\++|[0-9]{1,12}(?:\.[0-9]{1,6})?[kMmgG]?)")
+_LATENCY = re.compile(r"([0-9]{1,12})(us|ms|s)")
+_FEWEST_FIELDS = 14  # up to and including the seeks
+_SCALE = {"k": 1.0, "m": 1024.0, "g": 1024.0**2}
+_TOO_FAST = "+++ in {0} places: too fast to be measured, so not in this audit"
+
+
+def recognises(text: str) -> bool:
+    lines = text.split("\n", 400)[:400]
+    return any(len(line) < 2000 and _LINE_2.fullmatch(line) for line in lines) or (
+        "Sequential Output" in text[: 1 << 16] and "Sequential Input" in text[: 1 << 16]
+    )
+
+
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+    lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 2000]
+    observations: list[Observation] = []
+    fast = 0
+    rows = [line for line in lines if _LINE_2.fullmatch(line.strip())]
+    older = [] if rows else [line for line in lines if _LINE_1.fullmatch(line.strip())]
+    for line in (*rows, *older):
+        fields = line.strip().split(",")
+        if len(fields) < _FEWEST_FIELDS:
+            continue
+        observations += _of_fields(source, fields, newer=bool(rows))
+        fast += sum("+++" in field for field in fields)
+    if not observations:
+        for group, size, words, text in _table(lines):
+            observations += _of_words(source, group, size, words, text)
+            fast += sum("+++" in word for word in words)
+    if not observations and not fast:
+        raise RequestError(f"{source.name}: no result of bonnie++ in it")
+    return Imported(tuple(observations), unread=(_TOO_FAST.format(fast),) if fast else ())
+
+
+def _of_fields(source: Source, fields: Sequence[str], *, newer: bool) -> Iterator[Observation]:
+    if newer:
+        first = 9 if len(fields) >= 50 else 7  # seeks and seekers were added in 1.98
+        group, size = source.label or label(fields[2]), fields[5]
+        files, latencies = first + 17, first + 29
+    else:
+        group, size, first, files, latencies = source.label or label(fields[0]), fields[1], 2, 15, len(fields)
+    for names, at, unit in ((_IO, first, "KiB/s"), (_FILES, files, "1/s")):
+        condition = (("size", label(size)),) if names is _IO else ()
+        for i, name in enumerate(names):
+            value = number(fields[at + 2 * i]) if at + 2 * i < len(fields) else None
+            if value:
+                yield Observation(
+                    group,
+                    name,
+                    "1/s" if name == "seeks" else unit,
+                    value,
+                    condition,
+                    step=_step(fields[at + 2 * i]),
+                )
+    for i, name in enumerate((*_IO, *_FILES)):
+        match = _LATENCY.fullmatch(fields[latencies + i]) if latencies + i < len(fields) else None
+        if match:
+            yield Observation(group, f"{name}_latency", match[2], float(match[1]), step=1.0)
+
+
+def _table(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str], str]]:
+    """Yield the rows of the text tables: name, size or number of files, cells; and the header above them."""
+    header = ""
+    for line in lines:
+        if "--Sequential" in line or "/sec %CP" in line:
+            header = line if "--Sequential" in line or not header else header + line
+            continue
+        words = line.split()
+        if not header or len(words) < 6 or words[0] in ("Latency", "Version"):
+            continue
+        at = next((i for i in range(len(words)) if _SIZE.fullmatch(words[i]) and i <= 1), None)
+        cells = words[at + 1 :] if at is not None else []
+        if at is not None and len(cells) >= 4 and all(_CELL.fullmatch(cell) for cell in cells):
+            yield words[0] if at else "", words[at], cells, header
+
+
+def _of_words(
+    source: Source, group: str, size: str, words: Sequence[str], header: str
+) -> Iterator[Observation]:
+    group = source.label or label(group or source.stem)
+    values = words[0::2]
+    names: Sequence[str] = _FILES if "Create" in header else _IO
+    if names is _IO and len(values) == 4:  # -f: no per-character tests
+        names = ("put_block", "rewrite", "get_block", "seeks")
+    condition = () if names is _FILES else (("size", label(size)),)
+    for name, word in zip(names, values, strict=False):
+        scale = 1.0 if name == "seeks" or names is _FILES else _SCALE.get(word[-1].lower(), 1.0)
+        value = number(word.rstrip("kMmgG"))
+        if value:
+            unit = "1/s" if names is _FILES or name == "seeks" else "KiB/s"
+            yield Observation(
+                group, name, unit, value * scale, condition, step=_step(word.rstrip("kMmgG")) * scale
+            )
+
+
+def _step(text: str) -> float:
+    return 10.0 ** -len(text.strip().partition(".")[2])
+
+
+FORMAT = Format("bonnie", "bonnie++", recognises, read, rank=20)

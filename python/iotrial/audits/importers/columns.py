@@ -1,0 +1,323 @@
+"""Find the role of each column of a table: given by options and directives, else guessed from names and cells.
+
+Three layouts: *long* (a group column, one or more value columns), *repeats* (a group column and the repeats
+side by side: run1, run2, ...), *wide* (one value column for each treatment, as in published tables).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iotrial.audits.importers.cells import DECIMALS, Mark, is_missing, marks_of, parse_cell, unclear
+from iotrial.audits.importers.contract import ReadOptions
+from iotrial.audits.importers.iozone import TESTS
+from iotrial.audits.importers.table import Table
+from iotrial.errors import RequestError, UnknownName
+from iotrial.units import converted
+
+#: suffixes of column names, longest first
+_UNITS = (
+    ("mib_per_s", "MiB/s"), ("mb_per_s", "MB/s"), ("kib_per_s", "KiB/s"), ("kb_per_s", "kB/s"), ("gb_per_s", "GB/s"),
+    ("bytes_per_s", "B/s"), ("ops_per_s", "1/s"), ("per_s", "1/s"), ("mb_s", "MB/s"), ("mib_s", "MiB/s"),
+    ("kib_s", "KiB/s"), ("kb_s", "kB/s"), ("mbps", "MB/s"), ("iops", "1/s"), ("seconds", "s"), ("percent", "%"),
+    ("minutes", "min"), ("secs", "s"), ("sec", "s"), ("min", "min"), ("ms", "ms"), ("us", "us"), ("ns", "ns"),
+    ("s", "s"), ("kib", "KiB"), ("mib", "MiB"), ("gib", "GiB"), ("kb", "kB"), ("mb", "MB"), ("gb", "GB"),
+    ("bytes", "B"),
+)  # fmt: skip
+_SIZES = frozenset({"KiB", "MiB", "GiB", "kB", "MB", "GB", "B"})
+_IN_BRACKETS = re.compile(r"(.*\S)\s*[(\[]([^()\[\]]{1,20})[)\]]")
+_REPEAT = re.compile(
+    r"(?:run|rep|repeat|repetition|trial|sample|measurement|value|time|r|t)[-_ ]?[0-9]{1,4}", re.I
+)
+_GROUPS = (
+    "group", "treatment", "arm", "variant", "level", "setting", "option", "configuration", "config", "command", "mode",
+    "scheduler", "filesystem", "file_system", "fs", "kind", "protocol", "mount", "what", "device", "type", "name",
+)  # fmt: skip
+_RUNS = ("run", "rep", "repeat", "repetition", "iteration", "replicate", "n", "i")
+_ORDERS = ("order", "time_order", "sequence", "timestamp", "started", "start_time", "when")
+_SERIES = ("series", "session", "pair", "day", "batch")
+_CONDITION_WORDS = frozenset(
+    {
+        "delay",
+        "interval",
+        "size",
+        "block",
+        "record",
+        "file",
+        "files",
+        "count",
+        "position",
+        "threads",
+        "jobs",
+        "depth",
+    }
+    | {
+        "volume",
+        "length",
+        "chunk",
+        "partition",
+        "directories",
+        "concurrency",
+        "clients",
+        "gb",
+        "machine",
+        "kernel",
+    }
+)
+_VALUE_WORDS = frozenset(
+    {
+        "time",
+        "seconds",
+        "elapsed",
+        "wall",
+        "real",
+        "user",
+        "sys",
+        "system",
+        "cpu",
+        "rate",
+        "throughput",
+        "bandwidth",
+        "latency",
+    }
+    | {"duration", "value", "result", "mean", "median", "speed", "calls", "errors", "iops", "score", "used"}
+)
+_SPREADS = frozenset({"stddev", "sd", "std", "min", "max", "stderr", "cv"})
+_RESPONSES = frozenset({"real", "user", "sys", "wall", "elapsed", "system", "mean", "median"})
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A column of values, its response, and its group if each column is one (wide).
+
+    ``unit`` applies to numbers written without one; "" if unknown.
+    """
+
+    column: str
+    response: str
+    unit: str
+    group: str | None = None
+    run: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The role of each column. ``order`` may be "rows": the rows are in time order. ``marks`` are decimal marks."""
+
+    group: str | None
+    values: tuple[Value, ...]
+    conditions: tuple[str, ...]
+    order: str | None
+    run: str | None
+    series: str | None
+    marks: Mapping[str, Mark]
+    empty: tuple[str, ...]
+
+
+def find_layout(table: Table, options: ReadOptions) -> Layout:
+    """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
+    said = {key: values[0] for key, values in table.directives.items()}
+    ignored = set(table.directives.get("ignore", ()))
+    cells = {name: table.cells(name) for name in table.columns if name not in ignored}
+    marks = _marks(table.name, cells, options.decimal or said.get("decimal"))
+    empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
+    left = [name for name in cells if name not in empty]
+    numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
+    group = options.group or said.get("group")
+    order = options.order or said.get("order")
+    run = options.run or said.get("run") or _named(left, _RUNS, numeric)
+    series = options.series or said.get("series") or _named(left, _SERIES, left)
+    order = order or _named(left, _ORDERS, numeric)
+    for name in (group, run, series, None if order == "rows" else order):
+        if name is not None:
+            table.column(name)
+    taken = {group, order, run, series}
+    asked_values = options.values or table.directives.get("value", ())
+    conditions = options.conditions or table.directives.get("condition", ())
+    for name in (*asked_values, *conditions):
+        table.column(name)
+    columns = list(asked_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
+    if not columns:
+        raise _no_values(table, cells, marks)
+    for name in (*columns, run, order):
+        if name in cells and marks[name] is Mark.UNCLEAR:
+            raise unclear(name, cells[name], table.name)
+    rest = [name for name in left if name not in columns and name not in taken]
+    group = group or _group(rest, columns, conditions)
+    unit = options.unit or said.get("unit")
+    values = _distinct(_values(columns, group, unit, said.get("response")))
+    if not conditions:
+        conditions = tuple(name for name in rest if name != group and name.casefold() not in _SPREADS)
+    return Layout(group, values, tuple(conditions), order, run, series, marks, empty)
+
+
+def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -> dict[str, Mark]:
+    if decimal is None:
+        return marks_of(cells)
+    if decimal not in DECIMALS:
+        raise UnknownName("decimal mark", decimal[:60], DECIMALS, where=name)
+    return dict.fromkeys(cells, DECIMALS[decimal])
+
+
+def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
+    """Return an error that names the offending cell of a column whose name suggests measurements, or the columns."""
+    for name in filter(_looks_measured, cells):
+        for row, cell in enumerate(cells[name], start=1):
+            if parse_cell(cell, marks[name]) is None:
+                return RequestError(
+                    f'{table.name}: no column of numbers: in {name}, row {row} "{cell[:40]}" is no number',
+                    hint=f"--value {name} leaves such cells out, if others hold numbers; other columns: "
+                    f"{', '.join(one for one in table.columns[:20] if one != name)}",
+                )
+    return RequestError(
+        f"{table.name}: no column of numbers that could be measured values",
+        hint=f"name it: --value COLUMN (columns: {', '.join(table.columns[:20])})",
+    )
+
+
+def _values(
+    columns: Sequence[str], group: str | None, unit: str | None, response: str | None
+) -> tuple[Value, ...]:
+    parts = [(column, *split_unit(column)) for column in columns]
+    if len(columns) > 1 and _are_repeats(parts):
+        name = response or _plain_response(unit or parts[0][2])
+        return tuple(Value(column, name, unit or own, run=i) for i, (column, _, own) in enumerate(parts))
+    if group is None and len(columns) > 1 and not _are_responses(parts):
+        return _wide(parts, unit, response)
+    return tuple(
+        Value(column, (response if len(columns) == 1 else None) or stem or _plain_response(own), unit or own)
+        for column, stem, own in parts
+    )
+
+
+def _are_repeats(parts: Sequence[tuple[str, str, str]]) -> bool:
+    """Return whether the columns are called run1, run2, ... and their units are of one quantity."""
+    return all(_REPEAT.fullmatch(stem) for _, stem, _ in parts) and all(
+        converted(1.0, own, parts[0][2]) is not None for _, _, own in parts
+    )
+
+
+def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Add units to response names that would otherwise be the same: time (s) and time (ms)."""
+    units = defaultdict(set)
+    for value in values:
+        if value.run is None:
+            units[value.response].add(value.unit)
+    return tuple(
+        replace(value, response=f"{value.response} ({value.unit})")
+        if len(units[value.response]) > 1 and value.unit
+        else value
+        for value in values
+    )
+
+
+def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str | None) -> tuple[Value, ...]:
+    """Read one column per treatment. Columns with one unit form one response, named by what their names share."""
+    families: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for column, stem, own in parts:
+        families[unit or own].append((column, stem))
+    found = []
+    for own, family in families.items():
+        words = [stem.split("_") for _, stem in family]
+        ahead = _shared(words)
+        behind = _shared([row[len(ahead) :][::-1] for row in words])[::-1]
+        shared = "_".join([*ahead, *behind])
+        for (column, _), row in zip(family, words, strict=True):
+            label = "_".join(row[len(ahead) : len(row) - len(behind)])
+            found.append(
+                Value(column, response or shared or _plain_response(own), own, group=label or column)
+            )
+    return tuple(found)
+
+
+def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the words with which all rows begin, leaving each row at least one of its own."""
+    if len(rows) < 2:
+        return []
+    found = []
+    for words in zip(*(row[:-1] for row in rows), strict=False):
+        if len(set(words)) > 1:
+            break
+        found.append(words[0])
+    return found
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """Return a column's name without its unit, and the unit ("" if there is none)."""
+    if match := _IN_BRACKETS.fullmatch(name):
+        return match[1], match[2].strip()
+    folded = name.casefold().replace(" ", "_")
+    for end, unit in _UNITS:
+        if folded == end:
+            return "", unit
+        if folded.endswith("_" + end):
+            return name[: -len(end) - 1].rstrip("_ "), unit
+    return name, ""
+
+
+def _value_columns(numeric: Sequence[str]) -> list[str]:
+    """Return the numeric columns whose names suggest measurements; else the last of them."""
+    spread_free = [name for name in numeric if name.casefold() not in _SPREADS]
+    repeats = [name for name in spread_free if _REPEAT.fullmatch(split_unit(name)[0])]
+    if len(repeats) > 1:
+        return repeats
+    found = [name for name in spread_free if _looks_measured(name)]
+    if found:
+        return found
+    open_names = [name for name in spread_free if not _is_condition(name)]
+    units = defaultdict(list)
+    for name in open_names:
+        units[split_unit(name)[1]].append(name)
+    widest = max(units.values(), key=len, default=[])
+    return widest if len(widest) > 1 else (open_names or list(spread_free))[-1:]
+
+
+def _looks_measured(name: str) -> bool:
+    stem, unit = split_unit(name)
+    words = set(re.split(r"[_\s]+", name.casefold()))
+    if _is_condition(name) or (unit in _SIZES and not words & _VALUE_WORDS):
+        return False
+    return bool(unit) or bool(words & _VALUE_WORDS) or stem.casefold() in TESTS
+
+
+def _is_condition(name: str) -> bool:
+    words = set(re.split(r"[_\s]+", name.casefold()))
+    return bool(words & _CONDITION_WORDS) and not words & {"calls", "errors", "rate", "throughput"}
+
+
+def _are_responses(parts: Sequence[tuple[str, str, str]]) -> bool:
+    """Return whether the columns are different responses, rather than one response for different treatments."""
+    stems = {stem.casefold() for _, stem, _ in parts}
+    if len(stems & set(TESTS)) > 1 or len(stems & _RESPONSES) > 1:
+        return True
+    return len({unit for _, _, unit in parts}) == len(parts)
+
+
+def _group(rest: Sequence[str], columns: Sequence[str], conditions: Sequence[str]) -> str | None:
+    folded = {name.casefold(): name for name in rest if name not in conditions}
+    for name in _GROUPS:
+        if name in folded:
+            return folded[name]
+    left = [name for name in folded.values() if not _is_condition(name)]
+    return left[0] if len(columns) == 1 and len(left) == 1 else None
+
+
+def _named(names: Sequence[str], known: Sequence[str], among: Sequence[str]) -> str | None:
+    folded = {name.casefold(): name for name in names if name in among}
+    return next((folded[name] for name in known if name in folded), None)
+
+
+def _is_numeric(name: str, cells: Sequence[str], mark: Mark) -> bool:
+    """Return whether all non-empty cells are numbers; half of them suffice if the name suggests measurements."""
+    filled = [cell for cell in cells if not is_missing(cell)]
+    numbers = sum(parse_cell(cell, mark) is not None for cell in filled)
+    return bool(filled) and (numbers == len(filled) or (2 * numbers >= len(filled) and _looks_measured(name)))
+
+
+def _plain_response(unit: str) -> str:
+    if unit in ("s", "ms", "us", "ns", "min", "h"):
+        return "time"
+    return "rate" if unit.endswith("/s") else "value"

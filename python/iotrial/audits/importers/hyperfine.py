@@ -1,0 +1,95 @@
+"""hyperfine's ``--export-json``: all times of each command, in the order in which they were run.
+
+hyperfine runs all of the first command, then all of the second, so the position of every run is known. A
+command that occurs twice was measured in two series. Format: the tool's own documentation of its JSON export.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from iotrial.audits.importers.contract import (
+    MAX_OBSERVATIONS,
+    Format,
+    Imported,
+    ReadOptions,
+    Source,
+    finite,
+    label,
+)
+from iotrial.audits.model import Observation
+from iotrial.errors import RequestError
+
+_WITHOUT_TIMES = "without single times; export with --export-json, whose results hold times"
+
+
+def recognises(text: str) -> bool:
+    head = text.lstrip()[:4000]
+    return head.startswith("{") and '"results"' in head and '"command"' in head
+
+
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+    try:
+        document = json.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{source.name}: no JSON ({str(error)[:100]})") from None
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list):
+        raise RequestError(f"{source.name}: no list of results, so it is no export of hyperfine")
+    observations: list[Observation] = []
+    unread = []
+    seen: dict[str, int] = {}
+    place = -1
+    for result in results[:10_000]:
+        if not isinstance(result, dict):
+            raise RequestError(f"{source.name}: a result is not an object")
+        group = label(_group(source, result))
+        key = f"{group} {result.get('command') if source.label is not None else ''}"
+        seen[key] = seen.get(key, 0) + 1
+        series = "" if source.alone or source.label is not None else source.name
+        several = source.label is not None and len(results) > 1
+        condition = (("command", label(result.get("command", "?"))),) if several else ()
+        if seen[key] > 1:
+            series = f"{series} again {seen[key]}".strip()
+        times = result.get("times")
+        if not isinstance(times, list) or not times:
+            unread.append(f"{group}: {_WITHOUT_TIMES}")
+            times = [result.get("mean")]
+        codes = result.get("exit_codes")
+        failed = {run for run, code in enumerate(codes) if code != 0} if isinstance(codes, list) else set()
+        if failed:
+            unread.append(
+                f"{group}: {len(failed)} of {len(times)} runs, which ended with an exit status other than 0"
+            )
+        for run, raw in enumerate(times):
+            place += 1
+            if run in failed:
+                continue
+            seconds = finite(raw)
+            if seconds is None:
+                raise RequestError(f"{source.name}: {group}: a time is no number")
+            observations.append(
+                Observation(
+                    group,
+                    "time",
+                    "s",
+                    seconds,
+                    condition,
+                    series=series,
+                    run=run,
+                    place=float(place) if source.alone else None,
+                )
+            )
+        if len(observations) > MAX_OBSERVATIONS:
+            raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} times")
+    return Imported(tuple(observations), unread=tuple(unread))
+
+
+def _group(source: Source, result: dict[str, Any]) -> object:
+    if source.label is not None:
+        return source.label
+    return result.get("command", "?")
+
+
+FORMAT = Format("hyperfine", "hyperfine JSON", recognises, read)

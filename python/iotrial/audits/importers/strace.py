@@ -1,0 +1,92 @@
+"""``strace -c``: seconds, calls and errors by system call, default columns or those of ``-U``.
+
+A file is one run under its label (``LABEL=FILE``, or the file's name without its number). The row of dashes
+under the header shows where each column ends; the columns are strace(1)'s, options ``-c`` and ``-U``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from iotrial.audits.importers.contract import MAX_ROWS, Format, Imported, ReadOptions, Source, label, number
+from iotrial.audits.model import Observation
+from iotrial.errors import RequestError
+
+_DASHES = re.compile(r"-{3,}(?: +-{3,})+ *")
+_COLUMNS = {
+    "seconds": ("seconds", "s"),
+    "total time": ("seconds", "s"),
+    "total-time": ("seconds", "s"),
+    "calls": ("calls", "1"),
+    "errors": ("errors", "1"),
+}
+
+
+def recognises(text: str) -> bool:
+    return any(True for _ in _tables(text.split("\n")[:MAX_ROWS]))
+
+
+def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+    observations: list[Observation] = []
+    lines = source.text.split("\n")[:MAX_ROWS]
+    for number_of, (header, start, spans) in enumerate(_tables(lines)):
+        series = "" if number_of == 0 else f"table {number_of + 1}"
+        observations += _rows(source, lines, header, start, spans, series)
+    if not observations:
+        raise RequestError(f"{source.name}: no table of strace -c in it")
+    return Imported(tuple(observations), traced="strace -c")
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], int, list[tuple[int, int]]]]:
+    """Yield the column names, the first line of data and the spans of the columns, of each table."""
+    for at, line in enumerate(lines[1:], start=1):
+        if len(line) > 300 or not _DASHES.fullmatch(line):
+            continue
+        spans = [match.span() for match in re.finditer(r"-+", line)]
+        header = lines[at - 1]
+        names = [name.strip() for name in _cut(header, spans)]
+        if names and "syscall" in (names[0], names[-1], *names) and "calls" in header:
+            yield names, at + 1, spans
+
+
+def _rows(
+    source: Source,
+    lines: Sequence[str],
+    header: Sequence[str],
+    start: int,
+    spans: Sequence[tuple[int, int]],
+    series: str,
+) -> Iterator[Observation]:
+    for line in lines[start:]:
+        if _DASHES.fullmatch(line):
+            continue
+        fields = dict(zip(header, _fields(line, header, spans), strict=False))
+        name = fields.get("syscall", "").strip()
+        values = {column: number(fields.get(column, "")) for column in _COLUMNS}
+        if not name or values["calls"] is None:
+            return
+        for column, (response, unit) in _COLUMNS.items():
+            value = values[column]
+            if value is not None:
+                step = 1e-6 if unit == "s" else None
+                condition = (("syscall", label(name)),)
+                yield Observation(source.stem, response, unit, value, condition, series=series, step=step)
+        if name == "total":
+            return
+
+
+def _fields(line: str, header: Sequence[str], spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Split by words if no column is empty (wide numbers shift the columns), else by the spans."""
+    words = line.split()
+    return words if len(words) == len(header) else _cut(line, spans)
+
+
+def _cut(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Cut the line into columns: each from the end of the previous one to its own end, the last to the end of the line."""
+    ends = [end for _, end in spans]
+    starts = [0, *ends[:-1]]
+    return [line[a:b] for a, b in zip(starts, [*ends[:-1], len(line)], strict=True)]
+
+
+FORMAT = Format("strace", "strace -c", recognises, read, rank=20)

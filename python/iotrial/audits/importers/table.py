@@ -1,0 +1,118 @@
+"""A text table: comments, directives, a header and rows, as CSV in any of its usual dialects.
+
+Lines that begin with ``#`` before or between the rows are comments. ``#: key = value`` is a directive with
+metadata of the table (unit, reference, claims). The keys are in docs/auditing.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.audits.importers.contract import MAX_COLUMNS, MAX_ROWS, label
+from iotrial.errors import RequestError, UnknownName
+
+KEYS = (
+    "title", "group", "value", "response", "unit", "condition", "order", "run", "series", "ignore", "reference",
+    "claim", "same", "traced", "study", "note", "decimal",
+)  # fmt: skip
+MANY = frozenset({"claim", "same", "note", "condition", "value", "ignore"})
+_LONGEST_LINE = 100_000
+_MOST_DIRECTIVES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Column names, rows with that many cells, and the directives by key."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    directives: Mapping[str, tuple[str, ...]]
+
+    def column(self, name: str) -> int:
+        """Return the index of a column. Raises UnknownName."""
+        if name not in self.columns:
+            raise UnknownName("column", name, self.columns, where=self.name)
+        return self.columns.index(name)
+
+    def cells(self, name: str) -> tuple[str, ...]:
+        at = self.column(name)
+        return tuple(row[at] for row in self.rows)
+
+
+def read_table(text: str, name: str) -> Table:
+    """Parse a table. Raises RequestError for a missing header, a row longer than the header, or an exceeded limit."""
+    directives: dict[str, list[str]] = {}
+    body = []
+    for at, line in enumerate(text.split("\n"), start=1):
+        if len(line) > _LONGEST_LINE:
+            raise RequestError(f"{name}:{at}: a line of more than {_LONGEST_LINE} characters")
+        if line.startswith("#:"):
+            _directive(directives, line[2:], f"{name}:{at}")
+        elif line.strip() and not line.startswith("#"):
+            body.append(line)
+        if len(body) > MAX_ROWS:
+            raise RequestError(f"{name}: more than {MAX_ROWS} rows", hint="audit a part of it")
+    if body and re.fullmatch(
+        r"sep=[,;\t]", body[0].strip(" ")
+    ):  # written by spreadsheets; the header shows the delimiter anyway
+        del body[0]
+    if len(body) < 2:
+        raise RequestError(f"{name}: no table: wanted a line of column names and rows under it")
+    rows = _split(body, name)
+    columns = tuple(_distinct([label(cell) for cell in rows[0]]))
+    if len(columns) > MAX_COLUMNS:
+        raise RequestError(f"{name}: more than {MAX_COLUMNS} columns")
+    kept = []
+    for at, row in enumerate(rows[1:], start=1):
+        if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
+            raise RequestError(
+                f"{name}: row {at} has {len(row)} cells, the header {len(columns)}",
+                hint="a row has no more cells than the header. Are commas decimal marks? Then separate the columns by "
+                'semicolons or quote the numbers ("1,25"). Is it no CSV? Then name its --format',
+            )
+        cells = [cell.strip() for cell in row[: len(columns)]]
+        kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
+    return Table(name, columns, tuple(kept), {key: tuple(values) for key, values in directives.items()})
+
+
+def _directive(found: dict[str, list[str]], text: str, where: str) -> None:
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), " ".join(value.split())
+    if not equals or not value:
+        raise RequestError(f"{where}: wanted #: key = value", hint=f"keys: {', '.join(KEYS)}")
+    if key not in KEYS:
+        raise UnknownName("directive", key[:60], KEYS, where=where)
+    row = found.setdefault(key, [])
+    if row and key not in MANY:
+        raise RequestError(f"{where}: {key} is said twice")
+    if sum(map(len, found.values())) >= _MOST_DIRECTIVES:
+        raise RequestError(f"{where}: more than {_MOST_DIRECTIVES} directives")
+    row.append(value[:4000])
+
+
+def _split(body: Sequence[str], name: str) -> list[list[str]]:
+    # a header such as "setup;time, warm (s)" has as many commas as semicolons
+    delimiter = max(";\t,", key=body[0].count)
+    if not body[0].count(delimiter):
+        raise RequestError(
+            f"{name}: no table: its first line has one column",
+            hint="columns are separated by commas, semicolons or tabs",
+        )
+    try:
+        return list(csv.reader(body, delimiter=delimiter, skipinitialspace=True))
+    except csv.Error as error:
+        raise RequestError(f"{name}: no CSV: {error}") from None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Number repeated names."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found

@@ -1,0 +1,171 @@
+"""CSV: any table of numbers, long or wide, with metadata in ``#:`` lines. See docs/auditing.md."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+
+from iotrial.audits.importers.cells import Mark, Quantity, parse_cell
+from iotrial.audits.importers.columns import Layout, Value, find_layout
+from iotrial.audits.importers.contract import MAX_OBSERVATIONS, Format, Imported, ReadOptions, Source, label
+from iotrial.audits.importers.table import Table, read_table
+from iotrial.audits.model import Observation
+from iotrial.errors import RequestError
+from iotrial.units import converted
+
+ALL = "all"
+ROWS = "rows"
+_MOST_NAMED = 6
+
+
+def recognises(text: str) -> bool:
+    lines = [line for line in text.split("\n", 2000)[:2000] if line.strip() and not line.startswith("#")]
+    return len(lines) > 1 and any(delimiter in lines[0] for delimiter in ",;\t")
+
+
+def read(source: Source, options: ReadOptions) -> Imported:
+    table = read_table(source.text, source.name)
+    layout = find_layout(table, options)
+    if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
+        raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="audit a part of it")
+    unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
+    observations = tuple(_observations(source, table, layout, options, unread))
+    said = {key: values[0] for key, values in table.directives.items()}
+    return Imported(
+        observations,
+        reference=said.get("reference"),
+        claims=table.directives.get("claim", ()),
+        same=tuple(
+            tuple(part.strip() for part in row.split("|")) for row in table.directives.get("same", ())
+        ),
+        traced=said.get("traced"),
+        title=said.get("title"),
+        study=said.get("study"),
+        notes=table.directives.get("note", ()),
+        unread=tuple(unread),
+        group_column=layout.group or "",
+    )
+
+
+def _observations(
+    source: Source, table: Table, layout: Layout, options: ReadOptions, unread: list[str]
+) -> Iterator[Observation]:
+    """Yield the numbers of all value columns; list what is left out of a column in ``unread``."""
+    at = {name: i for i, name in enumerate(table.columns)}
+    wanted = set(options.responses)
+    known = {value.response for value in layout.values}
+    if not wanted <= known:
+        missing = sorted(wanted - known)[0]
+        raise RequestError(
+            f'{source.name}: no response is called "{missing}"', hint=f"known: {', '.join(known)}"
+        )
+    for value in layout.values:
+        if wanted and value.response not in wanted:
+            continue
+        cells = table.cells(value.column)
+        mark = layout.marks.get(value.column, Mark.POINT)
+        parsed = {row: parse_cell(cell, mark) for row, cell in enumerate(cells, start=1)}
+        quantities = {row: found for row, found in parsed.items() if found is not None and found.measurable}
+        if left_out := [(row, cells[row - 1]) for row in parsed if row not in quantities]:
+            unread.append(f"{value.column}: {_named(left_out, len(cells))}")
+        steps = _steps(quantities.values())
+        for index, found in quantities.items():
+            row = table.rows[index - 1]
+            unit, measured = _in_unit(
+                found,
+                value,
+                steps,
+                f'{source.name}: column {value.column}: row {index} "{cells[index - 1][:40]}"',
+            )
+            step = steps[found.unit]
+            yield Observation(
+                group=_group(source, layout, value, row, at),
+                response=label(value.response),
+                unit=unit,
+                value=measured,
+                condition=tuple((name, label(row[at[name]])) for name in layout.conditions if row[at[name]]),
+                series=_series(source, layout, row, at),
+                run=value.run if value.run is not None else _whole(row, at, layout),
+                place=_place(layout, row, at, index - 1),
+                step=None if step is None else converted(step, found.unit or unit, unit),
+                row=index,
+            )
+
+
+def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) -> tuple[str, float]:
+    """Return a cell's number in the column's unit, or in its own if the column has none. ``units``: all units in the cells.
+
+    Raises RequestError if they contradict each other.
+    """
+    declared = label(value.unit) if value.unit else ""
+    if not found.unit:
+        other = next(filter(None, units), None)
+        if other is not None and not declared:
+            raise RequestError(
+                f"{where} has no unit, and other cells have ({other})",
+                hint="write one in each cell, or give the unit of those without: --unit UNIT",
+            )
+        return declared, found.value
+    if not declared:
+        return label(found.unit), found.value
+    measured = converted(found.value, found.unit, declared)
+    if measured is None:
+        raise RequestError(
+            f"{where} is no value in {declared}, the unit of the column",
+            hint="put values of different kinds into columns of their own",
+        )
+    return declared, measured
+
+
+def _named(cells: Iterable[tuple[int, str]], rows: int) -> str:
+    """Describe which cells of a column are left out, by their rows."""
+    found = [f'row {row} "{label(cell)[:40]}"' if cell else f"row {row} empty" for row, cell in cells]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return (
+        f"{len(found)} of {rows} cells without a measurable number ({', '.join(found[:_MOST_NAMED])}{more})"
+    )
+
+
+def _steps(quantities: Iterable[Quantity]) -> dict[str, float | None]:
+    """Return the resolution of a column's numbers as written, by unit; None if some have exponents."""
+    decimals: dict[str, list[int | None]] = defaultdict(list)
+    for one in quantities:
+        decimals[one.unit].append(one.decimals)
+    return {
+        unit: None if None in row else 10.0 ** -max(number for number in row if number is not None)
+        for unit, row in decimals.items()
+    }
+
+
+def _group(source: Source, layout: Layout, value: Value, row: tuple[str, ...], at: dict[str, int]) -> str:
+    if value.group is not None:
+        return label(value.group)
+    if layout.group is not None:
+        return label(row[at[layout.group]])
+    return source.label or ALL
+
+
+def _series(source: Source, layout: Layout, row: tuple[str, ...], at: dict[str, int]) -> str:
+    parts = [] if source.alone or source.label else [source.name]
+    if layout.series is not None and row[at[layout.series]]:
+        parts.append(label(row[at[layout.series]]))
+    return " ".join(parts)
+
+
+def _whole(row: tuple[str, ...], at: dict[str, int], layout: Layout) -> int | None:
+    found = _number(layout, row, at, layout.run)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def _place(layout: Layout, row: tuple[str, ...], at: dict[str, int], index: int) -> float | None:
+    return float(index) if layout.order == ROWS else _number(layout, row, at, layout.order)
+
+
+def _number(layout: Layout, row: tuple[str, ...], at: dict[str, int], name: str | None) -> float | None:
+    if name is None:
+        return None
+    found = parse_cell(row[at[name]], layout.marks.get(name, Mark.POINT))
+    return found.value if found is not None and found.measurable else None
+
+
+FORMAT = Format("csv", "CSV", recognises, read, rank=90)

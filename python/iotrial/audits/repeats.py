@@ -1,0 +1,118 @@
+"""Treatments measured more than once: accidental A/A comparisons that show how much identical arms differ."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from iotrial.audits.intervals import mean
+from iotrial.audits.model import Cell, Comparison, Repeat
+
+MOST = 200
+
+
+def find_repeats(
+    cells: Sequence[Cell], comparisons: Sequence[Comparison], same: Sequence[Sequence[str]]
+) -> list[Repeat]:
+    """Find repeats: in separate series, in cells with more values than is usual, and declared ones."""
+    found = [*_across_series(cells), *_doubled(cells), *_declared(cells, same)]
+    effects: dict[str, list[float]] = defaultdict(list)
+    for one in comparisons:
+        if one.ratio is not None:
+            effects[one.response].append(abs(math.log(one.ratio)))
+    return [_held(one, effects[one.response]) for one in found[:MOST]]
+
+
+def _held(one: Repeat, effects: Sequence[float]) -> Repeat:
+    size = abs(math.log(one.ratio))
+    return Repeat(
+        one.group,
+        one.other,
+        one.response,
+        one.unit,
+        one.condition,
+        one.condition_other,
+        one.value,
+        one.value_other,
+        one.ratio,
+        len(effects),
+        sum(effect < size for effect in effects),
+    )
+
+
+def _across_series(cells: Sequence[Cell]) -> list[Repeat]:
+    rows = defaultdict(list)
+    for cell in cells:
+        rows[cell.group, cell.response, cell.unit, cell.condition].append(cell)
+    found = []
+    for row in rows.values():
+        for first, second in itertools.pairwise(row):
+            found += _pair(first, second, first.group, first.series, second.series)
+    return found
+
+
+def _doubled(cells: Sequence[Cell]) -> list[Repeat]:
+    """Find cells with several values in a file that usually has one per cell: the row was measured again."""
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for cell in cells:
+        sizes[cell.response].append(len(cell.values))
+    found = []
+    for cell in cells:
+        row = sizes[cell.response]
+        mostly_one = sum(size == 1 for size in row) * 2 > len(row)
+        if not mostly_one or len(cell.values) < 2 or not all(value > 0.0 for value in cell.values):
+            continue
+        for a, b in itertools.pairwise(cell.values):
+            found.append(
+                Repeat(
+                    cell.group,
+                    cell.group,
+                    cell.response,
+                    cell.unit,
+                    cell.condition,
+                    cell.condition,
+                    a,
+                    b,
+                    b / a,
+                )
+            )
+    return found
+
+
+def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[Repeat]:
+    found = []
+    for labels in same:
+        for label, other in itertools.pairwise(labels):
+            for first in cells:
+                for second in cells:
+                    key = (first.response, first.unit, first.condition, first.series)
+                    if (first.group, second.group) == (label, other) and key == (
+                        second.response,
+                        second.unit,
+                        second.condition,
+                        second.series,
+                    ):
+                        found += _pair(first, second, other, "", "")
+    return found
+
+
+def _pair(first: Cell, second: Cell, other: str, where: str, where_other: str) -> list[Repeat]:
+    if not all(value > 0.0 for value in (*first.values, *second.values)):
+        return []
+    a, b = (math.exp(mean([math.log(value) for value in cell.values])) for cell in (first, second))
+    mark = [(("series", series),) if series else () for series in (where, where_other)]
+    return [
+        Repeat(
+            first.group,
+            other,
+            first.response,
+            first.unit,
+            (*first.condition, *mark[0]),
+            (*second.condition, *mark[1]),
+            a,
+            b,
+            b / a,
+        )
+    ]

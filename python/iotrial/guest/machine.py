@@ -1,0 +1,215 @@
+"""A guest assembled from its parts: disk images, the command that starts it, and its console output when it dies.
+
+Nothing of it outlives the conductor: the disk images and the console log are unnamed files, and the kernel kills QEMU
+together with the conductor (PR_SET_PDEATHSIG, set through setpriv(1)).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.errors import LabError, NoSpace
+from iotrial.guest import qemu
+from iotrial.guest.snapshots import Monitor
+from iotrial.lab.place import FULL
+
+#: left free on the host's disk
+_MARGIN_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 20
+#: how much of the console log's end is searched for kernel errors, and how many of its lines are reported
+_HEARD_BYTES, _TOLD = 1 << 16, 5
+_STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *T\d+\])? ")
+_TROUBLE = re.compile(
+    r"BUG:|kernel BUG at|Oops|[a-z ]*(fault|error|exception|opcode): |RIP: |Kernel panic|Out of memory|watchdog: "
+)
+#: a guest whose init has not run for this long hangs; init of a guest that is merely busy runs many times a second
+HUNG_AFTER_S = 60.0
+_SAVED_WITHIN_S = 60.0
+_BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskImage:
+    """A disk for a guest. ``serial`` identifies it in the guest."""
+
+    serial: str
+    size_bytes: int
+
+
+class Pulse:
+    """The guest's heartbeat, one byte per second through a socket pair; QEMU is started with the other end, ``theirs``."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._last: float | None = None
+
+    def silent_s(self) -> float:
+        """Return the seconds since the last heartbeat was read; 0 before the first.
+
+        A heartbeat that has been waiting in the socket counts as just received.
+        """
+        try:
+            while self._ours.recv(1 << 12):
+                self._last = time.monotonic()
+        except OSError:
+            pass
+        return 0.0 if self._last is None else time.monotonic() - self._last
+
+    def close(self) -> None:
+        """Close both ends. QEMU tolerates it."""
+        self._ours.close()
+        self.theirs.close()
+
+
+class Disks:
+    """The images of a guest's disks: open and unnamed, so that they vanish with this process."""
+
+    def __init__(self, wanted: Sequence[DiskImage], folder: Path) -> None:
+        self.descriptors: list[int] = []
+        self.sizes = [disk.size_bytes for disk in wanted]
+        try:
+            self.attached = tuple(qemu.Disk(self._image(disk, folder), disk.serial) for disk in wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the images. No guest may be using them."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    def _image(self, disk: DiskImage, folder: Path) -> int:
+        free = os.statvfs(folder)
+        if free.f_bavail * free.f_frsize < disk.size_bytes + _MARGIN_BYTES:
+            raise NoSpace(
+                f"guest: a disk of {disk.size_bytes >> 20} MiB in {folder}, with {_MARGIN_BYTES >> 20} MiB left free: "
+                f"found {free.f_bavail * free.f_frsize >> 20} MiB",
+                hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
+            )
+        try:
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LabError(
+                f"guest: an image in {folder}: {error.strerror}",
+                hint="name a folder on a disk with --on FOLDER: ext4, XFS or btrfs",
+            ) from error
+        self.descriptors.append(descriptor)
+        try:
+            os.posix_fallocate(descriptor, 0, disk.size_bytes)
+            _write_all(descriptor, disk.size_bytes)
+        except OSError as error:
+            kind = NoSpace if error.errno in FULL else LabError
+            raise kind(
+                f"guest: an image of {disk.size_bytes >> 20} MiB in {folder}: {error.strerror}",
+                hint="name another folder with --on FOLDER",
+            ) from error
+        return descriptor
+
+
+class GuestMachine:
+    """A guest that can be started, and restarted after it has died; its disks keep their contents."""
+
+    def __init__(
+        self,
+        *,
+        kernel: Path,
+        initramfs: Path,
+        disks: Disks,
+        memory_mib: int = 512,
+        processors: int = 1,
+        card: tuple[str, str] | None = None,
+    ) -> None:
+        self._program = qemu.find()
+        self._disks = disks
+        self._monitor: Monitor | None = None
+        self._pulse: Pulse | None = None
+        self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
+        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, disks.attached, card=card)
+
+    @contextmanager
+    def command(
+        self, accelerator: qemu.Accelerator, *, state: int | None = None, wire: int | None = None
+    ) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+        """Yield the command and the descriptors it inherits, open until the command has been started.
+
+        The command's standard input and output carry the probe's protocol. ``state``: descriptor of a saved state to resume
+        from; ``wire``: descriptor of the guest's end of the network.
+        """
+        self._console.truncate(0)
+        self._hang_up()
+        self._monitor, self._pulse = Monitor(), Pulse()
+        # QEMU requires the descriptor to have the flags with which it would have opened the file
+        console = os.open(f"/proc/self/fd/{self._console.fileno()}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            given = qemu.Descriptors(
+                console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state, wire
+            )
+            words = qemu.command(self._program, self._machine, accelerator, given)
+            passed = [
+                *self._disks.descriptors,
+                console,
+                given.monitor,
+                given.pulse,
+                *(given_one for given_one in (state, wire) if given_one is not None),
+            ]
+            yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
+        finally:
+            os.close(console)
+            for end in (self._monitor.theirs, self._pulse.theirs):  # QEMU has its own copies now
+                end.close()
+
+    def identity(self, accelerator: qemu.Accelerator) -> str:
+        """Return an identifier of everything that a saved state depends on."""
+        return qemu.identity(self._program, self._machine, accelerator, self._disks.sizes)
+
+    def save(self, descriptor: int) -> None:
+        """Save the guest's memory state. The guest must have booted and answered. Raises LabError."""
+        assert self._monitor is not None
+        self._monitor.save(descriptor, _SAVED_WITHIN_S)
+
+    def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
+        """Return the boot timeout in seconds."""
+        return _BOOTS_WITHIN_S[accelerator]
+
+    def hung(self) -> str | None:
+        """Return an error text if there was no heartbeat for ``HUNG_AFTER_S``; None otherwise, or before the first."""
+        silent_s = 0.0 if self._pulse is None else self._pulse.silent_s()
+        return None if silent_s < HUNG_AFTER_S else f"it has given no sign of life for {silent_s:.0f} s"
+
+    def last_words(self) -> str:
+        """Return the kernel errors in the guest's console log on one line; if there are none, the end of the log."""
+        self._console.seek(0)
+        lines = self._console.read()[-_HEARD_BYTES:].decode(errors="replace").splitlines()
+        said = [_STAMP.sub("", line).strip() for line in lines]
+        told = list(dict.fromkeys(line for line in said if _TROUBLE.match(line)))
+        return " / ".join(told[:_TOLD] or [line for line in said if line][-3:])
+
+    def close(self) -> None:
+        """Discard the console log. The guest must have ended."""
+        self._hang_up()
+        self._console.close()
+
+    def _hang_up(self) -> None:
+        for end in (self._monitor, self._pulse):
+            if end is not None:
+                end.close()
+        self._monitor = self._pulse = None
+
+
+def _write_all(descriptor: int, size_bytes: int) -> None:
+    """Fill the image with zeros, so that no read of the guest hits a hole and no write has to allocate."""
+    with mmap.mmap(-1, _PIECE_BYTES) as zeros, memoryview(zeros) as piece:  # aligned, for O_DIRECT
+        at = 0
+        while at < size_bytes:
+            at += os.pwritev(descriptor, [piece[: size_bytes - at]], at)
+    os.fdatasync(descriptor)

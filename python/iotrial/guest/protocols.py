@@ -1,0 +1,349 @@
+"""Protocols by which one guest accesses a file system of another: NFS, SMB, or iSCSI for the whole disk.
+
+The server is started when the file system is mounted and stopped before it is unmounted, so that a cold run finds nothing
+cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that they require.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar
+
+from iotrial.errors import LabError, TargetError
+from iotrial.guest.initramfs import Needs
+from iotrial.guest.link import CLIENT, SERVER
+from iotrial.lab.target import Target
+from iotrial.study import server
+from iotrial.study.server import Server
+from iotrial.units import parse_size
+
+#: how a place is served unless a knob changes it. ``transfer``: most bytes per request, "default": as negotiated
+DEFAULTS: Mapping[str, str] = MappingProxyType(
+    {"protocol": "nfs4", "export": "sync", "transfer": "default", "threads": "8"}
+)
+EXPORTS = ("sync", "async")
+#: passwd entry for rpcbind, which drops its privileges
+_USERS = "_rpc:x:101:65534::/run/rpcbind:/bin/false\n"
+_NFSD, _PIPES = "/proc/fs/nfsd", "/run/rpc_pipefs"
+_PASSWORD = "iotrial"
+_TARGET, _INITIATOR = "iqn.2026-11.lab.iotrial:disk", "iqn.2026-11.lab.iotrial:client"
+_SHELL = Needs(
+    packages=frozenset({"dash", "coreutils"}), programs=frozenset({"dash", "mkdir", "ln", "rmdir", "rm"})
+)
+_WITHIN_S = 5.0
+_LOOKS, _LOOKS_EVERY_S = 500, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A served file system: a folder of the server, or its whole disk.
+
+    ``filesystem`` is the type on it, ``words`` the mount options, ``wishes`` the settings in the form of DEFAULTS.
+    """
+
+    folder: str
+    device: str
+    filesystem: str
+    words: tuple[str, ...] = ()
+    wishes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Mount options of NFS and SMB for the size of a request; none if both ends are to negotiate it."""
+        transfer = self.wishes["transfer"]
+        return () if transfer == "default" else tuple(f"{way}size={parse_size(transfer)}" for way in "rw")
+
+
+class Protocol(ABC):
+    """One protocol. ``whole_disk``: the server does not mount the file system that it serves."""
+
+    name: ClassVar[str]
+    needs: ClassVar[Needs]
+    whole_disk: ClassVar[bool] = False
+    #: the keys of DEFAULTS that the protocol supports, apart from its name
+    settings: ClassVar[frozenset[str]] = frozenset()
+    #: file system type of the client's mount; "": that of the served file system
+    mounted_as: ClassVar[str] = ""
+
+    @abstractmethod
+    def begin(self, machine: Target) -> None:
+        """Set up the server, once, before the first ``serve``."""
+
+    @abstractmethod
+    def serve(self, machine: Target, what: Served) -> None:
+        """Export it to the client. Raises LabError."""
+
+    @abstractmethod
+    def withdraw(self, machine: Target, what: Served) -> None:
+        """Stop exporting it and release it."""
+
+    @abstractmethod
+    def reach(self, client: Target, what: Served) -> None:
+        """Mount it on the client, at the same path. Raises LabError."""
+
+    def leave(self, client: Target, what: Served) -> None:
+        """Unmount it on the client."""
+        client.unmount(what.folder)
+
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
+        """Return a setting as both kernels report it; the requested value for a setting that this protocol lacks."""
+        if about != "protocol":
+            return what.wishes[about]
+        info = client.mount_at(what.folder)
+        kind = "nothing" if info is None else info.type
+        return self.name if kind == (self.mounted_as or what.filesystem) else kind
+
+
+class Nfs(Protocol):
+    """The kernel's NFS server and client."""
+
+    version: ClassVar[str]
+    settings = frozenset({"export", "transfer", "threads"})
+    needs = _SHELL | Needs(
+        modules=frozenset({"nfsd", "nfsv3", "nfsv4"}),
+        packages=frozenset({"nfs-kernel-server", "rpcbind", "libtirpc-common", "netbase"}),
+        programs=frozenset({"rpcbind", "rpc.mountd", "rpc.nfsd", "nfsdcld", "exportfs"}),
+        files=frozenset({"/etc/netconfig", "/etc/services", "/etc/protocols"}),
+    )
+
+    def begin(self, machine: Target) -> None:
+        if machine.exists(f"{_NFSD}/threads"):
+            return
+        machine.mount("nfsd", _NFSD, "nfsd", [])
+        script(
+            machine,
+            f"mkdir -p /var/lib/nfs/v4recovery /var/lib/nfs/nfsdcld {_PIPES} /run/rpcbind\n"
+            ": >/var/lib/nfs/etab; : >/var/lib/nfs/rmtab; : >/etc/exports\n"
+            f"printf '%s' '{_USERS}' >>/etc/passwd",
+        )
+        server.start(machine, Server("rpcbind", ("rpcbind", "-f", "-w"), {"tcp": 111}), None)
+        server.start(
+            machine, Server("mountd", ("rpc.mountd", "-F", "-p", "20048", "--no-udp"), {"tcp": 20048}), None
+        )
+        # nfsdcld tracks the clients; without it, nfsd waits a second for it at every start
+        machine.mount("rpc_pipefs", _PIPES, "rpc_pipefs", [])
+        server.start(
+            machine,
+            Server("nfsdcld", ("nfsdcld", "-F", "-p", _PIPES), {"file": "/var/lib/nfs/nfsdcld/main.sqlite"}),
+            None,
+        )
+
+    def serve(self, machine: Target, what: Served) -> None:
+        options = f"rw,{what.wishes['export']},no_root_squash,no_subtree_check,fsid=1,insecure"
+        script(machine, f"exportfs -o {options} {CLIENT}:{what.folder} && rpc.nfsd {what.wishes['threads']}")
+
+    def withdraw(self, machine: Target, what: Served) -> None:
+        # with no threads, the server keeps no client state and no open files
+        script(machine, f"echo 0 >{_NFSD}/threads; exportfs -ua; exportfs -f")
+
+    def reach(self, client: Target, what: Served) -> None:
+        options = [
+            "rw",
+            f"vers={self.version}",
+            f"addr={SERVER}",
+            "sec=sys",
+            "proto=tcp",
+            *what.sizes,
+            *self.options(),
+        ]
+        client.mount(
+            f"{SERVER}:{what.folder}", what.folder, "nfs" if self.version == "3" else "nfs4", options
+        )
+
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
+        if about == "threads":
+            return machine.read(f"{_NFSD}/threads")
+        if about == "export":
+            lines = machine.read(f"{_NFSD}/exports").splitlines()
+            words = {
+                word for line in lines if line.startswith(what.folder) for word in re.split(r"[(),]", line)
+            }
+            return " and ".join(sorted(words & set(EXPORTS))) or "nothing"
+        return super().found(about, machine, client, what)
+
+    def options(self) -> tuple[str, ...]:
+        """Mount options specific to this version."""
+        return (f"clientaddr={CLIENT}",)
+
+
+class Nfs3(Nfs):
+    """NFS version 3 over TCP, without locks."""
+
+    name = "nfs3"
+    version = "3"
+    mounted_as = "nfs"
+
+    def options(self) -> tuple[str, ...]:
+        return "port=2049", "mountport=20048", "mountproto=tcp", "mountvers=3", "nolock"
+
+
+class Nfs4(Nfs):
+    """NFS version 4.2."""
+
+    name = "nfs4"
+    version = "4.2"
+    mounted_as = "nfs4"
+
+
+class Smb(Protocol):
+    """ksmbd and the kernel's client, SMB 3.1.1, neither signed nor encrypted."""
+
+    name = "smb"
+    mounted_as = "cifs"
+    settings = frozenset({"transfer"})
+    needs = _SHELL | Needs(
+        modules=frozenset({"ksmbd", "cifs", "cmac", "gcm", "ccm", "crc32_generic"}),
+        packages=frozenset({"ksmbd-tools"}),
+        programs=frozenset({"ksmbd.mountd", "ksmbd.adduser", "ksmbd.control"}),
+    )
+
+    def begin(self, machine: Target) -> None:
+        """Do nothing: the server is restarted for each mount."""
+
+    def serve(self, machine: Target, what: Served) -> None:
+        script(
+            machine,
+            "mkdir -p /etc/ksmbd /run/lock\n"
+            "printf '[global]\\nserver min protocol = SMB3_11\\nserver signing = disabled\\nsmb3 encryption = no\\n"
+            f"[lab]\\npath = {what.folder}\\nread only = no\\nforce user = root\\nforce group = root\\noplocks = yes\\n' "
+            ">/etc/ksmbd/ksmbd.conf\n"
+            f": >/etc/ksmbd/ksmbdpwd.db; ksmbd.adduser -a root -p {_PASSWORD}",
+        )
+        server.start(machine, Server("ksmbd", ("ksmbd.mountd", "-n"), {"tcp": 445}), None)
+
+    def withdraw(self, machine: Target, what: Served) -> None:
+        script(machine, "ksmbd.control -s")
+        server.stop(machine, Server("ksmbd", (), {}))
+
+    def reach(self, client: Target, what: Served) -> None:
+        client.mount(
+            f"//{SERVER}/lab",
+            what.folder,
+            "cifs",
+            [f"ip={SERVER}", "username=root", f"password={_PASSWORD}", "vers=3.1.1", "noperm", *what.sizes],
+        )
+
+
+class Iscsi(Protocol):
+    """The kernel's iSCSI target over the server's disk, and the open-iscsi initiator; the client mounts the file system."""
+
+    name = "iscsi"
+    whole_disk = True
+    needs = _SHELL | Needs(
+        modules=frozenset(
+            {"target_core_mod", "target_core_iblock", "iscsi_target_mod", "iscsi_tcp", "sd_mod"}
+        ),
+        packages=frozenset({"open-iscsi"}),
+        programs=frozenset({"iscsid", "iscsiadm"}),
+    )
+    _CORE = "/sys/kernel/config/target/core/iblock_0/disk"
+    _PORTAL = f"/sys/kernel/config/target/iscsi/{_TARGET}"
+
+    def begin(self, machine: Target) -> None:
+        if not machine.exists("/sys/kernel/config/target"):
+            machine.mount("configfs", "/sys/kernel/config", "configfs", [])
+
+    def serve(self, machine: Target, what: Served) -> None:
+        group = f"{self._PORTAL}/tpgt_1"
+        script(
+            machine,
+            f"mkdir -p {self._CORE} && echo udev_path=/dev/{what.device} >{self._CORE}/control && "
+            f"echo 1 >{self._CORE}/enable && "
+            f"mkdir -p {group}/np/{SERVER}:3260 {group}/lun/lun_0 {group}/acls/{_INITIATOR}/lun_0 && "
+            f"ln -s {self._CORE} {group}/lun/lun_0/disk && ln -s {group}/lun/lun_0 {group}/acls/{_INITIATOR}/lun_0/disk && "
+            f"echo 0 >{group}/attrib/authentication && echo 1 >{group}/enable",
+        )
+
+    def withdraw(self, machine: Target, what: Served) -> None:
+        group = f"{self._PORTAL}/tpgt_1"
+        script(
+            machine,
+            f"echo 0 >{group}/enable && rm {group}/acls/{_INITIATOR}/lun_0/disk && rmdir {group}/acls/{_INITIATOR}/lun_0 "
+            f"{group}/acls/{_INITIATOR} && rm {group}/lun/lun_0/disk && rmdir {group}/lun/lun_0 {group}/np/{SERVER}:3260 "
+            f"{group} {self._PORTAL} {self._CORE}",
+        )
+
+    def reach(self, client: Target, what: Served) -> None:
+        if not client.exists("/etc/iscsi/iscsid.conf"):
+            script(
+                client,
+                "mkdir -p /etc/iscsi /run/lock/iscsi\n"
+                f"echo InitiatorName={_INITIATOR} >/etc/iscsi/initiatorname.iscsi\n"
+                "printf 'node.startup = manual\\nnode.session.auth.authmethod = None\\n' >/etc/iscsi/iscsid.conf",
+            )
+            server.start(
+                client,
+                # iscsid does not report when it is ready; its clients wait for it
+                Server(
+                    "iscsid",
+                    ("dash", "-c", "iscsid -f & echo started >/run/iscsid.started; wait"),
+                    {"file": "/run/iscsid.started", "contains": "started"},
+                ),
+                None,
+            )
+            self._admin(client, "new")
+        self._admin(client, "login")
+        try:
+            disk = self._disk(client)
+            # the device node can appear before the disk is usable
+            as_soon_as_it_can(
+                lambda: client.mount(f"/dev/{disk}", what.folder, what.filesystem, list(what.words)),
+                errno.ENXIO,
+            )
+        except Exception:
+            with suppress(LabError, TargetError):
+                self._admin(client, "logout")
+            raise
+
+    def leave(self, client: Target, what: Served) -> None:
+        client.unmount(what.folder)
+        self._admin(client, "logout")
+
+    def _admin(self, client: Target, what: str) -> None:
+        action = {"new": "-o new", "login": "--login", "logout": "--logout"}[what]
+        script(client, f"iscsiadm -m node -T {_TARGET} -p {SERVER}:3260 {action}")
+
+    def _disk(self, client: Target) -> str:
+        """Return the initiator's only disk, once the kernel has probed it."""
+        for _ in range(_LOOKS):
+            names = client.call("list", path="/sys/block")["names"]
+            disks = [name for name in names if name.startswith("sd")]
+            if disks and client.exists(f"/dev/{disks[0]}"):
+                return str(disks[0])
+            time.sleep(_LOOKS_EVERY_S)
+        raise LabError(f"{client.name}: the disk that is served by iSCSI did not appear")
+
+
+PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
+    {one.name: one for one in (Nfs3(), Nfs4(), Smb(), Iscsi())}
+)
+
+
+def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:
+    """Retry an action while it fails with this errno, for up to ``_WITHIN_S`` seconds. Raises TargetError."""
+    until = time.monotonic() + _WITHIN_S
+    while True:
+        try:
+            return act()
+        except TargetError as error:
+            if error.errno != number or time.monotonic() >= until:
+                raise
+            time.sleep(_LOOKS_EVERY_S)
+
+
+def script(machine: Target, text: str) -> str:
+    """Run a shell script. Raises LabError with its output if its last command fails."""
+    done = machine.run(["dash", "-c", text], timeout_s=60)
+    if done.exit_status != 0:
+        said = (done.stderr or done.stdout).strip()[-400:]
+        raise LabError(
+            f"{machine.name}: {text.splitlines()[-1][:200]}: {said or 'it did not end well, and said nothing'}"
+        )
+    return done.stdout

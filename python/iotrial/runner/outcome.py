@@ -1,0 +1,189 @@
+"""Turns the probe's answer for one run into responses, evidence and checks, named as in the study."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iotrial.lab import cache
+from iotrial.lab.knob import RunContext
+from iotrial.runner import work_server
+from iotrial.runner.activity import activity
+from iotrial.runner.counters import counted, summed
+from iotrial.runner.sampling import series_of
+from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused
+from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
+from iotrial.study.work import JobContext, Work, to_take_off
+
+KERNEL_BLOCK = 512
+READ_BACK_FAILED = "read_back_failed"
+#: Key among the checks of a run that made no use of the lab's devices.
+UNUSED = "unused"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one run. Responses in seconds, bytes or counts; ``started_ns`` on this machine's monotonic clock."""
+
+    responses: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, list[list[int]]] = field(default_factory=dict)
+    checks: Mapping[str, object] = field(default_factory=dict)
+    started_ns: int = 0
+    failure: str | None = None
+    void: str | None = None
+    problem: str | None = None
+
+
+def outcome_of(
+    answer: dict[str, Any],
+    subject: RunContext,
+    work: Work,
+    state: str,
+    context: JobContext,
+    declared: Collection[str],
+    seen: Touched | None = None,
+    *,
+    clock_ahead_ns: int = 0,
+) -> Outcome:
+    """Build the outcome from the probe's answer.
+
+    ``clock_ahead_ns``: by how much the probe's monotonic clock is ahead of this machine's (that of a guest). ``state`` is the
+    cache state that was prepared. ``declared`` are the names of the study's responses; every other number is evidence.
+    ``seen``: what the work was seen to use before.
+    """
+    files = subject.files
+    assert files is not None
+    usage = answer["usage"]
+    devices = devices_of(subject)
+    counters = summed(answer["devices"], devices.values())
+    own = summed(answer["devices"], subject.place.devices.values())
+    served = work_server.numbers(answer)
+    in_process = (
+        usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
+        usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
+    )
+    bytes_read = own["read_bytes"] if own else in_process[0]
+    spun_wall, spun_cpu = to_take_off(answer, context.stretched)
+    numbers: dict[str, float] = {
+        "wall": answer["wall_ns"] / 1e9 - spun_wall,
+        "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
+        "sys": answer["sys_ns"] / 1e9,
+        "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
+        "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
+        "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
+        **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
+        **served,
+        **activity(answer, subject.place.device),
+        **answer.get("served", {}),
+    }
+    synced = answer.get("devices_after_sync")
+    if devices and synced:
+        numbers["device_write_bytes_synced"] = float(summed(synced, devices.values())["write_bytes"])
+    if not work.timed:
+        for name in ("wall", "user", "sys", "cpu"):
+            del numbers[name]
+    found = work.measured(answer, context)
+    numbers |= found.numbers
+    evidence = {
+        "switches_voluntary": float(usage["switches_voluntary"]),
+        "switches_involuntary": float(usage["switches_involuntary"]),
+        **counted(answer, devices, subject.place.queues),
+        **subject.work.evidence,
+    }
+    elsewhere = elsewhere_bytes(evidence, answer, devices.values())
+    if elsewhere is not None:
+        evidence["work_elsewhere_bytes"] = elsewhere
+    expected = work.reads_bytes(files.bytes_each, files.count)
+    if seen is not None:
+        expected = max(expected, seen.least_read(files.bytes))
+    return Outcome(
+        responses={name: value for name, value in numbers.items() if name in declared},
+        evidence=evidence | {k: v for k, v in numbers.items() if k not in declared},
+        histograms=found.histograms,
+        checks={
+            "cache": state,
+            "bytes_read": bytes_read,
+            "bytes_expected": expected,
+            **({UNUSED: True} if is_unused(answer, devices.values(), elsewhere, state) else {}),
+            **clock_of(answer, clock_ahead_ns),
+            **_series(answer, subject.place.device),
+            **({BY_SECOND: found.seconds} if found.seconds else {}),
+            **found.checks,
+            **({FACTS: by_word(found.facts)} if found.facts else {}),
+        },
+        started_ns=int(answer["started_ns"]) - clock_ahead_ns,
+        failure=failure_of(answer) or found.missing,
+        void=None
+        if state == "warm" and work.may_read_warm()
+        else cache.void_rule(state, bytes_read=int(bytes_read), bytes_expected=expected) or found.void,
+    )
+
+
+def devices_of(subject: RunContext) -> dict[str, str]:
+    """Return the block devices that a run's work may reach, by what each holds: its place's, and those of
+    additional places.
+    """
+    beside = {
+        f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
+    }
+    return {**subject.place.devices, **beside}
+
+
+def requested_of(subject: RunContext) -> tuple[str, ...]:
+    """Return the block devices that receive requests: for an array its disks, since the array itself gets none."""
+    place = subject.place
+    return tuple(
+        device for device in counters_of(subject) if device in place.queues or device != place.device
+    )
+
+
+def counters_of(subject: RunContext) -> tuple[str, ...]:
+    """Return the block devices whose counters the working probe reads around a run.
+
+    These are all devices that the work may reach, and the disks of an array; none if another machine has
+    them.
+    """
+    if subject.worker is not subject.target:
+        return ()
+    return tuple(dict.fromkeys((*subject.place.queues, *devices_of(subject).values())))
+
+
+def _series(answer: dict[str, Any], device: str | None) -> dict[str, object]:
+    if "samples" not in answer:
+        return {}
+    found = series_of(
+        answer["samples"], device, started_ns=int(answer["started_ns"]), wall_ns=int(answer["wall_ns"])
+    )
+    return {} if found is None else {SERIES: found}
+
+
+def clock_of(answer: dict[str, Any], clock_ahead_ns: int = 0) -> dict[str, object]:
+    """Return the wall-clock time of this machine when the timed part began, and its duration.
+
+    They assign a meter's readings to the run. The wall clock may be set at any time. ``clock_ahead_ns``: by how much the
+    monotonic clock of the answer is ahead of this machine's.
+    """
+    lasted_ns = (answer.get("around") or {}).get("lasted_ns")
+    if lasted_ns is None:
+        return {}
+    ago_s = (time.monotonic_ns() + clock_ahead_ns - int(answer["started_ns"])) / 1e9
+    return {"clock": {"unix_s": round(time.time() - ago_s, 4), "lasted_s": lasted_ns / 1e9}}
+
+
+def failure_of(answer: dict[str, Any]) -> str | None:
+    """Return a message for the first failure of a job; None if there is none."""
+    failures = answer.get("failures") or []
+    if not failures:
+        return None
+    first = failures[0]
+    if first.get("timed_out"):
+        how = "did not end in time"
+    elif first.get("signal") is not None:
+        how = f"was ended by signal {first['signal']}"
+    else:
+        how = f"ended with status {first.get('exit')}"
+    text = str(first.get("stderr", "")).strip()
+    return f"{first['argv0']} {how}" + (f": {text[-200:]}" if text else "")

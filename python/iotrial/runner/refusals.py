@@ -1,0 +1,382 @@
+"""The checks of ``resolve``: everything that is refused before anything is changed.
+
+Checks raise RequestError or a subclass and return nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from itertools import islice, product
+
+from iotrial.errors import MissingTool, PrivilegeError, RequestError
+from iotrial.knobs.declaration import Stage
+from iotrial.lab import cache, registry
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.guard import LOOK_IT_UP, Consent
+from iotrial.lab.knob import Requirement, a_lab
+from iotrial.lab.knobs.filesystem import FilesystemType
+from iotrial.lab.knobs.use import FilesystemAge
+from iotrial.lab.log_device import LOGGED
+from iotrial.runner import combinations, programs
+from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
+from iotrial.stats.spec import stretched_response
+from iotrial.study.model import Role, Setting, Study, Workload
+from iotrial.study.places import GUEST, LABS
+from iotrial.study.schema import Problem
+from iotrial.study.trust import unmet
+from iotrial.study.work import HasPrograms, varied
+from iotrial.units import format_size
+from iotrial.workloads.mkfs import VOLUME, MkfsWork
+
+#: Combinations of a workload's values tried in advance; others fail in the run, if they do.
+MOST_COMBINATIONS = 10_000
+#: Stages whose knobs have no effect while a file system is made.
+IDLE_WHILE_MADE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
+
+
+def check_names(study: Study) -> None:
+    """Refuse unknown knobs, options, levels and file systems, and those not on their lists."""
+    for factor in study.factors:
+        where = f"{study.origin}:{factor.line}" if factor.line else study.origin
+        for level in factor.levels:
+            for setting in level.settings:
+                knob = registry.knob(setting.knob, where=where)
+                registry.check_options(setting)
+                knob.parse(setting)
+    for setting in study.fixed:
+        knob = registry.knob(setting.knob, where=study.origin)
+        registry.check_options(setting)
+        knob.parse(setting)
+    if study.lab.filesystem not in FILESYSTEMS:
+        raise RequestError(
+            f'{study.origin}: [lab] filesystem = "{study.lab.filesystem}" is not known',
+            hint="it can be: " + ", ".join(FILESYSTEMS),
+        )
+    for place in study.places:
+        if place.filesystem is not None and place.filesystem not in FILESYSTEMS:
+            raise RequestError(
+                f'{study.origin}: [[place]] {place.name}: file system "{place.filesystem}" is not known',
+                hint="it can be: " + ", ".join(FILESYSTEMS),
+            )
+    filesystem = FILESYSTEMS[study.lab.filesystem]
+    for option in study.lab.mkfs_options:
+        if not filesystem.allows_mkfs(option):
+            raise RequestError(
+                f'{study.origin}: [lab] mkfs option "{option}" is not on the list of {filesystem.name}'
+            )
+    for option in study.lab.mount_options:
+        if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
+            raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
+    _check_mkfs_options(study)
+    _check_log(study)
+    combinations.check(study)
+
+
+def _check_log(study: Study) -> None:
+    """Refuse an external log for a file system that has none."""
+    if study.log is None:
+        return
+    made = {s.value for s in study.settings if s.knob == "filesystem.type"}
+    own = {place.filesystem for place in study.places_of_runs if place.filesystem is not None}
+    for filesystem in sorted((made or {study.lab.filesystem}) | own):
+        if filesystem not in LOGGED:
+            raise RequestError(
+                f"{study.origin}: knob filesystem.log: {filesystem} has no log that could lie elsewhere",
+                hint="it can be turned of: " + ", ".join(LOGGED),
+            )
+
+
+def _check_mkfs_options(study: Study) -> None:
+    """Check each mkfs option against every file system it may be used with.
+
+    An option letter that is harmless to one mkfs may name a folder to copy, or a device, to another.
+    """
+    groups = [level.settings for factor in study.factors for level in factor.levels] + [study.fixed]
+    made = [s.value for settings in groups for s in settings if s.knob == "filesystem.type"]
+    own = [place.filesystem for place in study.places if place.filesystem is not None]
+    every = tuple(dict.fromkeys((*(made or [study.lab.filesystem]), *own)))
+    for settings in groups:
+        named = tuple(s.value for s in settings if s.knob == "filesystem.type") or every
+        for setting in settings:
+            if setting.knob == "mkfs.option":
+                option = registry.knob("mkfs.option").parse(setting)
+                wrong = [
+                    kind
+                    for kind in named
+                    if option != "default" and not FILESYSTEMS[kind].allows_mkfs(option)
+                ]
+                if wrong:
+                    raise RequestError(
+                        f'{study.origin}: mkfs option "{option}" is not on the list of {wrong[0]}',
+                        hint="it has patterns: " + "; ".join(FILESYSTEMS[wrong[0]].mkfs_allowed),
+                    )
+
+
+def check_trust(study: Study, *, trust: bool) -> None:
+    """Refuse what only a trusted study may do."""
+    wanted = () if trust else unmet(study)
+    if wanted:
+        raise RequestError(
+            f"{study.origin}: not trusted, and {wanted[0]}",
+            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
+        )
+
+
+def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
+    """Refuse a device lab without a named disk, and a named disk for another lab or for several places."""
+    if len(study.places_of_runs) > 1:
+        if consent is not None:
+            raise RequestError(
+                f"--device and --erase name a disk, but study {study.name} has places",
+                hint=f"say which: --place {study.places_of_runs[0].name}=PATH --erase {study.places_of_runs[0].name}=NAME",
+            )
+        return
+    if kind == "device" and consent is None:
+        raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
+    if kind != "device" and consent is not None:
+        raise RequestError(
+            f"--device and --erase name a disk, but this is a lab of kind {kind}", hint="add --lab device"
+        )
+
+
+def check_one_filesystem(study: Study) -> None:
+    """Refuse a device lab of several file systems: it holds one at a time."""
+    for factor in study.condition_factors:
+        if len(factor.levels) > 1 and any(s.knob == "filesystem.type" for s in factor.levels[0].settings):
+            raise RequestError(
+                f"condition {factor.name}: a device lab holds one file system at a time",
+                hint=f"name one with --condition {factor.name}={factor.levels[0].label}",
+            )
+
+
+def check_requirement(
+    study: Study, setting: Setting, need: Requirement, kind: str, means: Means, *, root: bool
+) -> None:
+    """Refuse a setting that this lab cannot make, or that needs root or a missing program."""
+    if kind not in need.labs:
+        serving = ", ".join(sorted(need.labs & _labs_that_serve(study)))
+        raise RequestError(
+            f"knob {setting.knob}: {a_lab(kind)} cannot turn it",
+            hint=f"it needs: {serving}{' (as root)' if need.root and not root else ''}"
+            if serving
+            else "no lab can turn it for this work: leave it out of the study",
+        )
+    if need.root and not root:
+        raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
+    for tool, package in need.tools.items():
+        means.program(tool, package)
+    for module in sorted(need.modules):
+        means.module(module)
+
+
+def check_filesystem(filesystem: str, means: Means) -> None:
+    """Refuse a file system of the lab if its mkfs is missing."""
+    kind = FILESYSTEMS[filesystem]
+    means.module(filesystem)
+    means.program(kind.mkfs[0], kind.package)
+
+
+def check_files(study: Study, means: Means) -> None:
+    """Refuse files that cannot be brought to a level, and a level whose program is missing for one of the file systems."""
+    settings = study.settings
+    sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
+    made = {s.value for s in settings if s.knob == "filesystem.type"} or {study.lab.filesystem}
+    for setting in settings:
+        knob = registry.knob(setting.knob)
+        for workload in study.workloads:
+            for size in sizes or [workload.work.size_bytes]:
+                knob.suits(setting, workload.work, size)
+        for filesystem in sorted(made):
+            needed = knob.needs(setting, filesystem)
+            if needed is not None:
+                means.program(*needed)
+
+
+def check_commands(study: Study, means: Means) -> None:
+    """Refuse a command if its program is not installed."""
+    programs.check_programs(study)
+    for workload in study.workloads:
+        work = workload.work
+        if programs.chosen(study) and work.takes_program():
+            continue
+        for program, package in work.needed_programs().items():
+            means.program(program, package)
+        for program in work.named_programs() if isinstance(work, HasPrograms) else ():
+            if isinstance(means, Brought):
+                if "{" not in program:
+                    means.program(program, PACKAGES.get(program, program))
+                continue
+            search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
+            if "{" in program or shutil.which(program, path=search):
+                continue
+            raise MissingTool(
+                f"workload {workload.name}: program {program} is not installed",
+                hint=f"apt-get install {PACKAGES[program]}"
+                if program in PACKAGES
+                else "install it, or correct its name in the study",
+            )
+
+
+def check_work_options(study: Study) -> None:
+    """Check workload keys that a factor varies: every workload must have them, and every combination of values
+    must be valid.
+    """
+    groups = [[level.settings for level in factor.levels] for factor in study.factors] + [[study.fixed]]
+    options = [[_work_options(settings) for settings in group] for group in groups]
+    varying = [group for group in options if any(group)]
+    if not varying:
+        return
+    for workload in study.workloads:
+        for combination in islice(product(*varying), MOST_COMBINATIONS):
+            wanted = {name: value for settings in combination for name, value in settings.items()}
+            try:
+                varied(workload.work, wanted)
+            except Problem as problem:
+                values = ", ".join(f"{name} = {value}" for name, value in wanted.items())
+                raise RequestError(
+                    f"{study.origin}: workload {workload.name} with {values}: {problem.message}",
+                    hint=problem.hint,
+                ) from None
+
+
+def _work_options(settings: Iterable[Setting]) -> dict[str, str]:
+    knob = registry.knob("work.option")
+    return {knob.value_option(s): s.value for s in settings if s.knob == knob.name}
+
+
+def check_made_files(study: Study, lab: str) -> None:
+    """Refuse settings of files that do not exist yet when a run begins, because the run makes them."""
+    treated = {
+        s.knob
+        for f in study.factors
+        if f.role is Role.TREATMENT
+        for level in f.levels
+        for s in level.settings
+    }
+    for workload in study.workloads:
+        if not workload.work.starts_empty():
+            continue
+        where = f"workload {workload.name}: its files are not there when a run begins"
+        for setting in study.settings:
+            size_of_all = setting.knob == "file.size" and setting.knob not in treated
+            if registry.knob(setting.knob).stage is Stage.FILES and not size_of_all:
+                raise RequestError(f"{where}, so knob {setting.knob} has nothing to turn")
+        states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
+        for state in states:
+            if cache.resolve(state, lab) in ("warm", "cold-data"):
+                raise RequestError(
+                    f"{where}, so nothing of them can be {state}",
+                    hint="it can be as-is, cold-files or cold-system",
+                )
+
+
+def _labs_that_serve(study: Study) -> frozenset[str]:
+    """Return the kinds of lab that have what the study's workloads and its log need."""
+    labs = frozenset(LABS).intersection(*(w.work.labs() for w in study.workloads))
+    if study.log is not None and study.log.disk is None and study.lab.disk is None:
+        labs -= {GUEST}
+    return labs
+
+
+def gone(study: Study) -> list[str]:
+    """Return notes for a plan on workloads of a removed kind, which is only read from trials of an earlier version."""
+    return [f"{_gone(one)}; {one.work.gone}" for one in study.workloads if one.work.gone]
+
+
+def check_kinds(study: Study) -> None:
+    """Raise RequestError for a study with a workload of a removed kind: it can be planned but not run."""
+    for workload in study.workloads:
+        if workload.work.gone:
+            raise RequestError(_gone(workload), hint=workload.work.gone)
+
+
+def _gone(workload: Workload) -> str:
+    return f'workload {workload.name}: kind "{workload.kind}" is not run any more'
+
+
+def check_labs(study: Study, lab: str) -> None:
+    """Refuse a workload that needs what this kind of lab does not have."""
+    for workload in study.workloads:
+        labs = workload.work.labs()
+        if lab not in labs:
+            raise RequestError(
+                f"workload {workload.name}: {a_lab(lab)} has no block device of its own",
+                hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",
+            )
+
+
+def check_bundles(study: Study) -> None:
+    """Refuse a level that sets other knobs than the other levels of its factor."""
+    for factor in study.factors:
+        knobs = [{(s.knob, s.options) for s in level.settings} for level in factor.levels]
+        for level, mine in zip(factor.levels, knobs, strict=True):
+            missing = set.union(*knobs) - mine
+            if missing:
+                raise RequestError(
+                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another one does',
+                    hint="name every knob in every level, so that all arms make the same transitions",
+                )
+
+
+def check_primary(study: Study, workload: Workload) -> None:
+    """Refuse a timed workload without a response that a known slowdown can be injected into.
+
+    It could have no positive control. Workloads that only count calls are exempt: nothing in them is timed.
+    """
+    own = [r for r in study.responses if r.workload == workload.name]
+    if not any(r.primary for r in own):
+        raise RequestError(f"workload {workload.name}: no response is primary")
+    if workload.work.timed and stretched_response(own) is None:
+        raise RequestError(
+            f"workload {workload.name}: none of its responses is a time compared by ratio, so no known slow-down can be put "
+            "into any",
+            hint='leave out scale = "difference" for a time (wall, cpu, wall.STEP, read_time ...)',
+        )
+
+
+def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
+    """Refuse settings that do not fit a work that makes the lab's file system itself.
+
+    Refused are other workloads, whose files it would destroy; knobs that have no effect on it; and a file
+    system larger than the lab or smaller than its type allows.
+    """
+    own = [w for w in study.workloads if w.work.makes_filesystem]
+    if not own:
+        return
+    where = f"workload {own[0].name}"
+    others = [w.name for w in study.workloads if w not in own]
+    if others:
+        raise RequestError(f"{where}: it makes the file system anew, and takes the files of {others[0]} away")
+    for setting in study.settings:
+        if setting.knob == FilesystemAge.name or registry.knob(setting.knob).stage in IDLE_WHILE_MADE:
+            raise RequestError(f"{where}: knob {setting.knob} turns nothing while a file system is made")
+    types = {s.value for s in study.settings if s.knob == FilesystemType.name} or {study.lab.filesystem}
+    smallest = max(FILESYSTEMS[name].smallest_bytes for name in types)
+    for workload in own:
+        if workload.cache not in (None, "as-is"):
+            raise RequestError(
+                f"workload {workload.name}: there is nothing to be cached", hint="leave `cache` out"
+            )
+        for volume in _made_volumes(study, workload):
+            if volume > lab_bytes:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)} in a lab of {format_size(lab_bytes)}",
+                    hint="make it larger: [lab] size",
+                )
+            if 0 < volume < smallest:
+                raise RequestError(
+                    f"workload {workload.name}: a file system of {format_size(volume)}, wanted at least "
+                    f"{format_size(smallest)} for {', '.join(sorted(types))}"
+                )
+
+
+def _made_volumes(study: Study, workload: Workload) -> list[int]:
+    given = [s for s in study.settings if s.knob == "work.option"]
+    found = []
+    for options in [{}, *({VOLUME: setting.value} for setting in given)]:
+        work = varied(workload.work, options)
+        assert isinstance(work, MkfsWork)
+        found.append(work.volume_bytes)
+    return found

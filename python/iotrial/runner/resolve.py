@@ -1,0 +1,344 @@
+"""Resolves a study for this machine: which lab, which knobs, which values.
+
+Everything that can be refused is refused here, before anything is changed: unknown knobs and levels, missing
+root, missing programs, factors that this lab cannot vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from iotrial.design.model import Arm, Condition
+from iotrial.errors import PrivilegeError, RequestError
+from iotrial.guest.array import DEFAULTS, LEVELS, MAKERS
+from iotrial.guest.initramfs import Needs
+from iotrial.guest.link import described as described_link
+from iotrial.guest.link import needs_of
+from iotrial.guest.protocols import DEFAULTS as SHARED
+from iotrial.guest.protocols import PROTOCOLS
+from iotrial.knobs.declaration import Stage
+from iotrial.lab import cache, registry
+from iotrial.lab.guard import Consent
+from iotrial.lab.knob import Knob, a_lab
+from iotrial.runner import combinations, refusals
+from iotrial.runner.own_files import check_own_files
+from iotrial.runner.places import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
+from iotrial.runner.requirements import Brought, Installed, Means, without_missing
+from iotrial.study.disks import described
+from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
+from iotrial.study.places import DISK_LABS, GUEST, LABS
+
+__all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
+
+FILES_FOR_ATIME = 1000
+MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
+
+
+@dataclass(frozen=True, slots=True)
+class KnobSetting:
+    """One knob to set in a run: canonical ``value``, and ``values`` of all levels of its factor."""
+
+    knob: Knob
+    setting: Setting
+    value: str
+    values: tuple[str, ...]
+    role: Role | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A study as it can be run here.
+
+    ``notes``: what this lab leaves out. ``changes``: what is changed as root. ``sites``: the places to be
+    made. ``needs``: what a guest must contain.
+    """
+
+    study: Study
+    lab: str
+    root: bool
+    notes: tuple[str, ...]
+    changes: tuple[str, ...]
+    turns: Mapping[tuple[str, str], tuple[KnobSetting, ...]]
+    pinned: tuple[KnobSetting, ...]
+    sites: tuple[Site, ...]
+    needs: Needs | None = None
+
+    def turns_of(self, condition: Condition, arm: Arm) -> tuple[KnobSetting, ...]:
+        """Return every knob setting of a run in the order of stages."""
+        found = list(self.pinned)
+        for factor, label in (*condition.levels.items(), *arm.treatment.items()):
+            found.extend(self.turns[factor, label])
+        if not any(turn.knob.name == "cache.state" for turn in found):
+            state = self.study.workload(condition.workload).cache
+            if state is not None:
+                found.append(cache_turn(cache.resolve(state, self.lab)))
+        return tuple(sorted(found, key=lambda turn: (turn.knob.stage, turn.knob.rank)))
+
+    def treatment_stages(self, *, within_stretches: bool = False) -> frozenset[Stage]:
+        """Return the stages at which treatments act; ``within_stretches``: only of those that vary from run to run."""
+        whole = {factor.name for factor in self.study.factors if factor.whole_plot and within_stretches}
+        return frozenset(
+            turn.knob.stage
+            for (factor, _), turns in self.turns.items()
+            for turn in turns
+            if turn.role is Role.TREATMENT and factor not in whole
+        )
+
+
+def cache_turn(state: str) -> KnobSetting:
+    """Return the setting that pins a workload's own cache state."""
+    return KnobSetting(registry.knob("cache.state"), Setting("cache.state", state), state, (state,), None)
+
+
+def resolve(
+    study: Study,
+    *,
+    root: bool,
+    lab: str | None = None,
+    asked: Iterable[str] = (),
+    trust: bool = False,
+    consent: Consent | None = None,
+    located: Mapping[str, Where] | None = None,
+) -> Resolved:
+    """Choose lab, places and knobs. Changes nothing.
+
+    ``asked`` names condition factors that the user set explicitly, which are never dropped. ``consent`` is
+    the disk of a device lab; ``located`` maps places of the study to their locations. Raises UnknownName,
+    UnsupportedLevel, PrivilegeError, MissingTool or RequestError.
+    """
+    refusals.check_names(study)
+    refusals.check_trust(study, trust=trust)
+    kind = _choose_lab(study, lab, root=root)
+    refusals.check_consent(study, kind, consent)
+    means: Means = Installed()
+    missing: list[str] = []
+    if kind == GUEST:
+        means, root = Brought(), True  # inside the guest we are always root
+    else:
+        study, missing = without_missing(study)
+    study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    notes += missing
+    sites = sites_of(study, kind, located or {}, consent)
+    kind = lab_of(sites, kind)
+    turns = {
+        (factor.name, level.label): _turns(factor, level, kind)
+        for factor in study.factors
+        for level in factor.levels
+    }
+    pinned = tuple(_pin(setting, kind) for setting in study.fixed)
+    every = [turn for group in turns.values() for turn in group] + list(pinned)
+    for turn in every:
+        refusals.check_requirement(
+            study, turn.setting, turn.knob.requires(turn.setting), kind, means, root=root
+        )
+    refusals.check_bundles(study)
+    refusals.check_work_options(study)
+    refusals.check_made_files(study, kind)
+    refusals.check_files(study, means)
+    refusals.check_labs(study, kind)
+    if any(site.disk is not None for site in sites):
+        means.modelled_disk()
+    if any(site.disks > 1 for site in sites):
+        for program, package in MAKERS[DEFAULTS["maker"]].tools.items():
+            means.program(program, package)
+        means.module(LEVELS[DEFAULTS["level"]].module)
+    if study.lab.link is not None:
+        means.bring(served_by(study))
+    if kind in DISK_LABS:
+        for filesystem in dict.fromkeys(name for site in sites for name in site.filesystems):
+            refusals.check_filesystem(filesystem, means)
+        combinations.check_mkfs(study)
+    if any(site.kind == "device" for site in sites):
+        for tool in ("blkid", "wipefs"):
+            means.program(tool, "util-linux")
+        refusals.check_one_filesystem(study)
+    refusals.check_commands(study, means)
+    smallest = min(site.size_bytes for site in sites if site.holds is Holds.RUNS)
+    refusals.check_mkfs_work(study, lab_bytes=image_bytes(study))
+    check_own_files(study, lab=kind, lab_bytes=smallest)
+    for workload in study.workloads:
+        refusals.check_primary(study, workload)
+        if workload.cache is not None:
+            cache.resolve(workload.cache, kind)
+    notes += _coarse_clock(study, every)
+    notes += _modelled(study, sites)
+    notes += refusals.gone(study)
+    if study.lab.link is not None:
+        notes.append(
+            f"the network is modelled, not measured: {described_link(study.lab.link)}, between two guests of this machine"
+        )
+    if any(turn.knob.stage is Stage.MACHINE for turn in every):
+        notes.append(
+            "what is said of the guest's kernel, memory and processors is of it as it was first booted"
+        )
+    changes = _changes(sites, every)
+    if isinstance(means, Brought):  # changes inside the guest vanish with it
+        return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
+    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
+
+
+def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
+    wanted = asked or study.lab.kind
+    if wanted is None:
+        in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
+        return "image" if root and not in_folders_alone else "directory"
+    if wanted not in LABS:
+        raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
+    if wanted == "image" and not root:
+        if asked is None and _directory_can_serve(study):
+            return "directory"
+        raise PrivilegeError(
+            f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
+            hint="run it with sudo" + (", or use --lab directory" if _directory_can_serve(study) else ""),
+        )
+    if wanted == "device" and not root:
+        raise PrivilegeError(
+            f"study {study.name}: the device lab claims a disk, which needs root", hint="run it with sudo"
+        )
+    return wanted
+
+
+def _directory_can_serve(study: Study) -> bool:
+    needs = (
+        registry.knob(s.knob).requires(s)
+        for factor in study.treatment_factors
+        for level in factor.levels
+        for s in level.settings
+    )
+    return all("directory" in need.labs and not need.root for need in needs) and all(
+        "directory" in workload.work.labs() for workload in study.workloads
+    )
+
+
+def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -> tuple[Study, list[str]]:
+    """Drop condition levels that this lab cannot set, and note it."""
+    fixed: list[str] = []
+    kept: list[Factor] = []
+    for factor in study.factors:
+        if factor.role is Role.TREATMENT or factor.name in asked:
+            kept.append(factor)
+            continue
+        possible = tuple(level for level in factor.levels if _possible(level, kind, root=root))
+        left_out = [level.label for level in factor.levels if level not in possible]
+        if left_out:
+            fixed.append(factor.name)
+        if possible:
+            kept.append(
+                structs.replace(factor, levels=possible, default=tuple(level.label for level in possible))
+            )
+    gone = {factor.name for factor in study.factors} - {factor.name for factor in kept}
+    workloads = tuple(
+        structs.replace(w, only={k: v for k, v in w.only.items() if k not in gone}) if gone else w
+        for w in study.workloads
+    )
+    where = a_lab(kind) + ("" if root else " without root")
+    notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
+    return structs.replace(study, factors=tuple(kept), workloads=workloads), notes
+
+
+def _possible(level: Level, kind: str, *, root: bool) -> bool:
+    needs = [registry.knob(s.knob).requires(s) for s in level.settings]
+    return all(kind in need.labs and (root or not need.root) for need in needs)
+
+
+def _turns(factor: Factor, level: Level, kind: str) -> tuple[KnobSetting, ...]:
+    turns = []
+    for setting in level.settings:
+        knob = registry.knob(setting.knob)
+        values = []
+        for other in factor.levels:
+            values += [
+                knob.parse(s)
+                for s in other.settings
+                if s.knob == setting.knob and s.options == setting.options
+            ]
+        value = knob.parse(setting)
+        if knob.name == "cache.state":
+            value = cache.resolve(value, kind)
+        turns.append(KnobSetting(knob, setting, value, tuple(dict.fromkeys(values)), factor.role))
+    return tuple(turns)
+
+
+def _pin(setting: Setting, kind: str) -> KnobSetting:
+    knob = registry.knob(setting.knob)
+    value = knob.parse(setting)
+    if knob.name == "cache.state":
+        value = cache.resolve(value, kind)
+    return KnobSetting(knob, setting, value, (value,), None)
+
+
+def _coarse_clock(study: Study, turns: Sequence[KnobSetting]) -> list[str]:
+    """Access times come from a clock that ticks every few milliseconds: a few files, read fast, hardly move it."""
+    if not any(turn.knob.name == "mount.atime" and turn.role is Role.TREATMENT for turn in turns):
+        return []
+    few = [w.name for w in study.workloads if w.work.timed and w.work.files < FILES_FOR_ATIME]
+    if not few:
+        return []
+    return [
+        f"workload {', '.join(few)}: the kernel's clock for access times ticks every few milliseconds, so fewer than "
+        f"{FILES_FOR_ATIME:,} files have little to show"
+    ]
+
+
+def served_by(study: Study) -> Needs:
+    """Return what the two guests of a link must contain: for the link, and for every protocol that serves files."""
+    assert study.lab.link is not None
+    found = needs_of(study.lab.link)
+    asked = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
+    for name in (asked & set(PROTOCOLS)) | {
+        SHARED["protocol"]
+    }:  # the protocol by which files are made before any knob is set
+        found |= PROTOCOLS[name].needs
+    return found
+
+
+def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
+    found = [
+        f"the disk{f' of place {site.name}' if site.name else ''} is modelled, not measured: what is slow or fast about it "
+        f"is {described(site.disk)}; processor, scheduler and file system are this machine's"
+        for site in sites
+        if site.disk is not None
+    ]
+    disk = study.lab.disk
+    if disk is not None and not found:
+        found.append(f"the disk is your own: {disk.model} is modelled in an image lab only")
+    return found
+
+
+def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, ...]:
+    found: list[str] = []
+    for site in sites:
+        at = f" (place {site.name})" if site.name else ""
+        how = "as an anonymous file" if site.disk is None else MODELLED
+        if site.kind == "image":
+            for filesystem in site.filesystems if site.name and len(site.filesystems) > 1 else ("",):
+                which = f", {filesystem}" if filesystem else ""
+                found.append(
+                    f"an image of {site.size_bytes >> 20} MiB {how}{at}{which}, a loop device over it, "
+                    f"a file system on it, a mount that no other process sees"
+                )
+            found.append(
+                "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+            )
+        if site.kind == "log":
+            found.append(
+                f"for the log of each of these an image of {site.size_bytes >> 20} MiB more{at}, and a loop device over it"
+            )
+        if site.kind == "device":
+            named = f"--place {site.name}= and --erase {site.name}=" if site.name else "--device and --erase"
+            found.append(
+                f"the first {site.size_bytes:,} bytes of the disk that is named with {named} are overwritten, and one block "
+                "of 4,096 behind them; a mount that no other process sees"
+            )
+            found.append(
+                "at the end those bytes are ZEROS, whatever was there before; no other byte is written"
+            )
+            found.append(
+                "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+            )
+    for turn in turns:
+        found.extend(turn.knob.changes(turn.setting, turn.values))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,386 @@
+"""One run: set the knobs through their neutral values, bring the cache to its state, measure, verify.
+
+Every arm goes through the same transitions, in the order of the knobs' stages. The probe does the measuring.
+A problem either triggers a void rule (blind to labels; the whole block is dropped) or counts as a failure (by
+level). It never silently loses data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from iotrial.design.model import Arm, Condition, PlannedRun
+from iotrial.errors import KnobError, LabError, ProbeError, TargetError
+from iotrial.knobs.declaration import Stage
+from iotrial.lab import cache, health
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.knob import RunContext
+from iotrial.lab.knobs.mount import MountKnob
+from iotrial.lab.place import FULL, Place
+from iotrial.runner import file_server, mkfs_run
+from iotrial.runner.guest import MachineSpec
+from iotrial.runner.outcome import READ_BACK_FAILED, Outcome, failure_of, outcome_of, requested_of
+from iotrial.runner.probe_job import Asking
+from iotrial.runner.resolve import KnobSetting
+from iotrial.runner.session import Session
+from iotrial.runner.touched import Touched
+from iotrial.runner.trace_job import Counted, Told, asked, told
+from iotrial.runner.work_server import Serving
+from iotrial.study.model import Role, Workload
+from iotrial.study.work import varied
+
+
+class NothingPrinted(ProbeError):
+    """A program succeeded without printing what the study reads from its output."""
+
+
+class Runner:
+    """Carries out the planned runs of one session."""
+
+    def __init__(self, session: Session, *, injected: float) -> None:
+        self._session = session
+        self._stretch = injected - 1.0
+        stages = session.resolved.treatment_stages()
+        self._formats = Stage.FORMAT in stages
+        #: By place: the stretch (whole plot) for which its file system was made.
+        self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
+        varied_within = session.resolved.treatment_stages(within_stretches=True)
+        self._formats_each_run = Stage.FORMAT in varied_within
+        self._boots = Stage.MACHINE in stages
+        self._boots_each_run = Stage.MACHINE in varied_within
+        #: The stretch (whole plot) for which the guest was booted.
+        self._stretch_booted: tuple[str, int, int] | None = None
+        self._compares_places = Stage.PLACE in stages
+        self._entered: list[tuple[KnobSetting, RunContext]] = []
+        #: By workload: what a run of it was seen to use.
+        self._seen: dict[str, Touched] = {}
+        self._serving = Serving(root=session.resolved.root)
+        syncs = stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE}
+        self._asking = Asking(session, self._serving, syncs=bool(syncs))
+
+    @property
+    def alive(self) -> bool:
+        """Whether a probe is alive to carry out runs."""
+        return self._session.alive
+
+    def rehearse(self, condition: Condition, run: PlannedRun) -> None:
+        """Do an untimed run, so that programs and libraries are loaded before the first timed one.
+
+        Its outcome is ignored. A failure will happen again in the first timed run, which reports it.
+        """
+        self.run(condition, run, block=0)
+
+    def run(self, condition: Condition, run: PlannedRun, *, block: int) -> Outcome:
+        """Set, prepare, measure, verify. Raises only if the lab itself is broken."""
+        try:
+            return self._run(condition, run, block)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a signal: the probe is still busy, and will be killed
+                self._entered.clear()
+                self._serving.abandon()
+            raise
+        finally:
+            self._leave()
+
+    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+        """Do a run only to count what it does.
+
+        Raises what the lab, the target or the probe raises (NotSupported: nothing was run), and ProbeError if
+        the work failed or calls were lost.
+        """
+        answer, subject, _ = self._untimed(condition, run, block, lambda _: asked(what))
+        return told(answer, what, requested_of(subject))
+
+    def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
+        """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
+        ``account`` does.
+        """
+
+        def roots(subject: RunContext) -> dict[str, object]:
+            return {"touches": [subject.place.root, *(place.root for place in subject.beside.values())]}
+
+        answer, subject, state = self._untimed(condition, run, 0, roots)
+        assert subject.files is not None
+        self._check_told(condition, answer, subject)
+        return Touched.of(answer, subject.files.bytes), subject, state
+
+    def _check_told(self, condition: Condition, answer: dict[str, Any], subject: RunContext) -> None:
+        """Raise NothingPrinted if a program succeeded without printing what the study reads."""
+        workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
+        missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
+        if missing is not None:
+            raise NothingPrinted(f"workload {workload.name}: {missing}")
+
+    def saw(self, workload: str, touched: Touched) -> None:
+        """Require cold runs of a workload to read what it was seen to read."""
+        self._seen[workload] = touched
+
+    def _untimed(
+        self,
+        condition: Condition,
+        run: PlannedRun,
+        block: int,
+        besides: Callable[[RunContext], Mapping[str, object]],
+    ) -> tuple[dict[str, Any], RunContext, str]:
+        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
+        turns = self._session.resolved.turns_of(condition, run.arm)
+        self._boot_if_due(turns, stretch)
+        place = self._session.place_of(condition, run.arm)
+        try:
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
+            wrong = self._serving.warm(subject, workload.work, state, lambda: job)
+            answer = self._do(subject, workload, {**job, **besides(subject)})
+            wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._entered.clear()
+                self._serving.abandon()
+            raise
+        finally:
+            self._leave()
+        failure = failure_of(answer) or wrong
+        if failure is not None:
+            raise ProbeError(failure)
+        return answer, subject, state
+
+    def _enter(self, subject: RunContext, turns: list[KnobSetting]) -> None:
+        """Apply the knobs of the work to the probe for the rest of the run."""
+        for turn in turns:
+            self._entered.append((turn, subject))
+            turn.knob.enter(subject, turn.setting, turn.value)
+
+    def _leave(self) -> None:
+        if self._session.alive:
+            self._serving.stop()
+        while self._entered:
+            turn, subject = self._entered.pop()
+            if self._session.alive:
+                turn.knob.leave(subject, turn.setting)
+
+    def _run(self, condition: Condition, run: PlannedRun, block: int) -> Outcome:
+        turns = self._session.resolved.turns_of(condition, run.arm)
+        stretch = None if run.stretch is None else (condition.key, block, run.stretch)
+        self._boot_if_due(turns, stretch)
+        place = self._session.place_of(condition, run.arm)
+        try:
+            subject, state, workload = self._prepare(condition, run, turns, place, stretch)
+        except KnobError as error:
+            health.check(place, error.message)
+            return Outcome(void=READ_BACK_FAILED, problem=error.message)
+        except LabError as error:
+            health.check(place, error.message)
+            raise
+        except TargetError as error:
+            health.check(place, error.message, number=error.errno)
+            if error.errno not in FULL:
+                raise
+            return Outcome(failure=error.message)  # an earlier run's work has filled the lab
+        try:
+            wrong = self._serving.warm(
+                subject, workload.work, state, lambda: self._asking.job(subject, workload, 0.0)
+            )
+            if wrong is not None:
+                return Outcome(failure=wrong)
+            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            mkfs_run.end(subject, workload.work, turns, answer)
+            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
+        except KnobError as error:
+            return Outcome(void=READ_BACK_FAILED, problem=error.message)
+        except TargetError as error:
+            health.check(place, error.message, number=error.errno)
+            return Outcome(failure=error.message)
+        except ProbeError as error:
+            if not self._session.alive:
+                raise
+            health.check(place, error.message)
+            return Outcome(failure=error.message)
+        declared = {response.name for response in self._session.plan.responses(workload.name)}
+        known = self._asking.context(subject, workload)
+        seen = self._seen.get(workload.name)
+        outcome = outcome_of(
+            answer,
+            subject,
+            workload.work,
+            state,
+            known,
+            declared,
+            seen,
+            clock_ahead_ns=self._session.clock_ahead_ns,
+        )
+        if outcome.failure is None and wrong is not None:
+            outcome = replace(outcome, failure=wrong)
+        if run.arm.stretched:
+            outcome = replace(outcome, checks={**outcome.checks, "injected": float(answer["injected"])})
+        if outcome.failure is not None:
+            health.check(place, outcome.failure, files=subject.files)
+        return outcome
+
+    # before the timed part
+
+    def _boot_if_due(self, turns: tuple[KnobSetting, ...], stretch: tuple[str, int, int] | None) -> None:
+        """Boot the guest if this run needs it.
+
+        If a treatment varies it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        a condition: if a different guest is running.
+        """
+        wishes = {turn.knob.name: turn.value for turn in turns if turn.knob.stage is Stage.MACHINE}
+        if not wishes:
+            return
+        wanted = MachineSpec.of(wishes)
+        anew = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
+        if anew or wanted != self._session.machine:
+            self._stretch_booted = None  # until the boot has succeeded
+            self._stretch_formatted.clear()
+            self._session.revive(wanted)
+            self._stretch_booted = stretch
+
+    def _prepare(
+        self,
+        condition: Condition,
+        run: PlannedRun,
+        turns: tuple[KnobSetting, ...],
+        place: Place,
+        stretch: tuple[str, int, int] | None,
+    ) -> tuple[RunContext, str, Workload]:
+        session = self._session
+        subject = session.subject(place)
+        if self._compares_places:
+            # flush whatever the previous run left on any place, so that none of them has anything to write
+            # back
+            for every in session.places.values():
+                every.syncfs()
+        by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
+        for turn in by_stage[Stage.MACHINE]:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        # a place that is about to be reassembled gets its settings after that: until then they may not even
+        # exist
+        if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
+            self._turn_settings(subject, turns)
+        state = self._cache_state(by_stage[Stage.CACHE])
+        fresh = cache.needs_fresh_mount(state)
+        treated = any(t.role is Role.TREATMENT for t in by_stage[Stage.MOUNT])
+        # A run that leaves the neutral mount makes the next one begin by returning to it. The first run of a
+        # block must do so, too.
+        leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
+        place.to_neutral(always=treated or leaves, fresh=fresh)
+        declared = session.plan.study.workload(condition.workload).work
+        by_the_work = mkfs_run.wished(subject, declared, by_stage[Stage.FORMAT])
+        if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
+            self._stretch_formatted[place.name] = None  # until formatting has succeeded
+            self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
+            self._stretch_formatted[place.name] = stretch
+        size = next(
+            (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
+        )
+        scratch = declared.needs_scratch()
+        if scratch:
+            place.make_scratch(self._asking.owner(by_stage[Stage.WORK], declared))
+        subject.files = session.files.selection(place, condition, run.files, size)
+        files = [
+            t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
+        ]
+        self._turn_through_neutral(subject, files)
+        for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
+            turn.knob.write(subject, turn.setting, turn.value)
+            turn.knob.verify(subject, turn.setting, turn.value)
+        workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
+        self._serving.provide(subject, workload.work)
+        if files or fresh or scratch:
+            place.syncfs()
+        for turn in by_stage[Stage.MOUNT]:
+            turn.knob.write(subject, turn.setting, turn.value)
+        place.settle(always=treated, fresh=fresh)
+        for other in subject.beside.values():
+            if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
+                other.settle(always=False, fresh=True)
+        for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        self._enter(subject, by_stage[Stage.WORK])
+        self._serving.start(subject, workload.work, state)
+        mkfs_run.begin(subject, workload.work)
+        return subject, state, workload
+
+    def _cache_state(self, turns: list[KnobSetting]) -> str:
+        return turns[-1].value if turns else "as-is"
+
+    def _turn_settings(self, subject: RunContext, turns: tuple[KnobSetting, ...]) -> None:
+        settings = [t for t in turns if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+        # the scheduler first: changing it changes the others
+        settings.sort(key=lambda t: t.knob.name != "block.scheduler")
+        self._turn_through_neutral(subject, settings, verify=False)
+        if any(t.knob.stage is Stage.DEVICE for t in settings):
+            self._session.settings.repin(subject.place)
+        for turn in settings:
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _turn_through_neutral(
+        self, subject: RunContext, turns: list[KnobSetting], *, verify: bool = True
+    ) -> None:
+        for turn in turns:
+            # a value that is the same in every arm of a block needs no neutral step
+            neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
+            if neutral is not None:
+                turn.knob.write(subject, turn.setting, neutral)
+            turn.knob.write(subject, turn.setting, turn.value)
+        if verify:
+            for turn in turns:
+                turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _format_due(
+        self, subject: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
+    ) -> bool:
+        """Return whether the file system must be made for this run.
+
+        If a treatment makes it: for every run, or at the start of a stretch (whole plot). If it is pinned or
+        a condition: if the current one differs.
+        """
+        if self._formats:
+            made_for = self._stretch_formatted.get(subject.place.name)
+            return self._formats_each_run or stretch is None or stretch != made_for
+        return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
+
+    def _format(self, subject: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
+        place = subject.place
+        assert isinstance(place, DiskPlace)
+        for turn in turns:
+            turn.knob.write(subject, turn.setting, turn.value)
+        place.format()
+        for turn in turns:
+            turn.knob.verify(subject, turn.setting, turn.value)
+        if place.forgets_settings:
+            self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
+            self._session.settings.repin(place)
+        # If every run or stretch gets a file system of its own, do not make files of other conditions, which
+        # would never be used.
+        self._session.make_files(place, only=condition if self._formats else None)
+
+    # the timed part
+
+    def _measure(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, Any]:
+        job = self._asking.job(subject, workload, stretch)
+        if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
+            return file_server.measured(
+                subject.place, lambda besides: self._do(subject, workload, {**job, **besides})
+            )
+        sampler, device = self._session.sampler, subject.place.device
+        if sampler is None:
+            return self._do(subject, workload, job)
+        sampler.start([] if device is None else [device])
+        try:
+            answer = self._do(subject, workload, job)
+        finally:
+            samples = sampler.stop()
+        return {**answer, "samples": samples}
+
+    def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
+        return subject.worker.call(workload.work.verb, **job)
+
+
+def _as_drafted(workload: Workload, subject: RunContext) -> Workload:
+    """Return the workload with the keys that knobs have set."""
+    return structs.replace(workload, work=varied(workload.work, subject.work.options))

@@ -1,0 +1,426 @@
+"""Resources of a running trial: lock, journal, probe, places, file sets. Closing it restores everything.
+
+Order matters. Take the lock first, then check the journal for leftovers, then start the probe. On the way
+out, restore knobs through the journal while the devices still exist, then close the places, then end the
+probe. If the probe was killed, the kernel has removed its mounts, devices and images, and a new probe undoes
+the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from iotrial.design.model import Arm, Condition
+from iotrial.design.plan import Plan
+from iotrial.documents import plain
+from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
+from iotrial.lab import host, registry
+from iotrial.lab.directory import DirectoryPlace, make_folder
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.knob import FileSelection, RunContext, TakenError, WorkDraft
+from iotrial.lab.lock import MachineLock
+from iotrial.lab.objects.path import LabPath
+from iotrial.lab.objects.process import LabProcess
+from iotrial.lab.place import Place
+from iotrial.lab.restore import Restored, refuse_leftovers, restore
+from iotrial.lab.target import Target
+from iotrial.paths import guests_folder
+from iotrial.probe.client import Probe
+from iotrial.runner.disks import place_for
+from iotrial.runner.file_sets import FileSets
+from iotrial.runner.folder_access import check_reach
+from iotrial.runner.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
+from iotrial.runner.guests import Guests
+from iotrial.runner.places import FILESYSTEM, Site
+from iotrial.runner.resolve import Resolved
+from iotrial.runner.same_disk import disk_kinds, sharing
+from iotrial.runner.sampling import Sampler
+from iotrial.runner.settings import Settings
+from iotrial.runner.signals import Stopped
+from iotrial.study.model import Holds, Role
+from iotrial.study.places import LAB_DEVICE
+
+MOUNT_FOLDER = "/run/iotrial"
+_Found = TypeVar("_Found")
+
+
+class Session:
+    """Everything that is open for one trial, between ``open`` and ``close``."""
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        plan: Plan,
+        *,
+        state: Path,
+        folder: str,
+        trial: str,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        sample_s: float | None = None,
+    ) -> None:
+        self.resolved = resolved
+        self.plan = plan
+        self.trial = trial
+        self.journal = Journal(state / "journal")
+        #: Whether the journal was found empty, or without harmful entries.
+        self._begun = False
+        self.folder = folder
+        self._guest: Guests | None = None
+        #: By how much the probe's clock is ahead of ours: a guest has its own clock.
+        self.clock_ahead_ns = 0
+        self._own_folder = state / "lab"
+        #: By name: places of runs, and additional ones.
+        self.places: dict[str, Place] = {}
+        self.restored: tuple[Restored, ...] = ()
+        self._lock = MachineLock()
+        self._waiting = waiting
+        self.files = FileSets(resolved, plan)
+        self.settings = Settings(resolved, self.subject)
+        self._sample_s = sample_s
+        self.sampler: Sampler | None = None
+        self.probe: Probe
+        self.target: Target
+        self.boot_id = ""
+
+    def open(self) -> None:
+        """Open everything. On an error, take down what was made, then re-raise."""
+        self._lock.__enter__()
+        try:
+            refuse_leftovers(self.journal)
+            self._begun = True
+            # a user's folder must already exist: if it is missing, it is not the one that was meant
+            if Path(self.folder) == self._own_folder:
+                make_folder(self._own_folder)
+                self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link
+            if self.resolved.needs is not None:
+                if self._sample_s is not None:
+                    raise RequestError("--sample looks at this machine, and the trial happens in a guest")
+                self._guest = Guests(
+                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
+                )
+            self._start_probe()
+            if self._sample_s is not None:
+                self.sampler = Sampler(self._sample_s)
+            self._furnish()
+        except BaseException as error:
+            if isinstance(error, Stopped):
+                self.abandon_probe()
+            # check_restored reports what could not be restored, together with this error
+            with suppress(IotrialError):
+                self.close()
+            raise
+
+    def _start_probe(self) -> None:
+        guest = self._guest
+        if guest is not None:
+            self.probe = guest.start(self._announce)
+        else:
+            self.probe = Probe(isolate=self.resolved.root, waiting=self._waiting)
+            self._announce(self.probe)
+        self.target = Target(self.probe)
+
+    def _announce(self, probe: Probe) -> None:
+        LabProcess().announce(
+            self.journal,
+            session=probe.session,
+            started=probe.session_started,
+            token=probe.token,
+            boot_id=own_boot_id(),
+            trial=self.trial,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether what carries out runs is alive: the probe, or the probe in each guest."""
+        return self.probe.alive and (self._guest is None or self._guest.alive)
+
+    def _furnish(self) -> None:
+        """Prepare places, settings and files; retry once in a rebooted guest if the guest died or hung meanwhile.
+
+        A guest's kernel may crash, and nothing is being measured yet, so the crash is not a failure of any
+        run.
+        """
+        try:
+            self._furnish_once()
+        except ProbeError:
+            if not self.revivable:
+                raise
+            self._boot_anew()
+            self._furnish_once()
+
+    def _furnish_once(self) -> None:
+        self.boot_id = host.boot_id(self.target)
+        if self._guest is not None:
+            link = self._guest.link
+            self.clock_ahead_ns = clock_ahead_ns(self.target if link is None else link.client)
+        self._open_places()
+        beside = self.beside()
+        self.settings.settle([p for name, p in self.places.items() if name not in beside], beside.values())
+        for place in self.places.values():
+            self.make_files(place)
+        for place in beside.values():
+            self.files.make_folder(place)
+
+    @property
+    def revivable(self) -> bool:
+        """Whether a probe has died with its guest, which can be rebooted."""
+        return self._guest is not None and not self.alive
+
+    def again_where_it_dies(self, act: Callable[[], _Found]) -> _Found:
+        """Return the result of ``act``; retry once in a rebooted guest if the guest died or hung. Raises what
+        ``act`` raises.
+        """
+        try:
+            return act()
+        except ProbeError:
+            if not self.revivable:
+                raise
+        self.revive()
+        return act()
+
+    @property
+    def machine(self) -> MachineSpec | None:
+        """The guest's machine; None if there is no guest."""
+        return None if self._guest is None else self._guest.wanted
+
+    def revive(self, machine: MachineSpec | None = None) -> None:
+        """Reboot the guest, as ``machine`` if given, and prepare everything in it as when the trial began."""
+        assert self._guest is not None
+        self._guest.want(machine or self._guest.wanted)
+        self._boot_anew()
+        self._furnish()
+
+    def _boot_anew(self) -> None:
+        assert self._guest is not None
+        self.probe.close()
+        self._guest.hang_up()
+        self._undo_through_a_fresh_probe()
+        self._start_probe()
+
+    def check_restored(self, error: BaseException | None = None) -> None:
+        """Raise RestoreError if something could not be restored, or the journal was damaged.
+
+        ``error`` is what had ended the trial before.
+        """
+        before = f"{error}; and then " if isinstance(error, IotrialError) else ""
+        problems = {r.entry.number: r.problem or "foreign value" for r in self.restored if r.kept}
+        pending, damaged = self.journal.read()
+        lost = self.journal.lost
+        kept = [entry for entry in pending if entry.trial == self.trial]
+        # an entry that could not be removed from the disk although its change was undone
+        undone = {entry.number for entry in kept if entry.number in lost and entry.number not in problems}
+        left = [entry for entry in kept if entry.number not in undone]
+        said = []
+        if left:
+            said.append(
+                "not everything could be put back: "
+                + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in left)
+            )
+        if lost:
+            number = min(lost)
+            entry, reason = lost[number]
+            said.append(
+                f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: "
+                f"{len(lost)} {'entry' if len(lost) == 1 else 'entries'} "
+                f"(first: {number}, {entry.knob} on {entry.target}: {reason}); "
+                + ("the others were put back" if left else "all of it was put back")
+                + " from memory"
+            )
+        damaged = damaged if self._begun else ()
+        said += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
+        if said:
+            hint = (
+                "its entry is kept: see to the cause, then run `iotrial restore`"
+                if kept or damaged
+                else "the trial is stored; look who changes the state folder: after SIGKILL nothing could have been put back"
+            )
+            raise RestoreError(before + "; ".join(said), hint=hint) from error
+
+    def abandon_probe(self) -> None:
+        """Kill the probe in the middle of a job: mounts, devices and images go with it."""
+        if hasattr(self, "probe"):
+            self.probe.kill()
+        if self._guest is not None:
+            self._guest.kill()
+        self.places.clear()
+
+    def close(self) -> None:
+        """Restore what the journal holds, then take the places down. Safe to call twice.
+
+        If the probe is dead, or taking the places down fails, the kernel removes what the probe held, and a
+        new probe undoes the journal; ``restored`` then lists what could not be undone.
+        """
+        if self.sampler is not None:
+            self.sampler.close()
+            self.sampler = None
+        probe = getattr(self, "probe", None)
+        if probe is None:
+            self._give_up_guest()
+            self._lock.__exit__(None, None, None)
+            return
+        try:
+            if self._guest is not None:  # changes inside the guest vanish with it
+                probe.close()
+                self._guest.hang_up()
+                self._undo_through_a_fresh_probe()
+            elif probe.alive:
+                self._close_gently(probe)
+            else:
+                self._undo_through_a_fresh_probe()
+        except Exception:
+            probe.kill()
+            self._undo_through_a_fresh_probe()
+            raise
+        finally:
+            self.places.clear()
+            probe.close()
+            del self.probe
+            self._give_up_guest()
+            self._lock.__exit__(None, None, None)
+
+    def _give_up_guest(self) -> None:
+        if self._guest is not None:
+            self._guest.hang_up()
+            self._guest.close()
+            self._guest = None
+
+    def _close_gently(self, probe: Probe) -> None:
+        self._restore_settings()
+        for place in reversed(list(self.places.values())):
+            place.close()
+        if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
+            self.target.unmount(MOUNT_FOLDER)
+        self.restored += restore(self.journal, self.target, spare={LabProcess.name})
+        if not probe.close():  # it was killed: a new probe must check that all of it has ended
+            self._undo_through_a_fresh_probe()
+        for entry in self.journal.pending():
+            if entry.knob == LabProcess.name and entry.trial == self.trial and not self._kept(entry):
+                self.journal.drop(entry)
+
+    def _kept(self, entry: Entry) -> bool:
+        return any(r.kept and r.entry.number == entry.number for r in self.restored)
+
+    def _undo_through_a_fresh_probe(self) -> None:
+        self.places.clear()
+        with Probe(isolate=False) as fresh:
+            self.restored += restore(self.journal, Target(fresh))
+
+    def _restore_settings(self) -> None:
+        """Restore knobs that name a device while that device is still the lab's own."""
+        for entry in reversed(self.journal.pending()):
+            if entry.knob not in registry.objects():
+                with suppress(TakenError):  # ``restore`` checks it again and reports it
+                    registry.knob(entry.knob).undo(self.target, entry)
+
+    # places
+
+    def place_of(self, condition: Condition, arm: Arm) -> Place:
+        """Return the place where this arm's runs under this condition happen."""
+        site = next(site for site in self.resolved.sites if site.holds is Holds.RUNS)
+        filesystem = site.filesystems[0]
+        for turn in self.resolved.turns_of(condition, arm):
+            if turn.knob.name == LAB_DEVICE:
+                site = next(one for one in self.resolved.sites if one.name == turn.value)
+            elif turn.knob.name == FILESYSTEM and turn.role is Role.CONDITION:
+                filesystem = turn.value
+        # the site's own file system if nothing chooses between several
+        return self.places[site.place(filesystem if filesystem in site.filesystems else site.filesystems[0])]
+
+    def beside(self) -> Mapping[str, Place]:
+        """Return the additional places, by the study's name: for what a work keeps outside the place of the runs."""
+        return {
+            site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
+        }
+
+    def make_files(self, place: Place, *, only: Condition | None = None) -> None:
+        """Create every file set that a condition of this place needs, or only the one that ``only`` needs."""
+        if only is not None:
+            self.files.make(place, [only])
+            return
+        arms = self.plan.arms(controls=True)
+        conditions = [c for c in self.plan.conditions if any(self.place_of(c, arm) is place for arm in arms)]
+        self.files.make(place, conditions)
+
+    def verify_files(self) -> None:
+        """Raise ProbeError if a file that no workload writes to has changed."""
+        for place in self.places.values():
+            self.files.verify(place)
+
+    def _open_places(self) -> None:
+        if self.resolved.lab != "directory":
+            if not self.target.exists(MOUNT_FOLDER):  # otherwise another journal entry removes it
+                LabPath().make_folder(
+                    self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
+                )
+            self.target.mount("iotrial", MOUNT_FOLDER, "tmpfs", ["mode=0755", "size=1m"])
+        for site in self.resolved.sites:
+            for filesystem in site.filesystems:
+                place = self.places[site.place(filesystem)] = self._place(site, filesystem)
+                place.open()
+                if site.kind == "directory":
+                    check_reach(self.resolved, self.plan, self.files.owner(), place)
+
+    def _place(self, site: Site, filesystem: str) -> Place:
+        if site.kind != "directory":
+            return place_for(
+                self.resolved,
+                site,
+                filesystem,
+                self.target,
+                self.journal,
+                folder=self.folder,
+                mounts=MOUNT_FOLDER,
+                boot_id=self.boot_id,
+                trial=self.trial,
+                link=None if self._guest is None else self._guest.link,
+            )
+        folder = (site.where.folder or self.folder).rstrip("/")
+        name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")
+        place = DirectoryPlace(
+            site.place(filesystem),
+            self.target,
+            self.journal,
+            folder=f"{folder}/{name}",
+            bytes_needed=self._room(site),
+            trial=self.trial,
+        )
+        place.site = site.name
+        return place
+
+    def _room(self, site: Site) -> int:
+        """Return the bytes a folder must have free: its files and, if a command writes others, the lab's declared size."""
+        writing = any(one.work.needs_scratch() for one in self.plan.study.workloads)
+        return max(self.files.bytes_needed(), site.size_bytes if writing else 0)
+
+    # settings that outlive the conductor
+
+    def subject(self, place: Place, files: FileSelection | None = None) -> RunContext:
+        """Return what knobs act on."""
+        return RunContext(
+            target=self.target,
+            place=place,
+            journal=self.journal,
+            files=files,
+            work=WorkDraft(),
+            boot_id=self.boot_id,
+            trial=self.trial,
+            beside=self.beside() if self.places else {},
+            memory_besides=0 if self._guest is None else self._guest.memory_besides,
+        )
+
+    def facts(self) -> Mapping[str, object]:
+        """Return the facts of the lab for the stored trial."""
+        together = plain(sharing(self.resolved, self.folder))
+        return {
+            "kind": self.resolved.lab,
+            "places": [dict(place.facts()) for place in self.places.values()],
+            "pinned": dict(self.settings.pinned()),
+            "notes": [*self.resolved.notes, *(self._guest.notes() if self._guest is not None else ())],
+            "file_sets": dict(self.files.names()),
+            **({"guest": dict(self._guest.facts())} if self._guest is not None else {}),
+            **({"shared": together} if together else {}),
+            **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
+        }

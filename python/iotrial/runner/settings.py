@@ -1,0 +1,127 @@
+"""Settings that outlive the conductor: journaled before the first write and tried out; unvaried ones are pinned.
+
+Changing the scheduler changes other settings of the queue; these are rewritten and read back after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from iotrial.knobs.block import NR_REQUESTS
+from iotrial.knobs.declaration import Stage
+from iotrial.lab import registry
+from iotrial.lab.device import DevicePlace
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.knob import RunContext
+from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
+from iotrial.lab.place import Place
+from iotrial.runner.resolve import KnobSetting, Resolved
+from iotrial.study.model import Setting
+
+
+class Settings:
+    """The settings of one trial. ``subject_of`` returns what knobs act on, for a place."""
+
+    def __init__(self, resolved: Resolved, subject_of: Callable[[Place], RunContext]) -> None:
+        self._resolved = resolved
+        self._subject_of = subject_of
+        #: By name of the place.
+        self._pins: dict[str, tuple[KnobSetting, ...]] = {}
+
+    def pinned(self) -> Mapping[str, str]:
+        """Return the pinned values by knob name; where places differ, by place and knob name."""
+        found: dict[str, str] = {}
+        for place, turns in self._pins.items():
+            for turn in turns:
+                name = turn.knob.name
+                found[name if found.get(name, turn.value) == turn.value else f"{place} {name}"] = turn.value
+        return found
+
+    def settle(self, places: Iterable[Place], beside: Iterable[Place] = ()) -> None:
+        """Journal everything that outlives the conductor, then pin what the study does not vary.
+
+        ``beside``: places where no run happens, so nothing is varied there.
+        """
+        for place in beside:
+            self._settle_apart(place)
+        every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
+        varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]
+        taken = {t.knob.name for t in varied}
+        # Record the scheduler last, so that it is restored first: changing it changes the others.
+        for place in places:
+            subject = self._subject_of(place)
+            if isinstance(place, DiskPlace):
+                settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
+                self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
+                if place.log is not None:
+                    self._settle_apart(place.log)
+            for turn in sorted(
+                (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
+            ):
+                self._record(subject, turn)
+            if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
+                self._pin_a_length_for_all_schedulers(subject)
+            self.repin(place)
+            self._try_out(subject, varied)
+            for turn in every:
+                if turn.knob.stage is Stage.WORK:
+                    turn.knob.prepare(subject, turn.setting, turn.values)
+
+    def _settle_apart(self, place: Place) -> None:
+        """Pin the queue of a device that no factor varies: a log's, or an additional place's."""
+        subject = self._subject_of(place)
+        settings = () if place.device is None else pinned(place, scheduler_varies=False)
+        self._pins[place.name] = tuple(map(_pin, settings))
+        for turn in sorted(self._pins[place.name], key=lambda t: t.knob.name == BlockScheduler.name):
+            self._record(subject, turn)
+        self.repin(place)
+
+    def _try_out(self, subject: RunContext, varied: list[KnobSetting]) -> None:
+        """Raise KnobError, before the first run, for a level that the kernel does not accept as written."""
+        if any(turn.knob.name == BlockScheduler.name for turn in varied):
+            return  # it changes the other settings: only a run sets them all in their final combination
+        if subject.place.forgets_settings:
+            return  # not yet created as runs will use it; the setting may not even exist
+        for turn in varied:
+            turn.knob.write(subject, turn.setting, turn.value)
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+    def _record(self, subject: RunContext, turn: KnobSetting) -> None:
+        neutral = turn.knob.neutral(turn.setting, turn.values)
+        turn.knob.prepare(subject, turn.setting, turn.values if neutral is None else (*turn.values, neutral))
+        if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
+            # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
+            # it offers.
+            turn.knob.write(subject, turn.setting, turn.value)
+            self._note_dragged(subject)
+
+    def _note_dragged(self, subject: RunContext) -> None:
+        """Journal the settings that a write has changed as a side effect."""
+        for pin in self._pins.get(subject.place.name, ()):
+            pin.knob.prepare(subject, pin.setting, ())
+
+    def _pin_a_length_for_all_schedulers(self, subject: RunContext) -> None:
+        """Pin the queue length of scheduler "none", the disk's own: schedulers double it, so the shorter one suits all."""
+        scheduler = registry.knob(BlockScheduler.name)
+        scheduler.write(subject, Setting(BlockScheduler.name, "none"), "none")
+        self._note_dragged(subject)
+        self._pins[subject.place.name] = tuple(
+            _pin(Setting(pin.knob.name, pin.knob.read(subject, pin.setting)))
+            if pin.knob.name == NR_REQUESTS
+            else pin
+            for pin in self._pins[subject.place.name]
+        )
+
+    def repin(self, place: Place) -> None:
+        """Rewrite and verify the pinned queue settings, which a scheduler change alters."""
+        subject = self._subject_of(place)
+        pins = self._pins.get(place.name, ())
+        for turn in pins:
+            if turn.knob.read(subject, turn.setting) != turn.value:
+                turn.knob.write(subject, turn.setting, turn.value)
+        for turn in pins:
+            turn.knob.verify(subject, turn.setting, turn.value)
+
+
+def _pin(setting: Setting) -> KnobSetting:
+    return KnobSetting(registry.knob(setting.knob), setting, setting.value, (setting.value,), None)

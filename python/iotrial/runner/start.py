@@ -1,0 +1,414 @@
+"""Starts, resumes and ends a trial: header, session, conductor, final state."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
+from signal import SIGPIPE
+from typing import Any
+
+from iotrial import __version__
+from iotrial.design.plan import CONTROLS_FIRST, Plan, new_seed
+from iotrial.documents import plain
+from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
+from iotrial.lab import host
+from iotrial.lab.folder import settled
+from iotrial.lab.guard import Consent, claim
+from iotrial.lab.journal import Journal
+from iotrial.lab.lock import MachineLock
+from iotrial.lab.restore import refuse_leftovers
+from iotrial.lab.target import Target
+from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
+from iotrial.runner.invoking_user import invoking_user
+from iotrial.runner.places import Where
+from iotrial.runner.progress import Watcher
+from iotrial.runner.refusals import check_kinds
+from iotrial.runner.resolve import Resolved
+from iotrial.runner.same_disk import sharing
+from iotrial.runner.session import Session
+from iotrial.runner.signals import Stopped, StopSignals
+from iotrial.runner.trial import Conductor, Limits
+from iotrial.stats import budget_bet
+from iotrial.stats.analyse import Spec
+from iotrial.store import Store
+from iotrial.store.model import (
+    Continuation,
+    StoredTrial,
+    TrialData,
+    TrialHeader,
+    TrialState,
+    shared_disks_in_words,
+)
+from iotrial.study.places import GUEST
+from iotrial.terminal import escape
+
+_ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
+_GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a trial ended; ``signal`` is set if a signal ended it."""
+
+    trial: StoredTrial
+    state: TrialState
+    signal: int | None = None
+
+
+def default_folder(resolved: Resolved, on: str | None) -> str:
+    """Return the folder for images or lab folders that the user has not located: ``on``, else one in the state folder.
+
+    Raises RequestError for an unusable folder, whether this one or one that a place names.
+    """
+    owners = {0, os.geteuid(), invoking_user()[0]} if resolved.root else None
+    for site in resolved.sites:
+        if site.where.folder is not None:
+            _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
+    state = state_folder()
+    there = next(folder for folder in (state, *state.parents) if folder.exists())
+    try:
+        settled(str(there), "the state folder", owners)
+    except OSError as error:
+        raise RequestError(
+            f"state folder {state}: {there} is no folder ({error.strerror})",
+            hint="move it away, or name another folder by $XDG_STATE_HOME",
+        ) from error
+    if not on:
+        return str(state / "lab")
+    return _check_folder(resolved, str(Path(on).expanduser()), f"--on {on}", owners)
+
+
+def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int] | None) -> str:
+    """Return the folder with symbolic links resolved. Root refuses a folder that other users could replace."""
+    try:
+        found = settled(folder, option, owners)
+    except OSError as error:
+        raise RequestError(
+            f"{option}: there is no such folder", hint="make it, or name one that is there"
+        ) from error
+    if not os.access(found, os.W_OK):
+        raise RequestError(
+            f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a folder that is"
+        )
+    return found
+
+
+def make_plan(resolved: Resolved, seed: str | None, *, controls: bool) -> Plan:
+    """Return the plan of a resolved study, with a new seed unless the user chose one (32 hexadecimal digits)."""
+    return Plan(resolved.study, seed or new_seed(), controls=controls, controls_first=CONTROLS_FIRST)
+
+
+def begin(
+    resolved: Resolved,
+    plan: Plan,
+    store: Store,
+    limits: Limits,
+    watcher: Watcher,
+    *,
+    folder: str,
+    seed_chosen: bool,
+    options: Mapping[str, object],
+) -> Ended:
+    """Run a new trial to its end. The trial is stored before its first run."""
+    check_kinds(resolved.study)
+    identity = uuid.uuid4().hex
+    with StopSignals() as signals:
+        for note in (
+            *resolved.notes,
+            *shared_disks_in_words(plain(sharing(resolved, folder))),
+        ):
+            watcher.say(note)
+        watcher.say(_making(resolved))
+        session = Session(
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=identity,
+            waiting=signals.waiting,
+            sample_s=_sample_s(options),
+        )
+        with _opened(session, signals):
+            header = TrialHeader(
+                id=identity,
+                study=resolved.study,
+                seed=plan.seed,
+                seed_chosen=seed_chosen,
+                alpha=resolved.study.alpha,
+                margin=resolved.study.margin,
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                lab=session.facts(),
+                host=session.again_where_it_dies(lambda: host.facts(session.target)),
+                options={
+                    **options,
+                    **plan.options,
+                    "budget_share": budget_bet.SHARE,
+                    "folder": folder,
+                    "lab": resolved.lab,
+                    **_place_options(resolved),
+                },
+                version=__version__,
+            )
+            trial = store.create_trial(header)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, None)
+
+
+def resume(
+    resolved: Resolved,
+    plan: Plan,
+    store: Store,
+    data: TrialData,
+    limits: Limits,
+    watcher: Watcher,
+    *,
+    further: Continuation | None = None,
+) -> Ended:
+    """Resume a stored trial with the same plan and seed; its unfinished block is completed first.
+
+    ``further``: the trial had ended and is continued to these limits, on the machine and in the lab of its
+    first blocks. Raises RequestError if either has changed.
+    """
+    trial = data.trial
+    named = str(trial.header.options.get("folder", state_folder() / "lab"))
+    # the same folder as before, or none: if its disk is not mounted now, the folder is on another disk
+    folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
+    check_kinds(resolved.study)
+    with StopSignals() as signals:
+        watcher.say(_making(resolved))
+        session = Session(
+            resolved,
+            plan,
+            state=state_folder(),
+            folder=folder,
+            trial=trial.header.id,
+            waiting=signals.waiting,
+            sample_s=_sample_s(trial.header.options),
+        )
+        with _opened(session, signals):
+            if further is None:
+                store.set_state(trial.header.id, TrialState.RUNNING)
+            else:
+                _check_unchanged(trial, session)
+                store.continue_trial(trial.header.id, further)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+
+
+#: Facts of a machine and of a place that must match for blocks of two dates to belong to one trial.
+_OF_MACHINE = ("kernel", "processor", "processors", "system", "virtual")
+_OF_PLACE = (
+    "kind",
+    "filesystem",
+    "size_bytes",
+    "mkfs",
+    "mount_options",
+    "direct_io",
+    "modelled",
+    "model",
+    "array",
+    "disks",
+)
+
+
+def _check_unchanged(trial: StoredTrial, session: Session) -> None:
+    """Raise RequestError if the machine or the lab differs from that of the trial's first blocks."""
+    now = session.again_where_it_dies(lambda: host.facts(session.target))
+    changed = [
+        (name, trial.header.host.get(name), now.get(name))
+        for name in _OF_MACHINE
+        if trial.header.host.get(name) != now.get(name)
+    ]
+    then: Any
+    found: Any
+    then_lab, now_lab = json.loads(json.dumps([trial.header.lab, session.facts()], default=dict))
+    changed += [
+        (name, then_lab.get(name), now_lab.get(name))
+        for name in ("kind", "pinned", "guest")
+        if then_lab.get(name) != now_lab.get(name)
+    ]
+    for then, found in zip_longest(then_lab.get("places", []), now_lab.get("places", []), fillvalue={}):
+        name = found.get("place") or then.get("place")
+        changed += [
+            (f"{key} of {name}", then.get(key), found.get(key))
+            for key in _OF_PLACE
+            if then.get(key) != found.get(key)
+        ]
+    if changed:
+        what, then, found = changed[0]
+        raise RequestError(
+            f"trial {trial.number} cannot be continued here: {escape(what)} was {escape(str(then))}, "
+            f"and is {escape(str(found))}",
+            hint="its blocks would be of two machines; `iotrial run` puts the study on trial as it is now, "
+            "and `iotrial compare` lays both side by side",
+        )
+
+
+def _sample_s(options: Mapping[str, object]) -> float | None:
+    """Return the sampling period within a run in seconds; None if the user did not ask for sampling."""
+    period_s = options.get("sample_s")
+    return float(period_s) if isinstance(period_s, int | float) else None
+
+
+@contextmanager
+def _opened(session: Session, signals: StopSignals) -> Iterator[None]:
+    """Open a session; close it again if opening it, or creating the trial inside, fails."""
+    try:
+        with signals.interruptible():
+            session.open()
+        yield
+    except BaseException as error:
+        session.close()
+        session.check_restored(error)
+        raise
+
+
+def look_at_disks(resolved: Resolved) -> tuple[dict[str, object], ...]:
+    """Claim the disks that a run would use, check them as a run would, and release them.
+
+    Nothing is written. Returns facts of each disk. Raises what the guard raises.
+    """
+    disks = [(site, site.where.consent) for site in resolved.sites if site.where.consent is not None]
+    if not disks:
+        return ()
+    found: list[dict[str, object]] = []
+    with MachineLock(), Probe(isolate=False) as probe:
+        refuse_leftovers(Journal(state_folder() / "journal"))  # perhaps of a trial on this very disk
+        for site, consent in disks:  # keep all claims until the probe ends: two places must be two disks
+            disk = claim(Target(probe), consent, site.size_bytes)
+            found.append(
+                {
+                    "path": consent.path,
+                    "device": disk.device,
+                    "model": disk.model,
+                    "name": disk.name,
+                    "bytes": disk.size_bytes,
+                    "lab_bytes": site.size_bytes,
+                    "discard_contents": consent.discard_contents,
+                    **({"place": site.name} if site.name else {}),
+                }
+            )
+    return tuple(found)
+
+
+def _place_options(resolved: Resolved) -> dict[str, object]:
+    """Return the options that ``consent_of`` and ``located_of`` read."""
+    found: dict[str, object] = {}
+    places: dict[str, object] = {}
+    for site in resolved.sites:
+        consent = site.where.consent
+        given: dict[str, object] = {}
+        if consent is not None:
+            given = {"disk": consent.name, "discard_contents": consent.discard_contents}
+        elif site.where.folder is not None:
+            given = {"folder": site.where.folder}
+        if site.name and given:
+            places[site.name] = given
+        else:
+            found |= given
+    return {**found, **({"places": places} if places else {})}
+
+
+def consent_of(header: TrialHeader) -> Consent | None:
+    """Return the disk that the user consented to when the trial began; it is found by its name, not by its path then."""
+    return _consent(header.options)
+
+
+def located_of(header: TrialHeader) -> Mapping[str, Where]:
+    """Return where places were when the trial began; disks by their names."""
+    places = header.options.get("places")
+    return {
+        str(name): Where(None if "folder" not in given else str(given["folder"]), _consent(given))
+        for name, given in (places.items() if isinstance(places, Mapping) else ())
+    }
+
+
+def _consent(given: Mapping[str, object]) -> Consent | None:
+    name = given.get("disk")
+    if name is None:
+        return None
+    return Consent(None, str(name), bool(given.get("discard_contents", False)))
+
+
+def _conduct(
+    session: Session,
+    plan: Plan,
+    store: Store,
+    trial: StoredTrial,
+    limits: Limits,
+    watcher: Watcher,
+    signals: StopSignals,
+    earlier: TrialData | None,
+) -> Ended:
+    identity = trial.header.id
+    signal: int | None = None
+    state = TrialState.FAILED
+    failed: BaseException | None = None
+    try:
+        spec = Spec.from_plan(plan, trial.header.options)
+        conductor = Conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
+        state = conductor.run()
+    except Stopped as stopped:
+        signal = stopped.number
+        session.abandon_probe()
+        state = TrialState.INTERRUPTED
+    except BrokenPipeError:  # the watcher's output was closed: treat it as SIGPIPE
+        signal = SIGPIPE
+        state = TrialState.INTERRUPTED
+    except BaseException as error:
+        failed = error
+    try:
+        session.close()
+    except Exception as error:
+        # a lab that failed rarely closes well: the first error is the cause
+        failed = failed or error
+    if failed is None:
+        try:
+            store.set_state(identity, state, None)
+        except StoreError as error:
+            with told_beside(error):
+                session.check_restored()
+            raise
+        session.check_restored()
+    else:
+        with told_beside(failed):
+            store.set_state(identity, TrialState.FAILED, str(failed))
+        session.check_restored(failed)
+        raise failed
+    return Ended(replace(trial, state=state), state, signal or signals.pending)
+
+
+@contextmanager
+def told_beside(first: BaseException) -> Iterator[None]:
+    """Report a second error, raised while an error is being handled, together with the first.
+
+    Failing to restore settings outweighs failing to store: a RestoreError determines the exit status.
+    """
+    try:
+        yield
+    except (StoreError, RestoreError) as second:
+        first.add_note(f"then also: {second.message}")
+        if isinstance(second, RestoreError):
+            raise RestoreError(f"{second.message}; before that: {first}", hint=second.hint) from first
+        if isinstance(first, IotrialError):
+            first.message = f"{first.message}; then its end could not be stored: {second.message}"
+            first.hint = "; ".join(hint for hint in (first.hint, second.hint) if hint) or None
+            first.args = (first.message,)
+
+
+def _making(resolved: Resolved) -> str:
+    if resolved.lab == "directory":
+        return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
+    made = []
+    for site in resolved.sites:
+        on = _ON.get(site.kind, "an image of {} MiB").format(site.size_bytes >> 20)
+        what = f" for {' and '.join(site.filesystems)}" if site.filesystems else ""
+        made.append(f"{site.name}: {on}{what}" if site.name else f"{on}{what}")
+    where = "" if resolved.needs is None else _GUEST
+    return f"making the lab: {where}{'; '.join(made)}"

@@ -1,0 +1,247 @@
+"""Counts each arm's system calls and its device's requests, in extra repetitions after the last block.
+
+Traced runs are not timed: these repetitions belong to no block, and only their counts are stored. They go
+through the same transitions as a run, in blocks that the plan draws like all others, so that arms stay
+comparable. If the kernel does not allow counting, or something fails, the trial is still valid without the
+counts, and a note gives the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iotrial.design.model import ArmKind, Condition, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.errors import IotrialError, NotSupported
+from iotrial.runner.progress import Watcher
+from iotrial.runner.run import Runner
+from iotrial.runner.signals import StopSignals
+from iotrial.runner.trace_job import Counted, Lost, Told
+from iotrial.store import Store
+from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
+from iotrial.store.model import AccountedCall, AccountedRequests
+from iotrial.study.model import DesignKind, Study
+from iotrial.study.places import DISK_LABS
+
+REPETITIONS = 3
+#: Attempts at a repetition in which some requests were lost.
+ATTEMPTS = 3
+#: Start another repetition of all arms only while the earlier ones have taken less than this. Applied
+#: separately to conditions where system calls are counted and to those where only requests are.
+ENOUGH_S = 5.0
+#: Where only requests are counted: start a condition only while the earlier ones have taken less than this
+#: share of the time the trial has measured; in the first repetition, also while they have taken less than
+#: AT_LEAST_S seconds.
+A_TENTH = 0.1
+AT_LEAST_S = 1.0
+#: Recorded even if there were none.
+_ALWAYS_TOLD = ("read", "write")
+_NO_REQUEST: Mapping[str, Any] = {"count": 0, "total_ns": 0, "histogram": []}
+
+
+def is_accounted(study: Study) -> bool:
+    """Return whether a study's trial may have accounted repetitions.
+
+    False if the study disables them, and for screening designs: these have dozens of arms, no two of which
+    differ in one factor.
+    """
+    return study.account and study.design.kind is DesignKind.FULL
+
+
+def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
+    """Return what is counted of each workload: system calls of commands, and requests if the lab has its own
+    block device.
+    """
+    if not is_accounted(study):
+        return {}
+    found = {}
+    for workload in study.workloads:
+        calls = {Counted.CALLS} if workload.work.accountable else set()
+        requests = {Counted.REQUESTS} if lab in DISK_LABS and study.lab.link is None else set()
+        if calls or requests:
+            found[workload.name] = frozenset(calls | requests)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A condition, the number of a block that was not run, and what is counted in it."""
+
+    condition: Condition
+    block: int
+    what: frozenset[Counted]
+
+    @property
+    def requests_alone(self) -> bool:
+        """Whether no system calls are counted."""
+        return Counted.CALLS not in self.what
+
+
+class Accounting:
+    """The accounted repetitions of one trial."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lab: str,
+        runner: Runner,
+        store: Store,
+        trial: str,
+        watcher: Watcher,
+        signals: StopSignals,
+    ) -> None:
+        self._plan = plan
+        self._wanted = accounts(plan.study, lab)
+        self._runner = runner
+        self._store = store
+        self._trial = trial
+        self._watcher = watcher
+        self._signals = signals
+        self._refused: frozenset[Counted] = frozenset()
+        self._noted: set[str] = set()
+
+    def run(self, conditions: Iterable[tuple[Condition, int]], *, measured_s: float) -> None:
+        """Count every treatment of these conditions, each with the index of its first block that was not run.
+
+        ``measured_s``: seconds that the trial has measured. Counts that an interrupted trial already stored
+        are not repeated. Raises Stopped on a signal. An IotrialError is noted in the trial instead of raised.
+        """
+        due = [
+            _Due(condition, block, self._wanted[condition.workload])
+            for condition, block in conditions
+            if condition.workload in self._wanted
+        ]
+        if not due:
+            return
+        what = _words(frozenset().union(*(one.what for one in due)))
+        self._watcher.say(f"counting the {what} of each arm, in repetitions that are not timed")
+        try:
+            self._account(due, A_TENTH * measured_s)
+        except IotrialError as error:
+            self._note(f"{what} were not counted: {error.message}")
+
+    def _account(self, due: list[_Due], most_s: float) -> None:
+        had = set(self._store.accounted(self._trial))
+        spent_s = {True: 0.0, False: 0.0}  # by whether only requests are counted
+        given_up: set[str] = set()
+        for repetition in range(REPETITIONS):
+            begins = {alone for alone, seconds in spent_s.items() if seconds <= ENOUGH_S}
+            allowed_s = most_s if repetition else max(AT_LEAST_S, most_s)
+            left_out = 0
+            for one in due:
+                if one.condition.key in given_up or one.requests_alone not in begins:
+                    continue
+                if one.requests_alone and spent_s[True] > allowed_s:
+                    left_out += 1
+                    continue
+                began = time.monotonic()
+                try:
+                    self._repetition(one, repetition, had)
+                except IotrialError as error:
+                    given_up.add(one.condition.key)
+                    self._note(f"{_words(one.what)} of {one.condition.key} were not counted: {error.message}")
+                    if not self._runner.alive:
+                        return
+                spent_s[one.requests_alone] += time.monotonic() - began
+            if left_out and repetition == 0:
+                self._note(
+                    f"requests were not counted in {left_out} of {len(due)} conditions: that would have taken more than a "
+                    f"tenth of the time that was measured"
+                )
+
+    def _repetition(self, one: _Due, repetition: int, had: set[tuple[str, str, int]]) -> None:
+        """Do the first run of each treatment in a block."""
+        block = one.block + repetition
+        for planned in self._plan.block(one.condition, block).runs:
+            place = (one.condition.key, planned.arm.name, repetition)
+            if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.stretched or place in had:
+                continue
+            what = one.what - self._refused
+            if not what:
+                return
+            with self._signals.interruptible():
+                found = self._counted(one.condition, planned, block, what)
+            self._store.append_accounted(
+                self._trial, list(_records(one.condition, planned, repetition, found))
+            )
+            had.add(place)
+            self._signals.check()
+
+    def _counted(
+        self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
+    ) -> Told:
+        """Return what a run was found to do. What this machine cannot count is skipped from then on."""
+        try:
+            return self._complete(condition, planned, block, what)
+        except NotSupported as error:
+            if len(what) == 1:
+                self._refused |= what
+                self._note(f"{_words(what)} were not counted: {error.message}")
+                return Told()
+        # count each alone to find out which one is unsupported
+        calls = self._counted(condition, planned, block, frozenset({Counted.CALLS}))
+        requests = self._counted(condition, planned, block, frozenset({Counted.REQUESTS}))
+        return Told(calls.calls, requests.requests)
+
+    def _complete(
+        self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
+    ) -> Told:
+        """Return counts of a run without losses.
+
+        If requests are lost in every attempt, return the other counts; raises Lost if there are none.
+        """
+        lost: Lost | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return self._runner.account(condition, planned, block=block, what=what)
+            except Lost as error:
+                lost = error
+        rest = what - {Counted.REQUESTS}
+        assert lost is not None
+        if not rest:
+            raise lost
+        self._note(f"{Counted.REQUESTS} of {condition.key} were not counted: {lost.message}")
+        return self._runner.account(condition, planned, block=block, what=rest)
+
+    def _note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._watcher.say(text)
+            self._store.note(self._trial, NOT_ACCOUNTED, text)
+
+
+def _words(what: frozenset[Counted]) -> str:
+    return " and ".join(sorted(what, reverse=True))
+
+
+def _records(condition: Condition, planned: PlannedRun, repetition: int, found: Told) -> Iterator[Accounted]:
+    arm, treatment = planned.arm.name, dict(planned.arm.treatment)
+    for name, call in (found.calls or {}).items():
+        yield AccountedCall(
+            condition=condition.key,
+            arm=arm,
+            treatment=treatment,
+            repetition=repetition,
+            name=name,
+            count=call["count"],
+            errors=call["errors"],
+            total_ns=call["total_ns"],
+            histogram=call["histogram"],
+        )
+    if found.requests is None:
+        return
+    for kind, row in {**dict.fromkeys(_ALWAYS_TOLD, _NO_REQUEST), **found.requests}.items():
+        yield AccountedRequests(
+            condition=condition.key,
+            arm=arm,
+            treatment=treatment,
+            repetition=repetition,
+            kind=kind,
+            count=row["count"],
+            total_ns=row["total_ns"],
+            histogram=row["histogram"],
+            alone=True,
+        )

@@ -1,0 +1,198 @@
+"""Checks that a work uses what the knobs of its study change: the lab's files and the lab's device.
+
+The programs of a study may work on any file. The files they use are found once, before the first timed run,
+by tracing all of their system calls. How much of a run's I/O went to other devices is found in every run,
+from the kernel's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iotrial.errors import RequestError
+from iotrial.knobs.declaration import Scope
+from iotrial.lab.knob import RunContext
+from iotrial.runner.counters import summed
+from iotrial.runner.resolve import KnobSetting
+from iotrial.study.model import Role
+from iotrial.units import format_bytes
+
+#: A cold run must read at least this share of the data that the traced run read from the lab's files: file
+#: systems may compress it.
+LEAST_SHARE = 0.1
+#: Any program does I/O elsewhere up to LEAST_ELSEWHERE. More is noted if its share is at least NOTED_SHARE.
+LEAST_ELSEWHERE = 64 << 10
+NOTED_SHARE = 0.5
+#: A smaller share of the bytes that a run moved is negligible.
+NEGLIGIBLE = 0.01
+#: Bytes read to look up a name: one block of a directory or of an inode table.
+BLOCK_BYTES = 4096
+MOST_PATHS = 5
+NOT_USED = "the work did not use the device under test"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Files used by one traced run.
+
+    ``read``: bytes of the lab's files that it read, each byte counted once, without those it had written
+    itself, of a selection of ``of_bytes`` bytes. ``outside``: the files outside the lab with most bytes,
+    system files last. ``sure``: nothing can have been missed.
+    """
+
+    sure: bool
+    files: int
+    bytes: int
+    read: int
+    of_bytes: int
+    outside_bytes: int
+    outside_read: int
+    outside: tuple[str, ...]
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any], of_bytes: int) -> Touched | None:
+        """Return the files named in the probe's answer; None if the probe did not trace them."""
+        found = answer.get("touched")
+        if found is None:
+            return None
+        return cls(
+            sure=found["complete"] and not found["unseen"],
+            files=found["inside"]["files"],
+            bytes=found["inside"]["bytes"],
+            read=found["inside"]["read"],
+            of_bytes=of_bytes,
+            outside_bytes=found["outside"]["bytes"],
+            outside_read=found["outside"]["read"],
+            outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
+        )
+
+    def least_read(self, of_bytes: int) -> int:
+        """Return the least number of bytes that a cold run on a selection of ``of_bytes`` reads from the device."""
+        scale = of_bytes / self.of_bytes if self.of_bytes else 1.0
+        return int(self.read * scale * LEAST_SHARE)
+
+    @property
+    def share_outside(self) -> float:
+        """Share of the bytes that it moved outside the lab."""
+        moved = self.bytes + self.outside_bytes
+        return self.outside_bytes / moved if moved else 0.0
+
+    def is_enough(self, *, cut_down: bool) -> bool:
+        """Return whether it used the lab enough for its time to say something about the lab.
+
+        Looking up a name counts as one block. A work that moves no data of the lab is compared with
+        everything that it moved elsewhere. A work that does is compared only with what it read elsewhere by
+        read calls: a mapping is counted in full, even if a program uses little of it. In a rehearsal
+        (``cut_down``) the lab's files are too small for this second comparison.
+        """
+        if not self.files:
+            return False
+        if self.bytes and cut_down:
+            return True
+        own = self.bytes + self.files * BLOCK_BYTES
+        elsewhere = self.outside_read if self.bytes else self.outside_bytes
+        return elsewhere < LEAST_ELSEWHERE or own >= NEGLIGIBLE * (own + elsewhere)
+
+
+def in_the_lab(turns: Iterable[KnobSetting]) -> tuple[KnobSetting, ...]:
+    """Return the settings of factors that act on the lab only: a work outside the lab is not affected by them."""
+    return tuple(t for t in turns if t.role is not None and t.knob.scope is not Scope.MACHINE)
+
+
+def turns_device(turns: Iterable[KnobSetting]) -> bool:
+    """Return whether a treatment changes the lab's device."""
+    return any(t.role is Role.TREATMENT and t.knob.scope is Scope.DEVICE for t in turns)
+
+
+def needs_lab(turns: Iterable[KnobSetting], state: str) -> bool:
+    """Return whether a work has to use the lab's files: because factors change the lab, or because its files are
+    made cold.
+    """
+    return bool(in_the_lab(turns)) or state.startswith("cold")
+
+
+def refusal(
+    workload: str, touched: Touched, turns: Iterable[KnobSetting], subject: RunContext, state: str
+) -> RequestError:
+    """Return the error for a work that uses little or nothing of the lab."""
+    place = subject.place
+    turned = {
+        f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
+        for turn in in_the_lab(turns)
+    }
+    why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
+    used = ", ".join(touched.outside) or "no files at all"
+    how = "uses no file of the lab"
+    if touched.files:
+        how = (
+            f"hardly uses the lab ({format_bytes(touched.bytes)} and {touched.files} name{'s' * (touched.files > 1)}, "
+            f"and {format_bytes(touched.outside_bytes)} of files elsewhere)"
+        )
+    return RequestError(
+        f'workload "{workload}" {how}, but {why}. It used: {used}',
+        hint="name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}",
+    )
+
+
+def unseen_note(workload: str) -> str:
+    """Return the note for a work that may have used files that the trace did not see."""
+    return (
+        f"{workload}: the files that it uses were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        "calls), and what was seen is hardly the lab's: whether it uses what the study turns is not known"
+    )
+
+
+def outside_note(workload: str, touched: Touched) -> str | None:
+    """Return the note on how much of its I/O was outside the lab; None if that is little."""
+    if touched.outside_bytes < LEAST_ELSEWHERE or touched.share_outside < NOTED_SHARE:
+        return None
+    share = f"{100 * touched.share_outside:.0f} %" if touched.share_outside < 0.995 else "over 99 %"
+    paths = ", ".join(touched.outside)
+    return (
+        f"{workload}: {share} of the bytes that it read and wrote when it was looked at "
+        f"({format_bytes(touched.outside_bytes)}) were of files outside the lab, which the study turns nothing of: {paths}"
+    )
+
+
+def elsewhere_bytes(
+    evidence: Mapping[str, float], answer: Mapping[str, Any], devices: Iterable[str]
+) -> float | None:
+    """Return the bytes that the work caused to be read from, or written to, devices other than the lab's.
+
+    None if the kernel or the lab does not report them.
+    """
+    devices = list(devices)
+    during, synced = (summed(answer.get(key), devices) for key in ("devices", "devices_after_sync"))
+    if not during or "work_fetched_bytes" not in evidence:
+        return None
+    read = max(0.0, evidence["work_fetched_bytes"] - during["read_bytes"])
+    if not synced:
+        return read
+    dirtied = evidence.get("work_dirtied_bytes", 0.0) - evidence.get("work_undirtied_bytes", 0.0)
+    return read + max(0.0, dirtied - synced["write_bytes"])
+
+
+def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: float | None, state: str) -> bool:
+    """Return whether a run hardly used the lab's devices although it was cold or did I/O elsewhere.
+
+    A cold run reads at least the blocks of the lab's directories, so having made requests proves little. With
+    cold-system, bytes from elsewhere prove nothing: programs are read from there, since the whole machine was
+    cold.
+    """
+    if elsewhere is None:
+        return False
+    devices = list(devices)
+    found = summed(answer.get("devices_after_sync") or answer.get("devices"), devices)
+    requests = sum(found.get(f"{kind}_ios", 0) for kind in ("read", "write", "flush", "discard"))
+    if not requests:
+        return state.startswith("cold") or elsewhere >= LEAST_ELSEWHERE
+    own = found["read_bytes"] + found["write_bytes"]
+    return state != "cold-system" and elsewhere >= LEAST_ELSEWHERE and own < NEGLIGIBLE * (own + elsewhere)
+
+
+def had_request(evidence: Mapping[str, float]) -> bool:
+    """Return whether the lab's device had a request during the timed part; True also if nothing was counted."""
+    counts = [n for name, n in evidence.items() if name.startswith("device_") and name.endswith("_ios")]
+    return not counts or any(counts)

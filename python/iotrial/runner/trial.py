@@ -1,0 +1,557 @@
+"""The conductor: rounds of blocks until every condition is decided or the budget is spent.
+
+Decisions are made between complete blocks only. A block that has begun is finished, if necessary by
+``resume`` (and marked ``gap``). Every finished run is stored before the next one starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from iotrial.design.model import Arm, ArmKind, Block, Condition, PlannedRun
+from iotrial.design.plan import Plan
+from iotrial.design.treatments import join
+from iotrial.errors import KnobError, LabError, ProbeError, RequestError, TargetError
+from iotrial.lab import health
+from iotrial.lab.knob import RunContext
+from iotrial.runner.outcome import READ_BACK_FAILED, UNUSED, Outcome
+from iotrial.runner.progress import Snapshot, Watcher
+from iotrial.runner.resolve import KnobSetting
+from iotrial.runner.run import NothingPrinted, Runner
+from iotrial.runner.session import Session
+from iotrial.runner.signals import StopSignals
+from iotrial.runner.syscall_pass import Accounting
+from iotrial.runner.touched import (
+    NOT_USED,
+    Touched,
+    had_request,
+    needs_lab,
+    outside_note,
+    refusal,
+    turns_device,
+    unseen_note,
+)
+from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
+from iotrial.stats.carryover import in_words
+from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.store import Store
+from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
+from iotrial.store.accounted import OUTSIDE
+from iotrial.store.model import WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
+from iotrial.store.records import washed_in
+
+FAILURES_TO_DROP = 3
+WASH_IN_FAILED = "wash_in_failed"
+READ_BACKS_TO_FAIL = 3
+VOIDS_TO_DROP = 20  # without one complete block in between
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop: seconds of measuring, complete blocks of each condition, and whether verdicts may stop it."""
+
+    time_s: float
+    blocks: int
+    stop_when_decided: bool = True
+
+
+@dataclass(slots=True)
+class _Line:
+    """Progress of one condition."""
+
+    condition: Condition
+    blocks: list[ObservedBlock]
+    next_index: int = 0
+    last_look: int = 0
+    state: ConditionState | None = None
+    void: int = 0
+    failures: int = 0
+    block_s: float = 0.0
+
+    @property
+    def dropped(self) -> bool:
+        """Whether it fails too often, or never completes a block that counts."""
+        return self.failures >= FAILURES_TO_DROP or (self.void >= VOIDS_TO_DROP and not self.complete)
+
+    @property
+    def decided(self) -> bool:
+        return self.dropped or (self.state is not None and self.state.decided)
+
+    @property
+    def complete(self) -> int:
+        return sum(block.void is None for block in self.blocks)
+
+    def look(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
+        """Analyse the blocks once one counts; ``every``: those of all conditions."""
+        if self.complete:
+            self.state = analyse_condition(spec, self.condition.key, self.blocks, every)
+            self.last_look = self.complete
+
+    @property
+    def washes_in(self) -> bool:
+        """Whether the next block has a neutral run before each measured one (wash-in).
+
+        Starts with the block after runs were found to depend on the previous run. Depends only on the stored
+        blocks, so a resumed trial continues as it would have.
+        """
+        found = self.state is not None and self.state.carried_over
+        return found or any(block.wash_in for block in self.blocks)
+
+
+def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
+    """Return the progress of the conditions when an earlier attempt stopped."""
+    lines = {c.key: _Line(c, []) for c in plan.conditions}
+    for block in earlier.blocks:
+        line = lines[block.condition]
+        line.blocks.append(block)
+        line.void += block.void is not None
+        line.failures += any(o.failure for o in block.observations)
+    for end in earlier.ends:
+        line = lines[end.condition]
+        line.next_index = max(line.next_index, end.block + 1)
+    for line in lines.values():
+        line.look(spec, earlier.blocks)
+    return lines
+
+
+def is_decided(plan: Plan, spec: Spec, earlier: TrialData) -> bool:
+    """Return whether no condition of a stored trial needs another block."""
+    return all(line.decided for line in _lines_of(plan, spec, earlier).values())
+
+
+class Conductor:
+    """Runs one trial in an open session."""
+
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        spec: Spec,
+        store: Store,
+        trial: StoredTrial,
+        limits: Limits,
+        watcher: Watcher,
+        signals: StopSignals,
+        earlier: TrialData | None = None,
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._spec = spec
+        self._store = store
+        self._trial = trial.header.id
+        self._number = trial.number
+        self._limits = limits
+        self._watcher = watcher
+        self._signals = signals
+        self._runner = Runner(session, injected=spec.injected)
+        self._lines = {c.key: _Line(c, []) for c in plan.conditions}
+        self._elapsed_before = 0.0
+        self._round = 0
+        self._read_backs = 0
+        self._unfinished: dict[str, list[RunRecord]] = {}
+        #: By condition: number of runs, of runs that made no use of the device, of runs with a request to it
+        #: during the timed part.
+        self._use: dict[str, list[int]] = {}
+        self._done_in_round: set[str] = set()
+        if earlier is not None:
+            self._take_up(earlier)
+        self._began_ns = 0
+
+    def _take_up(self, earlier: TrialData) -> None:
+        """Continue where an earlier attempt stopped."""
+        ended = {(end.condition, end.block) for end in earlier.ends}
+        self._lines = _lines_of(self._plan, self._spec, earlier)
+        for run in earlier.runs:
+            self._count_use(run)
+            if (run.condition, run.block) not in ended:
+                self._unfinished.setdefault(run.condition, []).append(run)
+        self._round = max((end.round for end in earlier.ends), default=0)
+        self._done_in_round = {end.condition for end in earlier.ends if end.round == self._round}
+        # Not the time of day, which may have been set in between: each run stores the seconds since the trial
+        # began, from a clock that cannot be set.
+        self._elapsed_before = max((run.started_s for run in earlier.runs), default=0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of measuring, including earlier attempts."""
+        return self._elapsed_before + (time.monotonic_ns() - self._began_ns) / 1e9
+
+    def run(self) -> TrialState:
+        """Measure until decided or the budget is spent. Raises LabError if the lab breaks, Stopped on a signal."""
+        self._rehearse()
+        self._began_ns = time.monotonic_ns()
+        while True:
+            waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
+            order = self._rest_of_round(waiting)
+            if not waiting:
+                return self._finish()
+            for place, condition in enumerate(order, 1):
+                line = self._lines[condition.key]
+                begun = condition.key in self._unfinished
+                if not begun and self.elapsed_s + line.block_s > self._limits.time_s:
+                    return self._finish()
+                self._block(line)
+                self._show(order[place:])
+                self._signals.check()
+                if self._control_failed() and self._limits.stop_when_decided:
+                    return self._finish()
+            self._round += 1
+            self._done_in_round.clear()
+
+    def _rest_of_round(self, waiting: Sequence[Condition]) -> list[Condition]:
+        """Return the rest of this round, in the order drawn for all conditions that it began with.
+
+        So a resumed round continues as it would have, even if some of its conditions have used up their
+        blocks meanwhile.
+        """
+        keys = {condition.key for condition in waiting} | self._done_in_round
+        began = [line.condition for key, line in self._lines.items() if key in keys]
+        return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
+
+    def _goes_on(self, line: _Line) -> bool:
+        if line.condition.key in self._unfinished:  # finish a begun block, even if all is decided
+            return True
+        if line.next_index >= self._limits.blocks or line.dropped:
+            return False
+        return not (self._limits.stop_when_decided and line.decided)
+
+    def _control_failed(self) -> bool:
+        return any(line.state is not None and line.state.control_failed for line in self._lines.values())
+
+    def _rehearse(self) -> None:
+        """Run works that start processes once, untimed, so that their programs are loaded: loading is not on trial."""
+        rehearsed: set[str] = set()
+        for condition in self._plan.conditions:
+            starts = self._plan.study.workload(condition.workload).work.starts_programs
+            if starts and condition.workload not in rehearsed:
+                rehearsed.add(condition.workload)
+                with self._signals.interruptible():
+                    self._rehearse_in(condition)
+
+    def _rehearse_in(self, condition: Condition) -> None:
+        work = self._plan.study.workload(condition.workload).work
+        if work.chooses_files() and self._look_at(condition):
+            return
+        run = self._plan.block(condition, 0).runs[0]
+        try:
+            self._runner.rehearse(condition, run)
+        except ProbeError as error:
+            self._revive(error)
+            self._runner.rehearse(condition, run)
+
+    def _look_at(self, condition: Condition) -> bool:
+        """Find out which files a workload uses; return whether a run was done for it.
+
+        Raises RequestError if no arm uses the lab, or only a little of it, although the study changes
+        something there, and if no arm prints what the study reads. A run that fails for another reason shows
+        nothing; the first timed run reports why.
+        """
+        first: tuple[Touched, RunContext, str] | None = None
+        turns: list[KnobSetting] = []
+        done: set[str] = set()
+        silent: NothingPrinted | None = None
+        for planned in self._plan.block(condition, 0).runs:
+            if planned.arm.kind is not ArmKind.TREATMENT or planned.arm.name in done:
+                continue
+            done.add(planned.arm.name)
+            try:
+                touched, subject, state = self._runner.look(condition, planned)
+            except NothingPrinted as error:
+                silent = error
+                continue
+            except (KnobError, TargetError, ProbeError) as error:
+                if not self._runner.alive:
+                    if not isinstance(error, ProbeError):
+                        raise
+                    self._revive(error)
+                elif isinstance(error, TargetError):
+                    self._note_outside(
+                        f"{condition.workload}: which files it uses could not be seen: {error.message}"
+                    )
+                return False
+            assert touched is not None
+            turns += self._session.resolved.turns_of(condition, planned.arm)
+            first = first or (touched, subject, state)
+            enough = touched.is_enough(cut_down=self._plan.cut_down)
+            if enough or not touched.sure or not needs_lab(turns, state):
+                self._runner.saw(condition.workload, touched)
+                if needs_lab(turns, state):
+                    if note := outside_note(condition.workload, touched):
+                        self._note_outside(note)
+                    if not enough:
+                        self._note_outside(unseen_note(condition.workload))
+                return True
+        if first is None:
+            assert silent is not None
+            raise RequestError(silent.message)
+        if silent is not None:
+            return True
+        raise refusal(condition.workload, first[0], turns, first[1], first[2])
+
+    def _note_outside(self, text: str) -> None:
+        self._watcher.say(text)
+        self._store.note(self._trial, OUTSIDE, text)
+
+    # one block
+
+    def _block(self, line: _Line) -> None:
+        began = time.monotonic()
+        block = self._plan.block(line.condition, line.next_index)
+        earlier = {
+            run.slot: run for run in self._unfinished.pop(line.condition.key, []) if run.block == block.index
+        }
+        void: tuple[str, str] | None = None
+        observations: list[Observation] = []
+        # a block that has begun is finished the way it began
+        wash_in = washed_in(earlier.values()) if earlier else self._washes_in(line)
+        for planned in block.runs:
+            kept = earlier.get(planned.slot)
+            if kept is not None:
+                observations.append(_observation_of_record(kept, planned))
+                void = void or _void_of_record(kept)
+                continue
+            with self._signals.interruptible():
+                outcome = self._run(line.condition, planned, block, wash_in=wash_in)
+            record = self._record(line.condition, block, planned, outcome)
+            self._store.append_run(self._trial, record)
+            self._count_use(record)
+            observations.append(_observation_of_record(record, planned))
+            void = void or _void_of_record(record)
+            if outcome.void == READ_BACK_FAILED:
+                self._count_read_back(outcome)
+        rule, level = void or (None, None)
+        gap = bool(earlier)
+        self._store.end_block(
+            self._trial,
+            BlockEnd(line.condition.key, block.index, self._round, block.controls, rule, level, gap),
+        )
+        line.next_index = block.index + 1
+        line.blocks.append(
+            ObservedBlock(
+                line.condition.key,
+                block.index,
+                tuple(observations),
+                void=rule,
+                void_level=level,
+                gap=gap,
+                wash_in=wash_in,
+            )
+        )
+        line.void += rule is not None
+        line.failures += any(o.failure for o in observations)
+        line.block_s = time.monotonic() - began
+        self._look(line)
+
+    def _run(self, condition: Condition, planned: PlannedRun, block: Block, *, wash_in: bool) -> Outcome:
+        """Do one run, after a neutral one if the block has wash-in.
+
+        If the guest dies during the run, the run counts as failed, the guest is rebooted, and the trial goes
+        on.
+        """
+        if wash_in and (wrong := self._wash_in(condition, planned, block)) is not None:
+            return wrong
+        try:
+            outcome = self._runner.run(condition, planned, block=block.index)
+        except ProbeError as error:
+            self._revive(error)
+            outcome = Outcome(failure=error.message)
+        return replace(outcome, checks={**outcome.checks, WASH_IN: True}) if wash_in else outcome
+
+    def _wash_in(self, condition: Condition, planned: PlannedRun, block: Block) -> Outcome | None:
+        """Do the neutral run, of which nothing is stored.
+
+        If it fails, the next run does not start from the common state: the block is void, whichever arm comes
+        next.
+        """
+        try:
+            outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
+        except ProbeError as error:
+            self._revive(error)
+            outcome = Outcome(failure=error.message)
+        if outcome.void is None and outcome.failure is None:
+            return None
+        return Outcome(
+            void=outcome.void or WASH_IN_FAILED,
+            problem=outcome.problem or outcome.failure,
+            checks={WASH_IN: True},
+        )
+
+    def _washes_in(self, line: _Line) -> bool:
+        """Return whether the next block of a condition has wash-in; report it where it starts."""
+        if self._plan.study.wash_in:
+            return True
+        if line.washes_in and not any(block.wash_in for block in line.blocks):
+            carry_over = None if line.state is None else line.state.carry_over
+            assert carry_over is not None
+            text = f"{line.condition.key}: {in_words(carry_over)}. From here on each run comes after a neutral one (wash-in)"
+            self._watcher.say(text)
+            self._store.note(self._trial, WASH_IN, text)
+        return line.washes_in
+
+    def _revive(self, error: ProbeError) -> None:
+        """Reboot a guest that has died or hung; re-raise ``error`` if it has not, or if there is no guest."""
+        if not self._session.revivable:
+            raise error
+        self._watcher.say(f"{error.message}: booting it anew")
+        self._session.revive()
+        self._runner = Runner(self._session, injected=self._spec.injected)
+
+    def _count_use(self, run: RunRecord) -> None:
+        if run.failure is None:
+            found = self._use.setdefault(run.condition, [0, 0, 0])
+            found[0] += 1
+            found[1] += UNUSED in run.checks
+            found[2] += had_request(run.evidence)
+
+    def _not_used(self) -> tuple[str, ...]:
+        """Return messages for conditions in which a treatment changes the lab's device but no run of any arm used it."""
+        found = []
+        for condition in self._plan.conditions:
+            runs, unused, _ = self._use.get(condition.key, (0, 0, 0))
+            if runs and runs == unused and self._turns_device(condition):
+                found.append(f"{condition.key}: {NOT_USED}, in none of {runs} runs")
+        return tuple(found)
+
+    def _turns_device(self, condition: Condition) -> bool:
+        arms = self._plan.arms(controls=False)
+        return turns_device(turn for arm in arms for turn in self._session.resolved.turns_of(condition, arm))
+
+    def _note_idle(self) -> None:
+        """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
+        for condition in self._plan.conditions:
+            runs, unused, asked = self._use.get(condition.key, (0, 0, 0))
+            if runs and not asked and unused < runs and self._turns_device(condition):
+                text = (
+                    f"{condition.key}: the lab's device had no request while any run was timed, so what is turned there "
+                    "could not matter; this shows nothing of work that does use it"
+                )
+                self._store.note(self._trial, OUTSIDE, text)
+
+    def _count_read_back(self, outcome: Outcome) -> None:
+        self._read_backs += 1
+        if self._read_backs >= READ_BACKS_TO_FAIL:
+            raise LabError(
+                f"a setting does not take ({self._read_backs} times): {outcome.problem}",
+                hint="nothing can be measured that is not set; the trial so far is kept",
+            )
+
+    def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
+        started = outcome.started_ns or time.monotonic_ns()
+        checks = dict(outcome.checks)
+        if outcome.void is not None:
+            checks["void"] = outcome.void
+            checks["void_level"] = level_text(planned.arm)
+        if outcome.problem is not None:
+            checks["problem"] = outcome.problem
+        return RunRecord(
+            condition=condition.key,
+            block=block.index,
+            slot=planned.slot,
+            arm=planned.arm.name,
+            kind=planned.arm.kind.value,
+            treatment=dict(planned.arm.treatment),
+            started_s=self._elapsed_before + (started - self._began_ns) / 1e9,
+            failure=outcome.failure,
+            responses=outcome.responses,
+            evidence=outcome.evidence,
+            histograms=outcome.histograms,
+            checks=checks,
+            files=planned.files if planned.files is not None and len(planned.files) <= 256 else None,
+        )
+
+    # between blocks
+
+    def _look(self, line: _Line, *, always: bool = False) -> None:
+        if always or look_due(line.complete, line.last_look):
+            line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
+
+    def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
+        """Return the next block, of the rest of this round or of the next one; the time left is not considered."""
+        if not rest:
+            waiting = [line.condition for line in self._lines.values() if self._goes_on(line)]
+            rest = self._plan.round(self._round + 1, waiting)
+        return (rest[0].key, self._lines[rest[0].key].next_index) if rest else None
+
+    def _show(self, rest: Sequence[Condition]) -> None:
+        lines = self._lines.values()
+        self._watcher.update(
+            Snapshot(
+                trial=self._number,
+                elapsed_s=self.elapsed_s,
+                budget_s=self._limits.time_s,
+                blocks={other.condition.key: other.complete for other in lines},
+                decided=frozenset(other.condition.key for other in lines if other.decided),
+                conditions=len(self._lines),
+                void=sum(other.void for other in lines),
+                failures=sum(other.failures for other in lines),
+                effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
+                upcoming=self._upcoming(rest),
+                block_s={other.condition.key: other.block_s for other in lines if other.block_s},
+            )
+        )
+
+    def _finish(self) -> TrialState:
+        with self._signals.interruptible():
+            self._verify_files()
+        self._account()  # last, so that no problem there can spoil the trial
+        for line in self._lines.values():
+            self._look(line, always=True)
+        blocks = [block for line in self._lines.values() for block in line.blocks]
+        unused = self._not_used()
+        self._store.note_all(self._trial, NOT_USED_KIND, unused)
+        self._note_idle()
+        return state_of(self._spec, blocks, unused)
+
+    def _account(self) -> None:
+        accounting = Accounting(
+            self._plan,
+            self._session.resolved.lab,
+            self._runner,
+            self._store,
+            self._trial,
+            self._watcher,
+            self._signals,
+        )
+        accounting.run(
+            [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
+            measured_s=self.elapsed_s,
+        )
+
+    def _verify_files(self) -> None:
+        try:
+            self._session.verify_files()
+        except TargetError as error:
+            for place in self._session.places.values():
+                health.check(place, error.message, number=error.errno)
+            raise
+        except ProbeError as error:  # a guest's files are gone with it; everything measured is stored
+            self._revive(error)
+
+
+def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] = ()) -> TrialState:
+    """Return DONE, or INVALID if a control failed or no run used what was varied (``unused``)."""
+    return TrialState.DONE if analyse(spec, blocks, unused=unused).valid else TrialState.INVALID
+
+
+def level_text(arm: Arm) -> str:
+    """Return a run's treatment as text, for counts by level; that of a control is its original's."""
+    return arm.name if arm.kind is ArmKind.TREATMENT else join(list(arm.treatment.values()))
+
+
+def _observation_of_record(run: RunRecord, planned: PlannedRun) -> Observation:
+    return Observation(
+        arm=run.arm,
+        kind=planned.arm.kind,
+        treatment=planned.arm.treatment,
+        slot=run.slot,
+        started_s=run.started_s,
+        responses=run.responses,
+        failure=run.failure,
+    )
+
+
+def _void_of_record(run: RunRecord) -> tuple[str, str] | None:
+    rule = run.checks.get("void")
+    return (str(rule), str(run.checks.get("void_level", ""))) if rule else None

@@ -1,0 +1,120 @@
+"""Per-run servers and data: created before the timed part, checked and undone after it, the same in every arm.
+
+Most works need neither; for them nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from iotrial.lab import cache
+from iotrial.lab.knob import RunContext
+from iotrial.lab.target import Target
+from iotrial.runner.invoking_user import invoking_user
+from iotrial.study import server
+from iotrial.study.server import NOBODY, Server
+from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
+
+#: Name of a study's place for a database's write-ahead log.
+LOG = "log"
+
+
+class Serving:
+    """The servers of the current run. ``root``: the probe may switch to any user."""
+
+    def __init__(self, *, root: bool) -> None:
+        self._root = root
+        self._port = 0
+        self._running: list[tuple[Target, Server]] = []
+
+    def user(self) -> dict[str, int] | None:
+        """Return the user for programs that root must not run: the invoking user, or nobody if that is root."""
+        uid, gid = invoking_user()
+        if not self._root:
+            return None
+        return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
+
+    def lab_context(self, subject: RunContext) -> LabContext:
+        """Return the context of the run in the lab."""
+        files, place, log = subject.files, subject.place, subject.beside.get(LOG)
+        folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
+        return LabContext(
+            target=subject.worker,
+            root=place.root,
+            files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
+            user=self.user(),
+            programs=dict(subject.work.programs),
+            log=None if log is None else f"{log.root}/own",
+            port=self._port,
+            arguments=dict(subject.work.arguments),
+            device=place.device,
+            disks=place.queues,
+        )
+
+    def provide(self, subject: RunContext, work: Work) -> None:
+        """Create what the work needs in the lab. Call before the cache is prepared."""
+        if isinstance(work, HasServer) and work.listens():
+            self._port = server.free_port(subject.worker)
+        if isinstance(work, HasOwnData):
+            work.provide(self.lab_context(subject))
+
+    def start(self, subject: RunContext, work: Work, state: str) -> None:
+        """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""
+        lab = self.lab_context(subject)
+        if state != "warm":
+            cache.prepare(subject, state)
+            if state == "cold-data" and isinstance(work, HasOwnData) and work.has_own_data():
+                subject.worker.call("evict_tree", path=lab.own)
+        if isinstance(work, HasServer) and (servers := work.started_servers(lab)):
+            for wanted in servers:
+                server.start(subject.worker, wanted, lab.user)
+                self._running.append((subject.worker, wanted))
+            work.begun(lab)
+            # Otherwise what it wrote while starting would be written back, and space allocated for it, during
+            # the timed part.
+            subject.place.syncfs()
+        if state == "warm":
+            cache.prepare(subject, state)
+
+    def warm(
+        self, subject: RunContext, work: Work, state: str, job: Callable[[], Mapping[str, object]]
+    ) -> str | None:
+        """Run the warm-up jobs that the work wants before its timed one; return a problem, if any.
+
+        ``job`` is called only if there are any: most works want none.
+        """
+        for _ in range(work.warm(state) if isinstance(work, HasOwnData) else 0):
+            answer = subject.worker.call(work.verb, **job())
+            wrong = self.settle(subject, work, answer)
+            subject.place.syncfs()
+            if wrong is not None:
+                return wrong
+        return None
+
+    def settle(self, subject: RunContext, work: Work, answer: Mapping[str, Any]) -> str | None:
+        """Check and undo what the job did; return a problem, if any."""
+        return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None
+
+    def stop(self) -> str | None:
+        """Stop the servers; return a message if one had already ended."""
+        died = None
+        while self._running:
+            target, running = self._running.pop()
+            died = server.stop(target, running) or died
+        return died
+
+    def abandon(self) -> None:
+        """Forget the servers: the probe is lost, and they with it."""
+        self._running.clear()
+
+
+def numbers(answer: Mapping[str, Any]) -> dict[str, float]:
+    """Return what all servers used during the timed part: seconds, bytes and counts by name."""
+    found: dict[str, float] = {}
+    for used in answer.get("servers", {}).values():
+        for name, value in used.items():
+            if value is not None:
+                plain, scale = (name.removesuffix("_ns"), 1e9) if name.endswith("_ns") else (name, 1)
+                found[f"server_{plain}"] = found.get(f"server_{plain}", 0.0) + value / scale
+    return found

@@ -1,0 +1,376 @@
+"""Analyse the blocks of a trial: effects with verdicts, controls, void blocks, diagnostics.
+
+``analyse`` runs at the end of a trial; ``analyse_condition`` runs between blocks, where the conductor checks whether a
+condition is decided. Both are pure functions of the blocks in time order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from iotrial.design.model import ArmKind, Condition, Term, TermKind
+from iotrial.stats.anytime_t import t_interval
+from iotrial.stats.beyond_typical import mean_ratio, slow_runs
+from iotrial.stats.budget_bet import Budget, contrasts_left
+from iotrial.stats.carryover import in_words, judge_carry_over, judged
+from iotrial.stats.contrast import Contrasts, PairedRuns, Responses, Runs, pooled
+from iotrial.stats.controls import judge_all_controls, judge_controls, on_scale, positive_seen
+from iotrial.stats.diagnostics import diagnose
+from iotrial.stats.ebh import discoveries
+from iotrial.stats.eprocess import Wanted, intervals
+from iotrial.stats.failures import count_failures
+from iotrial.stats.model import (
+    Analysis,
+    CarryOver,
+    Control,
+    Diagnostic,
+    Effect,
+    FailureCounts,
+    Interval,
+    ObservedBlock,
+)
+from iotrial.stats.pooling import agree, span_of
+from iotrial.stats.run_statistics import statistic_interval
+from iotrial.stats.spec import Spec
+from iotrial.stats.verdict import judge
+from iotrial.stats.voids import compare_void_rates, count_voids
+from iotrial.study.model import TYPICAL, Response, Scale
+
+__all__ = ["METHOD", "ConditionState", "Spec", "analyse", "analyse_condition", "look_due"]
+
+#: version of the method: incremented with every change that makes the same blocks give a different analysis
+METHOD = 1
+
+_EVERY_BLOCK_UP_TO = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionState:
+    """State of one condition after its complete blocks: its primary effects and its controls.
+
+    ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
+    ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
+    blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
+    """
+
+    condition: Condition
+    effects: tuple[Effect, ...]
+    controls: tuple[Control, ...]
+    blocks: int
+    decided: bool
+    control_failed: bool
+    carry_over: CarryOver | None = None
+    carried_over: bool = False
+
+
+def look_due(blocks: int, last_look: int) -> bool:
+    """Return whether to analyse after ``blocks`` complete blocks, if the last look was at ``last_look`` blocks.
+
+    True after every block up to 20, then after 5 % growth. Looking less often saves time and does not affect validity.
+    """
+    if blocks <= _EVERY_BLOCK_UP_TO:
+        return blocks > last_look
+    return 20 * (blocks - last_look) >= last_look and blocks > last_look
+
+
+def analyse_condition(
+    spec: Spec, condition_key: str, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
+) -> ConditionState:
+    """Analyse the primary effects and controls of one condition after its blocks so far (in time order).
+
+    ``every``: the blocks of all conditions, for carry-over between conditions.
+    """
+    condition = spec.condition(condition_key)
+    counted = judged(blocks)
+    washed = any(block.wash_in for block in counted)
+    runs = Runs(counted)
+    carry_over = judge_carry_over(spec, condition, counted, every)
+    carried_over = carry_over is not None and not carry_over.passed
+    controls = judge_controls(spec, condition, runs)
+    asked = _asked(spec, condition, runs, controls, primary=True)
+    effects = tuple(_effects(asked, spec))
+    return ConditionState(
+        condition=condition,
+        effects=effects,
+        controls=controls,
+        blocks=sum(block.void is None for block in blocks),
+        decided=bool(effects) and all(effect.decided for effect in effects) and not carried_over,
+        control_failed=not all(control.passed for control in controls) or (carried_over and washed),
+        carry_over=carry_over,
+        carried_over=carried_over,
+    )
+
+
+def analyse(
+    spec: Spec, blocks: Sequence[ObservedBlock], *, unused: Sequence[str] = (), remarks: Sequence[str] = ()
+) -> Analysis:
+    """Analyse the complete blocks of a trial (all conditions, in time order, void blocks marked as such).
+
+    ``unused`` are messages on settings that no run made use of, which make the trial invalid; ``remarks`` are added to the
+    notes.
+    """
+    primary: list[_Asked] = []
+    exploratory: list[_Asked] = []
+    controls: list[Control] = []
+    diagnostics: list[Diagnostic] = []
+    reasons: list[str] = []
+    carried: list[tuple[Condition, CarryOver]] = []
+    of_condition: dict[str, list[ObservedBlock]] = {condition.key: [] for condition in spec.conditions}
+    for block in blocks:
+        if block.condition in of_condition:
+            of_condition[block.condition].append(block)
+    judged_on = {key: judged(own) for key, own in of_condition.items()}
+    laid_out = {key: Runs(own) for key, own in judged_on.items()}
+    every_control = judge_all_controls(spec, [(one, laid_out[one.key]) for one in spec.conditions])
+    for condition, controlled in zip(spec.conditions, every_control, strict=True):
+        own, runs = judged_on[condition.key], laid_out[condition.key]
+        controls += controlled
+        reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
+        if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
+            carried.append((condition, carry_over))
+        primary += _asked(spec, condition, runs, controlled, primary=True)
+        exploratory += _asked(spec, condition, runs, controlled, primary=False)
+        diagnostics += diagnose(spec, condition, own)
+    exploratory += _asked_pooled(spec, laid_out, controls)
+    found = list(_effects([*primary, *exploratory], spec))
+    main = found[: len(primary)]
+    others = [_held_together(one, main) for one in found[len(primary) :]]
+    reasons += [f"{condition.key}: {in_words(one)}" for condition, one in carried if not one.passed]
+    void_notes, void_reasons = compare_void_rates(blocks)
+    failures = count_failures(blocks)
+    reasons += [*void_reasons, *unused]
+    return Analysis(
+        effects=(*main, *_with_discoveries(others, spec.alpha)),
+        controls=tuple(controls),
+        void=count_voids(blocks),
+        diagnostics=tuple(diagnostics),
+        valid=not reasons,
+        invalid_reasons=tuple(reasons),
+        notes=(*remarks, *_notes(spec, blocks, failures), *void_notes),
+        failures=failures,
+        carry_over=tuple(one for _, one in carried),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One effect to estimate, with its data. ``control_seen``: whether the injected slowdown was detected."""
+
+    term: Term
+    response: Response
+    alpha: float
+    condition: Mapping[str, str]
+    workload: str
+    contrasts: Contrasts
+    control_seen: bool
+    pooled: bool = False
+    pairs: PairedRuns | None = None
+    budget: Budget | None = None
+
+    @property
+    def kind(self) -> str:
+        return "pooled" if self.pooled else self.term.kind.value
+
+    @property
+    def primary(self) -> bool:
+        return self.term.primary and self.response.primary and not self.pooled
+
+
+def _asked(
+    spec: Spec,
+    condition: Condition,
+    runs: Runs,
+    controls: Sequence[Control],
+    *,
+    primary: bool,
+) -> list[_Asked]:
+    """Collect the primary effects of a condition, or its exploratory ones.
+
+    Exploratory are main effects on the other measured responses, and the interactions that the study does not name on the
+    primary responses.
+    """
+    found: list[_Asked] = []
+    own = spec.responses_of(condition, primary=True)
+    others = spec.responses_of(condition, primary=False)
+    if not primary:
+        measured = set().union(*(run.responses for run in runs.runs))
+        others = tuple(response for response in others if response.name in measured)
+    tables = {response.name: Responses(runs, response) for response in (own if primary else (*own, *others))}
+    for term in spec.terms:
+        responses = own if term.primary is primary else () if primary else others
+        if term.kind is TermKind.INTERACTION and not primary and term.primary:
+            continue
+        for response in responses:
+            if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
+                continue  # means and quantiles have no interaction on the log scale
+            contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
+            asked = _Asked(
+                term=term,
+                response=response,
+                alpha=spec.alpha_of(term, response),
+                condition=dict(condition.levels),
+                workload=condition.workload,
+                contrasts=contrasts,
+                budget=_budget(spec, response, contrasts, runs) if primary else None,
+                control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
+                pairs=tables[response.name].pairs(term) if primary else None,
+            )
+            found.append(asked)
+    return found
+
+
+def _budget(spec: Spec, response: Response, contrasts: Contrasts, runs: Runs) -> Budget | None:
+    """Return the input of the budget bet; None if the trial has no such bet or the response has no margin."""
+    declared = spec.budget
+    if declared is None or response.scale is not Scale.LOG or response.statistic != TYPICAL:
+        return None
+    starts_s = [runs.starts_s[index] for index in contrasts.blocks]
+    left = contrasts_left(contrasts.blocks, starts_s, blocks=declared.blocks, time_s=declared.time_s)
+    return Budget(declared.share, left)
+
+
+def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[_Asked]:
+    """Collect the pooled effects: primary effects of each workload with several conditions, averaged over complete rounds."""
+    found: list[_Asked] = []
+    for workload, conditions in spec.pools.items():
+        own = [control for control in controls if control.condition["workload"] == workload]
+        for response in spec.responses_of(conditions[0], primary=True):
+            if response.statistic != TYPICAL:
+                continue
+            seen = positive_seen(own, response.name) or spec.only_counts(conditions[0])
+            tables = [Responses(laid_out[condition.key], response) for condition in conditions]
+            for term in spec.terms:
+                if term.primary:
+                    together = pooled([table.contrasts(term.weights, whole=term.whole) for table in tables])
+                    found.append(
+                        _Asked(term, response, spec.pooled_alpha, {}, workload, together, seen, pooled=True)
+                    )
+    return found
+
+
+def _effects(asked: Sequence[_Asked], spec: Spec) -> Iterator[Effect]:
+    """Yield the effects; their intervals are computed in one batch."""
+    typical = [one for one in asked if one.response.statistic == TYPICAL]
+    found = iter(
+        intervals(
+            [
+                Wanted(one.contrasts.values, one.alpha, spec.margin_of(one.response), one.budget)
+                for one in typical
+            ]
+        )
+    )
+    for one in asked:
+        if one.response.statistic == TYPICAL:
+            yield _effect(one, spec, next(found))
+        else:
+            yield _effect(one, spec, statistic_interval(one.pairs, one.response, one.alpha))
+
+
+def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
+    term, response, contrasts = asked.term, asked.response, asked.contrasts
+    typical, margin = response.statistic == TYPICAL, spec.margin
+    judgement = judge(
+        found,
+        response,
+        margin=margin,
+        failures=contrasts.failures,
+        unusable=contrasts.unusable,
+        control_seen=asked.control_seen,
+        precise=spec.precise,
+    )
+    cross_check = t_interval(contrasts.values, asked.alpha) if typical else None
+    return Effect(
+        kind=asked.kind,
+        factor=term.factor,
+        level=term.level,
+        reference=term.reference,
+        condition=asked.condition,
+        workload=asked.workload,
+        response=response.name,
+        unit=response.unit,
+        scale=response.scale,
+        better=response.better,
+        primary=asked.primary,
+        value=on_scale(found.estimate, response),
+        low=on_scale(found.low, response),
+        high=on_scale(found.high, response),
+        family_alpha=asked.alpha,
+        p_anytime=found.p_anytime,
+        verdict=judgement.verdict,
+        detectably=judgement.detectably,
+        reason=judgement.reason,
+        detectable=judgement.detectable,
+        blocks=found.blocks,
+        failures=contrasts.failures,
+        decided=judgement.decided,
+        block_sd=float(np.std(contrasts.values, ddof=1)) if found.blocks > 1 else None,
+        margin=margin,
+        cross_check=None
+        if cross_check is None
+        else (_end(cross_check[0], response), _end(cross_check[1], response)),
+        e_value=found.e_value,
+        aliases=term.aliases,
+        leaning=found.leaning,
+        bounds=None
+        if found.bounds is None
+        else (_end(found.bounds[0], response), _end(found.bounds[1], response)),
+        slow_runs=slow_runs(asked.pairs, response, asked.alpha) if typical else None,
+        mean_ratio=mean_ratio(asked.pairs, contrasts, response, found, margin) if typical else None,
+        statistic=response.statistic,
+    )
+
+
+def _held_together(effect: Effect, primary: Sequence[Effect]) -> Effect:
+    """Mark a pooled effect with whether the primary effects of its conditions agree; return other effects unchanged."""
+    if effect.kind != "pooled":
+        return effect
+    what = (effect.workload, effect.response, effect.factor, effect.level, effect.reference)
+    parts = [
+        one for one in primary if (one.workload, one.response, one.factor, one.level, one.reference) == what
+    ]
+    if agree(effect, parts):
+        return replace(effect, agree=True)
+    return replace(effect, agree=False, span=span_of(parts))
+
+
+def _end(value: float, response: Response) -> float:
+    reported = on_scale(value, response)
+    assert reported is not None
+    return reported
+
+
+def _with_discoveries(effects: Sequence[Effect], alpha: float) -> tuple[Effect, ...]:
+    found = discoveries([effect.e_value or 0.0 for effect in effects], alpha)
+    return tuple(replace(effect, discovery=one) for effect, one in zip(effects, found, strict=True))
+
+
+def _why_invalid(control: Control, condition: Condition) -> str:
+    if control.kind == ArmKind.NEGATIVE.value:
+        return f"{condition.key}: {control.response} tells two identical arms apart"
+    return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
+
+
+def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts) -> list[str]:
+    notes = (
+        []
+        if spec.controls
+        else ["controls were off: nothing shows that this trial would have seen an effect"]
+    )
+    if failures.factors > 1 and failures.count:
+        shared = " and ".join(f"{factor} {label}" for factor, label in failures.shared)
+        at = f", all of them at {shared}" if shared else ""
+        notes.append(f"{failures.count} failed runs in {len(failures.by_arm)} combinations{at}")
+    else:
+        notes += [f"{count} failed runs of {arm}" for arm, count in failures.by_arm]
+    if spec.controls and spec.whole_plots and not spec.copied_stretch:
+        whole = " and ".join(sorted({term.factor for term in spec.terms if term.whole}))
+        notes.append(
+            f"no control lies between stretches: verdicts on {whole} rest on the controls within them"
+        )
+    gaps = sum(block.gap for block in blocks)
+    if gaps:
+        notes.append(f"{gaps} blocks were interrupted and completed later")
+    return notes

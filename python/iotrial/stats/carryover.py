@@ -1,0 +1,566 @@
+"""Carry-over: does a run depend on which level ran just before it?
+
+The test is exact by randomisation, valid at any look, and needs no extra runs. "No carry-over" means that the result of a
+run would be the same whatever had run before it: each arm has one result in each slot, and the random order only decides
+which of them are observed. Nothing else is assumed. Results may differ between arms and slots in any way, scatter more in
+one arm, drift, and depend on each other.
+
+**Inside a block.** Reveal the order of a block from its end: the arm in the last slot, then the one before it, and so on.
+Once the arms in slots s and later are known, each of the others is equally likely to be in slot s - 1, whatever the runs in
+slots s and later have measured: without carry-over their results do not depend on the order before them. Bet on whether the
+arm in slot s - 1 has level l. Let p be the share of the remaining arms that have it, and z how slow the run in s is for its
+arm, compared with a prediction from earlier blocks and the later slots. Then
+
+    factor = q / p  if the predecessor has level l,  (1 - q) / (1 - p)  if not,      0 < q < 1,
+
+where q is the probability of l if runs after l were slower by d: q = p L / (p L + 1 - p), with L the likelihood ratio of z.
+The expected factor is p q / p + (1 - p) (1 - q) / (1 - p) = 1 for any q that depends on z only. So the product over slots
+and blocks is a non-negative martingale that starts at 1, and so is its mean over several d. A block of two runs allows no
+such bet: once the last arm is known, so is the first.
+
+**Across blocks.** The first run of a block follows the last run of the previous block, whatever its condition. The last arm
+of that block is uniform over its arms, and without carry-over the results of the next block do not depend on it. A block
+whose results have been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
+
+Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality).
+docs/method-details.md has the
+simulations; ``tests/unit/test_carryover.py`` computes the exact means over all orders of small blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iotrial.design.model import ArmKind, Condition, Term, TermKind
+from iotrial.stats.contrast import Responses, Runs, usable
+from iotrial.stats.controls import on_scale
+from iotrial.stats.eprocess import interval
+from iotrial.stats.model import CarryOver, ObservedBlock, Unaffected
+from iotrial.stats.spec import CONTROL_LEVEL, Spec
+from iotrial.study.model import Response, Scale
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+#: number of earlier blocks for an arm's usual result, and the minimum number of runs of the arm among them
+WINDOW = 40
+LEAST = 3
+_FOLLOW = 0.3  # weight of the newest block in the expected level
+_SHIFTS = (-3.0, -1.5, -0.6, 0.6, 1.5, 3.0)  # the alternatives d, in standard deviations of a run
+_FREEDOM = 3.0  # degrees of freedom of Student's t: heavy tails, so that a stalled run counts little
+_NARROWER = 0.7
+_RESERVE = 0.03  # share of each bet held back
+_CLIP = 3.0
+_MAD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_TINY = 1e-12
+_TIMES = frozenset({"s", "ms", "us", "µs", "ns", "min", "h"})
+_LOG_LARGEST = 690.0  # exp(690) is still finite
+
+
+def judged(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
+    """Return the blocks of one condition to analyse: only those with a wash-in before each run, if there are any.
+
+    The wash-in begins when the carry-over control fails, which is a stopping time. Every test restarts there, so the error
+    levels hold."""
+    washed = [block for block in blocks if block.wash_in]
+    return washed or list(blocks)
+
+
+def judge_carry_over(
+    spec: Spec, condition: Condition, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock] = ()
+) -> CarryOver | None:
+    """Judge the carry-over control of one condition, by the level with the most evidence against "no carry-over".
+
+    ``blocks`` are the analysed blocks of the condition, in time order. ``every`` holds the blocks of all conditions, to
+    find what ran before each block (default: ``blocks``). None if there is nothing to compare."""
+    response = spec.positive_response(condition) or spec.main_response(condition)
+    if response is None or not blocks:
+        return None
+    tried = levels_tried(spec.terms)
+    found = paths(_units(spec, response, blocks, every or blocks), tried)
+    if not found:
+        return None
+    alpha = CONTROL_LEVEL / (len(found) * max(1, len(spec.conditions)))
+    # rounded, because the last digits differ between processors: of two that are equal up to rounding, take the first
+    most = max(found, key=lambda path: round(path.largest, 9))
+    passed = most.largest < math.log(1.0 / alpha)
+    others = [label for factor, label in _labels(spec.terms) if factor == most.factor and label != most.level]
+    after = _followers(every or blocks, most)
+    shift = _shift(response, blocks, after)
+    return CarryOver(
+        condition={**condition.levels, "workload": condition.workload},
+        response=response.name,
+        factor=most.factor,
+        level=most.level,
+        others=tuple(others),
+        across=most.across,
+        ratio=on_scale(shift, response),
+        unit=response.unit,
+        scale=response.scale,
+        e_value=math.exp(min(most.largest, _LOG_LARGEST)),
+        alpha=alpha,
+        passed=passed,
+        blocks=len(set(most.keys)),
+        wash_in=all(block.wash_in for block in blocks),
+        unaffected=() if passed else tuple(_unaffected(spec, condition, blocks, after)),
+    )
+
+
+def in_words(one: CarryOver) -> str:
+    """Describe the finding, e.g. "runs after fs=xfs take 58 % longer than after fs=ext4: settings influence the run that
+    follows"."""
+    level = f"{one.factor}={one.level}"
+    others = f"{one.factor}={one.others[0]}" if len(one.others) == 1 else "other levels"
+    if one.ratio is None:
+        size = f"runs after {level} differ from those after {others}"
+    elif one.scale is Scale.DIFFERENCE:
+        size = f"{one.response} is {one.ratio:+.4g} {one.unit} in runs after {level}, compared with {others}"
+    else:
+        percent = f"{100.0 * abs(one.ratio - 1.0):.{0 if abs(one.ratio - 1.0) >= 0.1 else 1}f} %"
+        if one.unit.endswith("/s"):
+            how = f"are {percent} {'faster' if one.ratio > 1.0 else 'slower'}"
+        elif one.unit in _TIMES:
+            how = f"take {percent} {'longer' if one.ratio > 1.0 else 'less time'}"
+        else:
+            how = f"have {percent} {'more' if one.ratio > 1.0 else 'less'} {one.response}"
+        size = f"runs after {level} {how} than after {others}"
+    if one.passed:
+        evidence = f"e-value {one.e_value:.2g}, fails at {1.0 / one.alpha:,.0f}"
+        return f"no carry-over shown (most evidence: {size}; {evidence})"
+    mended = ", although a neutral run comes before each" if one.wash_in else ""
+    return f"{size}{mended}: settings influence the run that follows"
+
+
+def levels_tried(terms: Sequence[Term]) -> list[tuple[str, str]]:
+    """Return the (factor, level) pairs to bet on: all levels of a factor; of two levels only the one that is not the
+    reference, since "slower after one" is "faster after the other"."""
+    found = _labels(terms)
+    return [
+        (term_factor, label)
+        for term_factor, label in found
+        if sum(factor == term_factor for factor, _ in found) > 2
+        or (term_factor, label) not in _references(terms)
+    ]
+
+
+def _labels(terms: Sequence[Term]) -> list[tuple[str, str]]:
+    main = [term for term in terms if term.kind is TermKind.MAIN]
+    return list(
+        dict.fromkeys(
+            pair for term in main for pair in ((term.factor, term.reference), (term.factor, term.level))
+        )
+    )
+
+
+def _references(terms: Sequence[Term]) -> set[tuple[str, str]]:
+    return {(term.factor, term.reference) for term in terms}
+
+
+def _units(
+    spec: Spec, response: Response, blocks: Sequence[ObservedBlock], every: Sequence[ObservedBlock]
+) -> list[Unit]:
+    """Return the randomised units in the order in which they ran. Void blocks have no values (NaN)."""
+    own = {(block.condition, block.index) for block in blocks}
+    whole = {term.factor for term in spec.terms if term.whole}
+    found: list[Unit] = []
+    for key, block in enumerate(_in_time(every)):
+        mine = (block.condition, block.index) in own
+        runs = sorted(block.observations, key=lambda run: run.slot)
+        parts: list[list[int]] = []
+        stretch = None
+        for place, run in enumerate(runs):
+            held = (
+                [run.treatment.get(factor) for factor in whole],
+                run.kind is ArmKind.NEGATIVE and bool(whole),
+            )
+            if held != stretch or run.arm in {runs[i].arm for i in parts[-1]}:
+                parts.append([])
+            stretch = held
+            parts[-1].append(place)
+        for part in parts:
+            some = [runs[place] for place in part]
+            values = [usable(run, response) if mine else 0.0 for run in some]
+            found.append(
+                Unit(
+                    key=key,
+                    arms=tuple(run.arm for run in some),
+                    levels=tuple(run.treatment for run in some),
+                    values=tuple(
+                        math.nan if value is None or block.void is not None else value for value in values
+                    ),
+                    control=tuple(run.kind is not ArmKind.TREATMENT for run in some),
+                    own=mine,
+                )
+            )
+    return found
+
+
+def _in_time(blocks: Sequence[ObservedBlock]) -> list[ObservedBlock]:
+    """Return the blocks that have runs, in the order in which they ran."""
+    timed = [block for block in blocks if block.observations]
+    return sorted(timed, key=lambda block: min(run.started_s for run in block.observations))
+
+
+def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, int], dict[int, bool]]:
+    """Return, by block and slot, whether the preceding run has the level; the first run of a trial has no entry."""
+    found: dict[tuple[str, int], dict[int, bool]] = {}
+    last: Mapping[str, str] | None = None
+    for block in _in_time(every):
+        own = found.setdefault((block.condition, block.index), {})
+        for run in sorted(block.observations, key=lambda run: run.slot):
+            if last is not None:
+                own[run.slot] = last.get(path.factor) == path.level
+            last = run.treatment
+    return found
+
+
+def _shift(
+    response: Response, blocks: Sequence[ObservedBlock], after: Mapping[tuple[str, int], Mapping[int, bool]]
+) -> float | None:
+    """Estimate how much slower runs after the level are than runs after others (least squares with arm and block effects).
+
+    None if no block is usable, or if the shift is confounded with the arms' effects.
+    """
+    names = sorted({run.arm for block in blocks for run in block.observations})
+    table: list[Floats] = []
+    answers: list[Floats] = []
+    for block in blocks:
+        if block.void is not None:
+            continue
+        slots = after[block.condition, block.index]
+        own = [(run, usable(run, response)) for run in block.observations if run.slot in slots]
+        if len(own) < 2 or any(value is None for _, value in own):
+            continue
+        y = np.array([value for _, value in own], dtype=np.float64)
+        x: Floats = np.array(
+            [[*(float(run.arm == name) for name in names), float(slots[run.slot])] for run, _ in own]
+        )
+        table.append(x - x.mean(axis=0))
+        answers.append(y - y.mean())
+    if not table:
+        return None
+    design: Floats = np.vstack(table)
+    answer: Floats = np.concatenate(answers)
+    if np.linalg.matrix_rank(design) == np.linalg.matrix_rank(design[:, :-1]):
+        return None  # following the level is confounded with the arm
+    solution: Floats = np.asarray(np.linalg.lstsq(design, answer, rcond=None)[0], dtype=np.float64)
+    return float(solution[-1])
+
+
+def _unaffected(
+    spec: Spec,
+    condition: Condition,
+    blocks: Sequence[ObservedBlock],
+    after: Mapping[tuple[str, int], Mapping[int, bool]],
+) -> Iterator[Unaffected]:
+    """Yield each primary comparison, estimated on the blocks in which none of its runs follows the level.
+
+    The order selects these blocks, so the estimates are exploratory.
+    """
+    for response in spec.responses_of(condition, primary=True):
+        for term in spec.terms:
+            if not term.primary:
+                continue
+            clear = [
+                block
+                for block in blocks
+                if not any(
+                    run.arm in term.weights and after[block.condition, block.index].get(run.slot, False)
+                    for run in block.observations
+                )
+            ]
+            contrasts = Responses(Runs(clear), response).contrasts(term.weights, whole=term.whole)
+            found = interval(contrasts.values, spec.alpha_of(term, response), margin=spec.margin_of(response))
+            yield Unaffected(
+                factor=term.factor,
+                level=term.level,
+                reference=term.reference,
+                response=response.name,
+                ratio=on_scale(found.estimate, response),
+                low=on_scale(found.low, response),
+                high=on_scale(found.high, response),
+                scale=response.scale,
+                blocks=found.blocks,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Runs whose order was randomised together, in run order: a block, or one repeat in a stretch of a whole-plot study.
+
+    ``values`` are on the response's scale of comparison (NaN for a run without a value), ``control`` marks runs of control
+    arms. ``levels`` are each run's labels by factor. ``own`` is false for blocks of other conditions, of which only the last
+    arm matters. ``key`` is the number of the unit's block.
+    """
+
+    key: int
+    arms: tuple[str, ...]
+    levels: tuple[Mapping[str, str], ...]
+    values: tuple[float, ...]
+    control: tuple[bool, ...]
+    own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The e-process against "no run depends on whether ``level`` of ``factor`` ran before it".
+
+    ``log_e`` is ln of its value after each unit that gave a bet; ``keys`` are the blocks of these units. ``across``: between
+    blocks, else inside them."""
+
+    factor: str
+    level: str
+    across: bool
+    log_e: Floats
+    keys: tuple[int, ...]
+
+    @property
+    def largest(self) -> float:
+        """ln of the largest value so far (0 if there was no bet)."""
+        return max(0.0, float(self.log_e.max())) if self.log_e.size else 0.0
+
+
+def paths(units: Sequence[Unit], hypotheses: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
+    """Compute both e-processes of each hypothesis (factor and level), from all units of a trial in time order."""
+    own = [place for place, unit in enumerate(units) if unit.own]
+    history = _History([units[place] for place in own])
+    inside = _inside(history)
+    between = _between(units, own, history)
+    found: list[Path] = []
+    for factor, level in hypotheses:
+        found.append(_path_inside(factor, level, inside, history))
+        found.append(_path_between(factor, level, between))
+    return tuple(found)
+
+
+class _History:
+    """Predictions from earlier units, indexed by the number of own units already known (index 0: none)."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units = units
+        names = sorted({arm for unit in units for arm in unit.arms})
+        self.column = {name: i for i, name in enumerate(names)}
+        count = len(units)
+        values: Floats = np.full((count, len(names)), np.nan)
+        self.level: Floats = np.full(count, np.nan)
+        for row, unit in enumerate(units):
+            here = np.array(unit.values)
+            values[row, [self.column[arm] for arm in unit.arms]] = here
+            plain = here[~np.array(unit.control)] if not all(unit.control) else here
+            if np.isfinite(here).all():
+                self.level[row] = plain.mean()
+        # refine the level by the median over all arms: one stalled run distorts a mean of two
+        rough, _, _ = _windowed(values - self.level[:, None])
+        better = _median(values - rough[:count])
+        complete = np.isfinite(self.level)
+        self.level = np.where(complete & np.isfinite(better), better, self.level)
+        apart = np.where(complete[:, None], values - self.level[:, None], np.nan)
+        self.usual, self.spread, self.common = _windowed(apart)
+        self.expected, self.surprise = _followed(self.level)
+
+    def noise(self, known: int, treatments: int) -> tuple[float, float]:
+        """Return the variance of one run about its block's level, and of that level about its prediction."""
+        within = float(self.common[known]) ** 2
+        return within, max(0.0, float(self.surprise[known]) - within / max(1, treatments))
+
+
+def _windowed(apart: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return each arm's median and spread over the window before each row, and the spread common to all (rows + 1)."""
+    count, arms = apart.shape
+    padded = np.vstack([np.full((WINDOW, arms), np.nan), apart])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW, axis=0)  # rows + 1, arms, window
+    there = np.isfinite(windows).sum(axis=2)
+    usual = _median(windows)
+    usual[there < LEAST] = np.nan
+    away = np.abs(windows - usual[:, :, None])
+    # absolute deviations from a median of few numbers are biased low
+    few = 1.0 + 2.0 / np.maximum(1, there)
+    alone = _MAD * few * _median(away)
+    together = _MAD * np.nanmax(np.where(there > 0, few, 1.0), axis=1) * _median(away.reshape(count + 1, -1))
+    pooled = np.sqrt((LEAST * together[:, None] ** 2 + there * np.nan_to_num(alone) ** 2) / (LEAST + there))
+    return usual, pooled, np.nan_to_num(together)
+
+
+def _median(values: Floats) -> Floats:
+    """Return the median over the last axis, ignoring NaN; NaN if all are NaN."""
+    ordered = np.sort(values, axis=-1)
+    count = np.isfinite(values).sum(axis=-1)
+    low = np.take_along_axis(ordered, np.maximum(0, (count - 1) // 2)[..., None], axis=-1)[..., 0]
+    high = np.take_along_axis(ordered, np.maximum(0, count // 2)[..., None], axis=-1)[..., 0]
+    return np.where(count > 0, (low + high) / 2.0, np.nan)
+
+
+def _followed(level: Floats) -> tuple[Floats, Floats]:
+    """Return the level predicted after each number of units, and a robust mean square of the prediction errors so far."""
+    expected = np.full(level.size + 1, np.nan)
+    missed: list[float] = []
+    surprise = np.zeros(level.size + 1)
+    at = math.nan
+    for row, now in enumerate(level.tolist()):
+        if math.isfinite(now):
+            if math.isfinite(at):
+                missed.append(abs(now - at))
+                at += _FOLLOW * (now - at)
+            else:
+                at = now
+        expected[row + 1] = at
+        surprise[row + 1] = (_MAD * float(np.median(missed[-WINDOW:]))) ** 2 if missed else 0.0
+    return expected, surprise
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """Units of k runs: ``z`` by unit and slot, from the second slot on (NaN if nothing is known of the arm)."""
+
+    rows: tuple[int, ...]
+    z: Floats
+
+
+def _inside(history: _History) -> list[_Inside]:
+    by_size: dict[int, list[int]] = {}
+    for row, unit in enumerate(history.units):
+        if len(unit.arms) >= 3 and math.isfinite(history.level[row]):
+            by_size.setdefault(len(unit.arms), []).append(row)
+    return [_Inside(tuple(rows), _uncovered(history, rows)) for rows in by_size.values()]
+
+
+def _uncovered(history: _History, rows: Sequence[int]) -> Floats:
+    """Return z of each run from the second slot on, predicted from earlier units and the later slots of its own unit."""
+    units = [history.units[row] for row in rows]
+    columns = np.array([[history.column[arm] for arm in unit.arms] for unit in units])
+    values = np.array([unit.values for unit in units])
+    usual = np.take_along_axis(history.usual[list(rows)], columns, axis=1)
+    spread = np.take_along_axis(history.spread[list(rows)], columns, axis=1)
+    left = values - usual  # residual after the arm's usual result
+    known = np.isfinite(left)
+    many = _later(known.astype(float))
+    total = _later(np.where(known, left, 0.0))
+    noises = [
+        history.noise(row, sum(not control for control in unit.control))
+        for row, unit in zip(rows, units, strict=True)
+    ]
+    within, between = (np.array(part)[:, None] for part in zip(*noises, strict=True))
+    past = history.expected[list(rows)][:, None]
+    return _standardised(left, spread, past, total, many, within, between)[:, 1:]
+
+
+def _later(values: Floats) -> Floats:
+    """Return for each slot the sum over the slots after it."""
+    return np.cumsum(values[:, ::-1], axis=1)[:, ::-1] - values
+
+
+def _standardised(
+    left: Floats, spread: Floats, past: Floats, total: Floats, many: Floats, within: Floats, between: Floats
+) -> Floats:
+    """Standardise a run's distance from its prediction by earlier units and ``many`` runs of its unit (sum ``total``)."""
+    count = np.maximum(many, 1.0)
+    share = np.where(many > 0, between / np.maximum(between + within / count, _TINY**2), 0.0)
+    limit = _CLIP * np.sqrt(between + within / count)
+    expected = past + share * np.clip(total / count - past, -limit, limit)
+    variance = spread**2 + (1.0 - share) ** 2 * between + share**2 * within / count
+    z: Floats = (left - expected) / np.sqrt(np.maximum(variance, _TINY**2))
+    return z
+
+
+def _path_inside(factor: str, level: str, inside: Sequence[_Inside], history: _History) -> Path:
+    gains: dict[int, Floats] = {}
+    for part in inside:
+        labels = [[one.get(factor) for one in history.units[row].levels] for row in part.rows]
+        held: Flags = np.array([[label == level for label in row] for row in labels], dtype=bool)
+        # p: share among the arms in slots before s
+        share = np.cumsum(held, axis=1)[:, :-1] / np.arange(1, held.shape[1])
+        factors = _log_factors(part.z, share, held[:, :-1], held.mean(axis=1, keepdims=True)).sum(axis=1)
+        coin: Flags = np.any((share > 0.0) & (share < 1.0) & np.isfinite(part.z), axis=1, keepdims=True)[:, 0]
+        gains.update({row: factors[i] for i, row in enumerate(part.rows) if coin[i]})
+    rows = sorted(gains)
+    keys = tuple(history.units[row].key for row in rows)
+    return Path(factor, level, False, _log_mixture([gains[row] for row in rows]), keys)
+
+
+def _log_factors(z: Floats, share: Floats, hit: Flags, usual: Floats) -> Floats:
+    """Return ln of the factor of each bet for each shift (last axis); 0 where there is nothing to bet on."""
+    shifts = np.array(_SHIFTS)
+    off = z[..., None] / _NARROWER
+    # an arm's usual result includes its share of runs that followed the level
+    after, others = (1.0 - usual[..., None]) * shifts, -usual[..., None] * shifts
+    ratio = (
+        (np.log1p((off - others) ** 2 / _FREEDOM) - np.log1p((off - after) ** 2 / _FREEDOM))
+        * (_FREEDOM + 1.0)
+        / 2.0
+    )
+    fair = (share > 0.0) & (share < 1.0) & np.isfinite(z)
+    p = np.where(fair, share, 0.5)[..., None]
+    weight = p * np.exp(np.where(fair[..., None], ratio, 0.0))
+    q = (1.0 - _RESERVE) * weight / (weight + 1.0 - p) + _RESERVE * p
+    factor = np.where(hit[..., None], q / p, (1.0 - q) / (1.0 - p))
+    return np.where(fair[..., None], np.log(factor), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """The first run of a unit: its ``z``, the levels of the run before it, and those of all runs that could have been."""
+
+    key: int
+    z: float
+    before: Mapping[str, str]
+    others: tuple[Mapping[str, str], ...]
+
+
+def _between(units: Sequence[Unit], own: Sequence[int], history: _History) -> list[_Between]:
+    row_of = {place: row for row, place in enumerate(own)}
+    used = -1  # the last unit whose results were used in a bet
+    found = []
+    for row, place in enumerate(own):
+        unit = units[place]
+        previous = units[place - 1] if place else None
+        if previous is None or len(previous.arms) < 2 or (previous.own and used == place - 1):
+            continue
+        if not np.isfinite(previous.values).all():  # usability may depend on which arm came last
+            continue
+        known = row_of.get(place - 1, row) if previous.own else row
+        usual = history.usual[known, [history.column[arm] for arm in unit.arms]]
+        left = np.array(unit.values) - usual
+        if not np.isfinite(left[0]) or not math.isfinite(history.level[row]):
+            continue
+        rest = left[1:][np.isfinite(left[1:])]
+        within, between = history.noise(known, sum(not control for control in unit.control))
+        z = _standardised(
+            left[:1],
+            history.spread[known, [history.column[unit.arms[0]]]],
+            history.expected[known : known + 1],
+            np.array([rest.sum()]),
+            np.array([float(rest.size)]),
+            np.array([within]),
+            np.array([between]),
+        )
+        if math.isfinite(z[0]):
+            used = place
+            found.append(_Between(unit.key, float(z[0]), previous.levels[-1], previous.levels))
+    return found
+
+
+def _path_between(factor: str, level: str, between: Sequence[_Between]) -> Path:
+    shares = [sum(one.get(factor) == level for one in bet.others) / len(bet.others) for bet in between]
+    fair = [(bet, share) for bet, share in zip(between, shares, strict=True) if 0.0 < share < 1.0]
+    gains = _log_factors(
+        np.array([bet.z for bet, _ in fair]),
+        np.array([share for _, share in fair]),
+        np.array([bet.before.get(factor) == level for bet, _ in fair], dtype=bool),
+        np.array([share for _, share in fair]),
+    )
+    return Path(factor, level, True, _log_mixture(list(gains)), tuple(bet.key for bet, _ in fair))
+
+
+def _log_mixture(gains: Sequence[Floats]) -> Floats:
+    """Return ln of the mean over shifts of the product of factors, after each unit (``gains``: ln of the factors by unit)."""
+    if not gains:
+        return np.zeros(0)
+    logs = np.cumsum(np.stack(gains), axis=0)
+    top = logs.max(axis=1)
+    found: Floats = top + np.log(np.exp(logs - top[:, None]).mean(axis=1))
+    return found

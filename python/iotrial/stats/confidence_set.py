@@ -1,0 +1,346 @@
+"""The hull of the confidence set of an e-process (the candidates it does not exclude), and the point estimate in it.
+
+f(d), the largest M_n(d) so far, is not monotone on either side of its minimum, so bisection can miss parts of the set
+further out. The search therefore goes from the outside inwards. Two facts make that safe and cheap:
+
+* f only grows with blocks, so the set after n blocks is inside the set after n/2. The search starts with the first few
+  blocks and narrows its grid stage by stage, to the scale of the data at that stage;
+* beyond the contrasts by k times their range all |x_b| / s_b are at least k/(k+1). That bounds f from below and gives an
+  outer limit that contains the whole set.
+
+The same grids answer further questions: which candidates the bets of one side do not exclude (``upper_bound``), which ones
+M_n at the last block alone does not exclude (``hull_at_last``), and which ones of a hull the budget bet does not exclude
+either (``hull_within_budget``).
+
+All searches are generators: they yield ``Question``s and are sent the answers, so that many can run in one batch
+(``chunked.run``).
+
+f jumps only at D_1 (where s_b is 0) and is steep near the contrasts after it, so every grid is dense around the first few
+contrasts: the set may be the point D_1 alone, or a sliver on one side of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from iotrial.stats.betting import Floats, Side, log_agreeing, log_largest
+from iotrial.stats.budget_bet import Budget, MixedSeries
+from iotrial.stats.chunked import Flags, Question, Search, Series
+
+_POINTS = 33
+_BATCH = 8
+_INNER = 7
+_PRECISION = 1e-6
+_ROUNDS = 24
+# Number of first contrasts around which a grid is dense.
+_STEEP = 4
+
+Hull = tuple[float, float]
+#: (outside, inside) of the low end and (inside, outside) of the high one
+Ends = tuple[Hull, Hull]
+UNBOUNDED: Hull = (-math.inf, math.inf)
+
+
+def hull(contrasts: Floats, threshold: float, *, aim: float = 0.0) -> Search[Hull | None]:
+    """Return the outermost d with ln f(d) < ``threshold``: infinite if unbounded, None if there is no such d."""
+    stage = blocks_to_bound(threshold, aimed=aim > 0.0)
+    if contrasts.size < stage:
+        return UNBOUNDED
+    values, scale, centre = _scaled(contrasts)
+    grid = _first_grid(values[:stage], threshold, aimed=aim > 0.0)
+    while True:
+        series = Series(values[:stage], aim=aim / scale)
+        found = yield from _outermost(series, grid, threshold)
+        if found is None:
+            return None
+        if stage == values.size:
+            break
+        stage = min(2 * stage, int(values.size))
+        (outer_low, _), (_, outer_high) = found
+        grid = _narrower_grid(values, outer_low, outer_high)
+    low, high = yield from _refined(lambda points: Question(series, points, threshold), found)
+    return low * scale + centre, high * scale + centre
+
+
+def hull_at_last(contrasts: Floats, left: Hull, threshold: float, *, aim: float = 0.0) -> Search[Hull]:
+    """Return the outermost d with ln M_n(d) < ``threshold`` at the last block; ``left``, the hull of f, is inside."""
+    values, scale, centre = _scaled(contrasts)
+    series = Series(values, aim=aim / scale)
+    low, high = ((end - centre) / scale for end in left)
+    beyond = float(np.ptp(values)) * _reach(values.size, threshold, aimed=aim > 0.0)
+    outer = min(low, float(values.min()) - beyond), max(high, float(values.max()) + beyond)
+    grid = np.unique(
+        np.concatenate(
+            [
+                np.linspace(*outer, 2 * _POINTS - 1),
+                low - np.append(0.0, np.geomspace(1e-6, 1.0, _POINTS)) * (low - outer[0]),
+                high + np.append(0.0, np.geomspace(1e-6, 1.0, _POINTS)) * (outer[1] - high),
+            ]
+        )
+    )
+    left_at_last = yield Question(series, grid, threshold, at_last=True)
+    places = np.flatnonzero(left_at_last)
+    first, last = (int(places[0]), int(places[-1])) if places.size else _both_at(grid, low)
+    low, high = yield from _refined(
+        lambda points: Question(series, points, threshold, at_last=True), _with_outside(grid, first, last)
+    )
+    return low * scale + centre, high * scale + centre
+
+
+def hull_within_budget(
+    contrasts: Floats, left: Hull, threshold: float, budget: Budget, *, aim: float = 0.0
+) -> Search[Hull | None]:
+    """Return the outermost d of ``left`` that are not excluded with the budget bet included; None if the grid finds none.
+
+    ``left``: the finite hull of the other bets at ``threshold``, which is the one for their share of the stake.
+    """
+    values, scale, centre = _scaled(contrasts)
+    series = MixedSeries(values, budget, aim=aim / scale)
+    low, high = ((end - centre) / scale for end in left)
+    grid = _narrower_grid(values, low, high)
+    found = yield from _first_left(series, grid, threshold)
+    if found is None:
+        return None
+    low, high = yield from _refined(
+        lambda points: Question(series, points, threshold), _with_outside(grid, *found)
+    )
+    return low * scale + centre, high * scale + centre
+
+
+def upper_bound(
+    contrasts: Floats, threshold: float, limit: float, *, aim: float = 0.0, budget: Budget | None = None
+) -> Search[float | None]:
+    """Return the largest d that the bets on a smaller effect do not exclude; None unless they exclude all d >= ``limit``.
+
+    ``threshold`` is ln 1/alpha for these bets alone, so the effect is above the bound with probability at most alpha. With
+    a ``budget`` it is the threshold for their share of the stake.
+    """
+    values, scale, centre = _scaled(contrasts)
+    if budget is None:
+        series = Series(values, aim=aim / scale, side=Side.SMALLER)
+    else:
+        series = MixedSeries(values, budget, aim=aim / scale, side=Side.SMALLER)
+    end, least, most = (limit - centre) / scale, float(values.min()), float(values.max())
+    if contrasts.size == 0 or most == least or end <= least:
+        return None
+    if (yield Question(series, np.array([end]), threshold))[0]:
+        return None
+    reach = (most - least) * _reach(values.size, threshold, aimed=aim > 0.0, side=Side.SMALLER)
+    far = max(most + reach, end)
+    if (yield Question(series, _narrower_grid(values, end, far), threshold)).any():
+        return None
+    grid = _narrower_grid(values, least, end)
+    found = yield from _first_left(series, grid, threshold)
+    if found is None:
+        return least * scale + centre
+    _, last = found
+    at = _with_outside(grid, last, last)[1]
+    _, bound = yield from _refined(lambda points: Question(series, points, threshold), ((at[0], at[0]), at))
+    return bound * scale + centre
+
+
+def estimate(contrasts: Floats, left: Hull | None, *, aim: float = 0.0) -> Search[float]:
+    """Return the candidate within ``left`` (None: anywhere) with the smallest M_n at the last block."""
+    values, scale, centre = _scaled(contrasts)
+    low, high = UNBOUNDED if left is None else ((left[0] - centre) / scale, (left[1] - centre) / scale)
+    low, high = max(low, float(values.min())), min(high, float(values.max()))
+    if low >= high:
+        return float(min(max(0.0, min(low, high)), max(low, high))) * scale + centre
+    few = values[:_POINTS]
+    grid = np.union1d(np.linspace(low, high, _POINTS // 2 + 1), _within(few, low, high))
+    series = Series(values, aim=aim / scale)
+    for _ in range(_ROUNDS):
+        against = yield Question(series, grid)
+        ties = np.flatnonzero(against <= against.min() + 1e-12)
+        best = int(ties[np.argmin(np.abs(grid[ties]))])
+        before, after = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+        if after - before <= 1e-4 * (high - low):
+            break
+        grid = np.union1d(np.linspace(before, after, _INNER), grid[best])
+    return float(grid[best]) * scale + centre
+
+
+@lru_cache(1024)
+def blocks_to_bound(threshold: float, *, aimed: bool = False) -> int:
+    """Return the minimum number of blocks for a finite interval at ln(1/alpha) = ``threshold``."""
+    blocks = 1
+    while log_agreeing(blocks, 1.0, aimed=aimed, side=Side.BOTH) < threshold:
+        blocks += 1
+    return blocks
+
+
+def _scaled(contrasts: Floats) -> tuple[Floats, float, float]:
+    """Centre the contrasts at their median and divide by a power of two near their largest magnitude.
+
+    Returns the scaled contrasts, the power of two and the median.
+    """
+    centre = float(np.median(contrasts)) if contrasts.size else 0.0
+    values = contrasts - centre
+    scale = _power_of_two(values)
+    return values / scale, scale, centre
+
+
+def _first_grid(values: Floats, threshold: float, *, aimed: bool) -> Floats:
+    """Return candidates at the scales of the first few contrasts, out to the limit of the confidence set."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return np.array([low])
+    spread = high - low
+    reach = spread * _reach(values.size, threshold, aimed=aimed)
+    beyond = (
+        np.append(spread * np.geomspace(1e-4, reach / spread, 48), reach)
+        if reach > 1e-4 * spread
+        else np.array([reach])
+    )
+    gaps = np.abs(values - values[0])
+    nearest = float(gaps[gaps > 0.0].min())
+    around = np.geomspace(1e-3 * nearest, spread, max(24, int(6 * math.log(1e3 * spread / nearest))))
+    ordered = np.unique(values)
+    return np.unique(
+        np.concatenate(
+            [
+                low - beyond,
+                high + beyond,
+                np.linspace(low, high, 2 * _POINTS - 1),
+                ordered,
+                (ordered[1:] + ordered[:-1]) / 2,
+                _within(np.concatenate([values[0] - around, values[0] + around]), low, high),
+            ]
+        )
+    )
+
+
+def _narrower_grid(values: Floats, low: float, high: float) -> Floats:
+    """Return candidates between two ends, dense around the first few contrasts."""
+    width = high - low
+    around = [width * np.geomspace(1e-9, 0.1, 16), *[width * np.geomspace(1e-4, 0.1, 8)] * (_STEEP - 1)]
+    dense = [
+        _within(np.concatenate([[at], at - near, at + near]), low, high)
+        for at, near in zip(values[:_STEEP], around, strict=True)
+    ]
+    return np.unique(np.concatenate([np.linspace(low, high, _POINTS), *dense]))
+
+
+@lru_cache(1024)
+def _reach(blocks: int, threshold: float, *, aimed: bool, side: Side = Side.BOTH) -> float:
+    """Return k such that no candidate beyond the contrasts by k times their range is left.
+
+    k/(k+1) is the smallest |x|/s that suffices to exclude it.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        low, high = (
+            (low, share)
+            if log_agreeing(blocks, share, aimed=aimed, side=side) >= threshold
+            else (share, high)
+        )
+    return min(high / (1.0 - high), 1e9) if high < 1.0 else 1e9
+
+
+def _outermost(series: Series, grid: Floats, threshold: float) -> Search[Ends | None]:
+    """Find the lowest and the highest grid point left, each with its neighbour outside."""
+    left = yield from _first_left(series, grid, threshold)
+    if left is None:
+        point = _lowest_point(series, grid, threshold)
+        if point is None:
+            return None
+        grid = np.union1d(grid, point)
+        left = _both_at(grid, point)
+    return _with_outside(grid, *left)
+
+
+def _both_at(grid: Floats, point: float) -> tuple[int, int]:
+    at = int(np.searchsorted(grid, point))
+    return at, at
+
+
+def _with_outside(grid: Floats, lowest: int, highest: int) -> Ends:
+    """Return two grid positions as (outside, inside) and (inside, outside)."""
+    return (
+        (float(grid[max(lowest - 1, 0)]), float(grid[lowest])),
+        (float(grid[highest]), float(grid[min(highest + 1, grid.size - 1)])),
+    )
+
+
+def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[int, int] | None]:
+    """Find the indices of the lowest and the highest grid point left, or None.
+
+    The search goes from both ends at once, a batch of points at a time, until each end has found one.
+    """
+    alive: list[bool | None] = [None] * grid.size
+    lowest = highest = None
+    for start in range(0, grid.size, _BATCH):
+        below = range(start, min(start + _BATCH, grid.size)) if lowest is None else range(0)
+        above = range(grid.size - 1 - start, max(grid.size - 1 - start - _BATCH, -1), -1)
+        asked = {*below, *(above if highest is None else ())}
+        places = [place for place in asked if alive[place] is None]
+        answer = yield Question(series, grid[places], threshold)
+        for place, left in zip(places, answer.tolist(), strict=True):
+            alive[place] = left
+        if lowest is None:
+            lowest = next((place for place in below if alive[place]), None)
+        if highest is None:
+            highest = next((place for place in above if alive[place]), None)
+        if lowest is not None and highest is not None:
+            return lowest, highest
+    return None
+
+
+def _lowest_point(series: Series, grid: Floats, threshold: float) -> float | None:
+    """Find a point of the set that the grid missed: follow f down from its three lowest grid points."""
+    heights = log_largest(series.contrasts, grid, aim=series.aim, side=series.side)
+    for start in np.argsort(heights)[:3].tolist():
+        points, at = grid, start
+        for _ in range(_ROUNDS):
+            before, after = float(points[max(at - 1, 0)]), float(points[min(at + 1, points.size - 1)])
+            points = np.union1d(np.linspace(before, after, _BATCH + 1), points[at])
+            levels = log_largest(series.contrasts, points, aim=series.aim, side=series.side)
+            at = int(np.argmin(levels))
+            if levels[at] < threshold:
+                return float(points[at])
+            if after - before <= 1e-9 * float(grid[-1] - grid[0]):
+                break
+    return None
+
+
+def _refined(ask: Callable[[Floats], Question], ends: Ends) -> Search[Hull]:
+    """Refine both ends of the hull, each between a point left and its neighbour outside, to a millionth of the width.
+
+    ``ask`` builds the question which of some candidates are left.
+    """
+    (out_low, low), (high, out_high) = ends
+    steps = np.arange(1, _INNER + 1) / (_INNER + 1)
+    for _ in range(_ROUNDS):
+        enough = _PRECISION * max(high - low, 1e-9 * (out_high - out_low))
+        below = out_low + steps * (low - out_low) if low - out_low > enough else np.empty(0)
+        above = out_high - steps * (out_high - high) if out_high - high > enough else np.empty(0)
+        if below.size + above.size == 0:
+            break
+        alive = yield ask(np.concatenate([below, above]))
+        if below.size:
+            out_low, low = _closer(np.concatenate([[out_low], below, [low]]), alive[: below.size])
+        if above.size:
+            out_high, high = _closer(np.concatenate([[out_high], above, [high]]), alive[below.size :])
+    return low, high
+
+
+def _closer(points: Floats, alive: Flags) -> Hull:
+    """Return the first point left and its outer neighbour before it; ``points`` go inwards and the last one is left."""
+    first = int(np.argmax(np.append(alive, True)))
+    return float(points[first]), float(points[first + 1])
+
+
+def _within(points: Floats, low: float, high: float) -> Floats:
+    kept: Floats = points[(points >= low) & (points <= high)]
+    return kept
+
+
+def _power_of_two(values: Floats) -> float:
+    """Return a power of two near the largest magnitude: dividing by it is exact and keeps squares in range."""
+    largest = float(np.abs(values).max())
+    return math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0

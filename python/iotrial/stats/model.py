@@ -1,0 +1,399 @@
+"""Frozen input and output values of the analysis, independent of labs, probes and stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from iotrial.design.model import ArmKind
+from iotrial.documents import Count, Probability, Unbounded
+from iotrial.study.model import TYPICAL, Better, Scale
+
+EffectKind = Literal["main", "interaction", "pooled"]
+
+
+class Verdict(StrEnum):
+    """Position of one effect's interval relative to no effect. The last four are for responses that are not times or
+    rates."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+    HIGHER = "higher"
+    LOWER = "lower"
+    BETTER = "better"
+    WORSE = "worse"
+
+
+class Conclusion(StrEnum):
+    """Conclusion on one effect, with the margin taken into account. Reports print ``words``.
+
+    The plain words are for effects whose whole interval is beyond the margin; METHOD.md has the table.
+    """
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    HIGHER = "higher"
+    LOWER = "lower"
+    BETTER = "better"
+    WORSE = "worse"
+    PROBABLY_FASTER = "probably_faster"
+    PROBABLY_SLOWER = "probably_slower"
+    PROBABLY_HIGHER = "probably_higher"
+    PROBABLY_LOWER = "probably_lower"
+    PROBABLY_BETTER = "probably_better"
+    PROBABLY_WORSE = "probably_worse"
+    EQUIVALENT = "equivalent"
+    EQUIVALENT_DETECTABLE = "equivalent_detectable"
+    EQUIVALENT_MORE_SLOW_RUNS = "equivalent_more_slow_runs"
+    EQUIVALENT_FEWER_SLOW_RUNS = "equivalent_fewer_slow_runs"
+    UNDECIDED = "undecided"
+    VARIES = "varies"
+
+    @property
+    def probable(self) -> bool:
+        """True if zero is excluded, but not the margin."""
+        return self.value.startswith("probably_")
+
+    @property
+    def equivalent(self) -> bool:
+        """True if the whole interval is inside the margin, and slow runs are not shown to differ."""
+        return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)
+
+    @property
+    def only_typically(self) -> bool:
+        """True if the whole interval is inside the margin, but one side has more slow runs."""
+        return self in (Conclusion.EQUIVALENT_MORE_SLOW_RUNS, Conclusion.EQUIVALENT_FEWER_SLOW_RUNS)
+
+    @property
+    def words(self) -> str:
+        """Text for reports, e.g. "probably slower". Detectability of an equivalent effect is reported separately."""
+        if self is Conclusion.VARIES:
+            return "differs by condition"
+        if self.only_typically:
+            more = "more" if self is Conclusion.EQUIVALENT_MORE_SLOW_RUNS else "fewer"
+            return f"typical runs equivalent, but {more} slow runs"
+        return "equivalent" if self.equivalent else self.value.replace("_", " ")
+
+    @property
+    def tone(self) -> str:
+        """CSS class for its colour on a page; a merely probable effect never gets that of a plain direction."""
+        return "probable" if self.probable or self.only_typically or self is Conclusion.VARIES else self.words
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One run: its responses by name (totals over replicates), or the description of its failure."""
+
+    arm: str
+    kind: ArmKind
+    treatment: Mapping[str, str]
+    slot: int
+    started_s: float
+    responses: Mapping[str, float]
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedBlock:
+    """A complete block of one condition in time order; ``void`` names the rule that discarded it. ``wash_in``: a neutral,
+    unmeasured run preceded each of its runs."""
+
+    condition: str
+    index: int
+    observations: tuple[Observation, ...]
+    void: str | None = None
+    void_level: str | None = None
+    gap: bool = False
+    wash_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Anytime-valid interval of one contrast, on the contrast's own scale (natural log for ratios).
+
+    ``low``/``high`` are None if unbounded. ``p_anytime`` = min(1, 1/max M(0)). ``e_value`` is M(0) at the last block, for
+    e-BH. ``empty``: every candidate is excluded (the effect changed over time). ``leaning``: all blocks together favour an
+    effect that the first blocks excluded; the interval is then the wider one that uses all blocks alike. ``bounds``: the
+    one-sided bounds, each at alpha, if they exclude every effect beyond the margin.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    p_anytime: float
+    e_value: float
+    blocks: int
+    empty: bool = False
+    leaning: bool = False
+    bounds: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One contrast with its verdict. ``value``, ``low``, ``high`` are ratios (scale log) or differences.
+
+    ``kind`` is ``main``, ``interaction`` or ``pooled`` (the mean over the conditions of a workload, ``condition`` empty).
+    ``aliases`` are interactions that the design cannot separate from this one. ``leaning`` and ``bounds`` (ratios) are those
+    of ``Interval``. ``blocks`` counts the contrasts it is based on: one per block, or one for each repeat in the stretches of
+    a study with whole plots. ``margin`` is relative. ``agree``, of a pooled effect: whether its conditions show the same
+    effect, so that their mean represents each of them (``pooling.agree``); None for other effects. ``span``: if they do not,
+    the conditions with the smallest and the largest estimate, and the number of conditions. ``slow_runs`` and
+    ``mean_ratio``, of a main effect on a time or a rate: differences that the ratio of typical runs does not show
+    (``stats.beyond_typical``). ``statistic`` is the response's: the statistic of an arm's runs that is compared.
+    """
+
+    kind: str
+    factor: str
+    level: str
+    reference: str
+    condition: Mapping[str, str]
+    workload: str
+    response: str
+    unit: str
+    scale: Scale
+    better: Better
+    primary: bool
+    value: float | None
+    low: float | None
+    high: float | None
+    family_alpha: float
+    p_anytime: float
+    verdict: Verdict
+    detectably: str | None
+    reason: str | None
+    detectable: float | None
+    blocks: int
+    failures: int
+    decided: bool
+    block_sd: float | None
+    margin: float
+    cross_check: tuple[float, float] | None = None
+    discovery: bool | None = None
+    e_value: float | None = None
+    aliases: tuple[str, ...] = ()
+    leaning: bool = False
+    agree: bool | None = None
+    span: Span | None = None
+    bounds: tuple[float, float] | None = None
+    slow_runs: SlowRuns | None = None
+    mean_ratio: MeanRatio | None = None
+    statistic: str = TYPICAL
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """The conclusion that interval, margin and scale allow. This is the only place that derives it."""
+        if self.agree is False and self.verdict is not Verdict.INCONCLUSIVE:
+            return Conclusion.VARIES
+        match self.verdict:
+            case Verdict.INCONCLUSIVE:
+                return Conclusion.UNDECIDED
+            case Verdict.EQUIVALENT if self.slow_runs is not None and self.slow_runs.differ:
+                more = self.slow_runs.difference > 0.0
+                return Conclusion.EQUIVALENT_MORE_SLOW_RUNS if more else Conclusion.EQUIVALENT_FEWER_SLOW_RUNS
+            case Verdict.EQUIVALENT:
+                return Conclusion.EQUIVALENT_DETECTABLE if self.detectably else Conclusion.EQUIVALENT
+            case direction:
+                return Conclusion(direction.value if self._beyond_margin else f"probably_{direction.value}")
+
+    @property
+    def _beyond_margin(self) -> bool:
+        """True if the interval excludes every effect inside the margin. Always true for differences, which have no margin."""
+        if self.scale is Scale.DIFFERENCE:
+            return True
+        limit = math.log1p(self.margin)
+        above = self.low is not None and self.low > 0.0 and math.log(self.low) > limit
+        below = self.high is not None and (self.high <= 0.0 or math.log(self.high) < -limit)
+        return above or below
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Slow runs of one arm: their number, the number of all runs, and bounds on the share."""
+
+    slow: Count
+    runs: Count
+    low: Probability
+    high: Probability
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRuns:
+    """Runs that took more than ``factor`` times the typical time, at the level and at the reference.
+
+    ``difference`` is the share at the level minus the share at the reference; ``low`` and ``high`` are its bounds. All
+    three pairs of bounds are valid at any look, each at ``alpha``.
+    """
+
+    factor: float
+    level: Share
+    reference: Share
+    difference: float
+    low: float
+    high: float
+    alpha: float
+
+    @property
+    def differ(self) -> bool:
+        """True if one of the two has more slow runs: 0 is excluded."""
+        return self.low > 0.0 or self.high < 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRatio:
+    """The ratio of the arms' mean values, and that of ``typical`` runs; ``p`` is the p-value of their equality."""
+
+    ratio: Unbounded
+    typical: Unbounded
+    p: Probability
+    differs: Annotated[
+        bool,
+        Meta(
+            description="p is below 0.02, and the ratio is outside the interval or differs by more than the margin: the mean "
+            "changes by another ratio than typical runs do."
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The smallest and the largest estimate of a pooled effect's parts, with their conditions."""
+
+    least_at: Mapping[str, str]
+    least: float
+    most_at: Mapping[str, str]
+    most: float
+    conditions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One control effect in one condition. ``told_from_zero``: "no effect" is excluded at the study's alpha."""
+
+    kind: str
+    condition: Mapping[str, str]
+    response: str
+    injected: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    passed: bool
+    told_from_zero: bool
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unaffected:
+    """One comparison on the blocks in which none of its runs follows the level that carries over: exploratory.
+
+    ``ratio`` is a difference if ``scale`` is; the interval is at the effect's own level, None if unbounded."""
+
+    factor: str
+    level: str
+    reference: str
+    response: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    scale: Scale
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Carry-over control of a condition: does its main response depend on the level that ran just before (``carryover.py``)?
+
+    ``factor`` and ``level``: those with the most evidence. ``ratio``: runs after this level against runs after ``others`` (a
+    difference if ``scale`` is, None with too few blocks). ``e_value`` is the largest value of the e-process so far; the
+    control fails at 1 / ``alpha``. ``across``: between blocks, else inside them. ``blocks`` counts those that gave a bet.
+    ``wash_in``: judged on blocks with a neutral run before each measured run.
+    """
+
+    condition: Mapping[str, str]
+    response: str
+    factor: str
+    level: str
+    others: tuple[str, ...]
+    across: bool
+    ratio: float | None
+    unit: str
+    scale: Scale
+    e_value: float
+    alpha: float
+    passed: bool
+    blocks: int
+    wash_in: bool = False
+    unaffected: tuple[Unaffected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VoidCount:
+    """Number of blocks that a void rule discarded, by the level whose check failed."""
+
+    rule: str
+    level: str
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """A change of the response level of all arms, starting with the block at ``at_s``.
+
+    ``size`` is in natural logarithms if the response is compared by ratio.
+    """
+
+    at_s: float
+    size: float
+    logarithmic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """Diagnostics of one condition's primary response; they inform and never gate (None: too few blocks)."""
+
+    condition: Mapping[str, str]
+    response: str
+    blocks: int
+    order_effect: float | None
+    order_p: float | None
+    autocorrelation: float | None
+    drift_per_hour: float | None
+    bimodality: float | None
+    block_share: float | None
+    changes: tuple[LevelChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCounts:
+    """Failed runs ``by_arm``. ``shared``: factors and labels that all failed combinations have in common, if there are
+    several ``factors``."""
+
+    by_arm: tuple[tuple[str, int], ...] = ()
+    shared: tuple[tuple[str, str], ...] = ()
+    factors: int = 1
+
+    @property
+    def count(self) -> int:
+        """Total number of failed runs."""
+        return sum(count for _, count in self.by_arm)
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """Results of the analysis of one trial's runs."""
+
+    effects: tuple[Effect, ...]
+    controls: tuple[Control, ...]
+    void: tuple[VoidCount, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    valid: bool
+    invalid_reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    failures: FailureCounts = FailureCounts()
+    carry_over: tuple[CarryOver, ...] = ()

@@ -1,0 +1,123 @@
+"""Causes of a positive control whose slowdown is measured at the wrong size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from iotrial.stats.reasons.case import FULL_EVIDENCE, LEAST_EVIDENCE, LEAST_SHARE, Case, Reason
+from iotrial.stats.reasons.pairs import calmed, evidence_of, raw, slope
+from iotrial.study.model import Scale
+
+
+def _spun_wrong(case: Case) -> Iterator[Reason]:
+    """The probe injected a different ratio than requested."""
+    if case.pairs.injected is None or not (case.pairs.injected > 0.0).all():
+        return
+    sign = math.copysign(1.0, case.truth)  # a rate shrinks by the ratio that a time grows by
+    put_in = float(np.median(sign * np.log(case.pairs.injected)))
+    share = 1.0 - abs((case.mean + case.truth - put_in) / case.mean) if case.mean else 0.0
+    if abs(put_in - case.truth) < 0.02 * abs(case.truth) or share < LEAST_SHARE:
+        return
+    yield case.reason(
+        "spin",
+        f"the stretch itself came out at {math.exp(sign * put_in):.4g} instead of {math.exp(abs(case.truth)):.4g} times",
+        "the clock or the processor did not let the probe spin as asked: look at the clock source, at steal time and at "
+        "other work on this machine",
+        share,
+    )
+
+
+def _not_in_response(case: Case) -> Iterator[Reason]:
+    """The response contains none of the slowdown, or only a part."""
+    found = (case.mean + case.truth) / case.truth
+    noise = float(calmed(case.deviations).std(ddof=1)) / math.sqrt(case.pairs.count)
+    if (
+        evidence_of(case.mean / noise if noise > 0.0 else math.inf) < LEAST_EVIDENCE
+        or not -0.35 <= found < 0.9
+    ):
+        return
+    if found < 0.35:
+        yield case.reason(
+            "not_in_response",
+            f"{case.response.name} does not hold the slow-down: it grew by {case.size(case.mean + case.truth)} where "
+            f"{case.size(case.truth)} was put in",
+            "make a time that the probe takes itself (wall, or the time of an operation) the primary response",
+            0.9 * (1.0 - abs(found)),
+        )
+        return
+    yield case.reason(
+        "part_of_response",
+        f"only a part of {case.response.name} was slowed down: it grew by {case.size(case.mean + case.truth)} where "
+        f"{case.size(case.truth)} was put in",
+        "see what the response holds besides the timed work: processes that go on after the command has ended, a step or an "
+        "operation that is not stretched",
+        0.5,
+    )
+
+
+def _not_proportional(case: Case) -> Iterator[Reason]:
+    """The slowdown varies with the duration of the work, as a fixed delay would, instead of being a constant ratio."""
+    levels = case.pairs.levels - case.pairs.levels.mean()
+    spread = float(levels.std())
+    found = slope(calmed(case.deviations), levels)
+    if found is None or found[1] < LEAST_EVIDENCE:
+        return
+    change = found[0] * spread
+    moved = abs(change / case.truth)
+    if moved < 0.1:
+        return
+    way = "smaller" if change * case.truth < 0.0 else "larger"
+    yield case.reason(
+        "not_proportional",
+        f"the slow-down is {way} in blocks where the work takes longer (by {case.size(change)} over a "
+        "standard deviation of the level): it is no constant ratio",
+        "look for a fixed cost inside the response (start of a program, a lock, a pause), or for a machine that changes its "
+        "speed within blocks",
+        0.75 * min(1.0, found[1] / FULL_EVIDENCE) * min(1.0, 5.0 * moved),
+    )
+
+
+def _coarse(case: Case) -> Iterator[Reason]:
+    """The resolution of the response is too coarse to show the slowdown."""
+    if case.response.scale is not Scale.LOG:
+        return
+    values = raw(np.concatenate([case.pairs.control, case.pairs.original]), case.response)
+    distinct = np.unique(np.round(values, 12))
+    if len(distinct) > len(values) / 3 or len(distinct) < 2:
+        return
+    step = float(np.diff(distinct).min()) / float(np.median(values))
+    if step < case.margin / 2.0:
+        return
+    yield case.reason(
+        "coarse",
+        f"{case.response.name} comes in steps of {100 * step:.2g} % ({len(distinct)} different values in "
+        f"{len(values)} runs), too coarse for a slow-down of {case.size(case.truth)}",
+        "do more work in a run (more files or replicates), or choose a response with a finer clock",
+        min(0.95, 0.6 + step),
+    )
+
+
+def _left_running(case: Case) -> Iterator[Reason]:
+    """Commands leave processes behind whose time is not part of any response."""
+    runs = [facts.evidence.get("stragglers", 0.0) for pair in case.pairs.files for facts in pair]
+    if np.mean(np.array(runs) > 0.0) < 0.1:
+        return
+    yield case.reason(
+        "left_running",
+        f"the command leaves processes behind in {100 * np.mean(np.array(runs) > 0.0):.0f} % of its runs: what they do is "
+        "not in its time, and they take the processor from the stretch",
+        "let the command wait for what it starts",
+        0.65,
+    )
+
+
+LOOKS: tuple[Callable[[Case], Iterator[Reason]], ...] = (
+    _spun_wrong,
+    _not_in_response,
+    _not_proportional,
+    _coarse,
+    _left_running,
+)

@@ -1,0 +1,155 @@
+"""One trial: its report below a navigation bar, or its progress while it runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+
+from iotrial.errors import RequestError
+from iotrial.report.live import outlook_words, widest
+from iotrial.report.phrases import interval_title
+from iotrial.report.progress import EffectLine, Progress, read_standing, standing_path
+from iotrial.store.outline import Outline
+from iotrial.store.states import TrialState
+from iotrial.study.model import Scale
+from iotrial.terminal import escape
+from iotrial.web.figures import Axis, Mark, both_widths, forest
+from iotrial.web.jobs import NotReady
+from iotrial.web.pages import REFRESH_S, download, not_ready, report
+from iotrial.web.pages import page as rendered
+from iotrial.web.query_params import number_of, pairs_of, value_of
+from iotrial.web.store_view import StoreView
+
+MOST_DRAWN = 40
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def page(view: StoreView, request: Request) -> Response:
+    """``/trials/N``"""
+    trial = _trial(view, request)
+    if trial.state is TrialState.RUNNING:
+        return _live(view, request, trial)
+    try:
+        html = view.reports(trial).html
+    except NotReady as error:
+        return not_ready(request, f"Trial {trial.number}", error)
+    here = f"/trials/{trial.number}"
+    links = {
+        "All trials": "/",
+        "Compare": f"/compare?trials={trial.number}",
+        "History": "/history?" + urlencode({"study": escape(trial.study)}),
+    }
+    downloads = {
+        "packed trial": f"{here}/trial.iotrial",
+        "JSON": f"{here}/report.json",
+        "Markdown": f"{here}/report.md",
+    }
+    return report(request, html, links, downloads)
+
+
+def as_json(view: StoreView, request: Request) -> Response:
+    """``/trials/N/report.json``"""
+    return _saved(view, request, "json", "application/json", lambda trial: view.reports(trial).json)
+
+
+def as_markdown(view: StoreView, request: Request) -> Response:
+    """``/trials/N/report.md``"""
+    return _saved(view, request, "md", "text/markdown", lambda trial: view.reports(trial).markdown)
+
+
+def as_packed(view: StoreView, request: Request) -> Response:
+    """``/trials/N/trial.iotrial``"""
+    return _saved(view, request, "iotrial", "application/octet-stream", view.packed)
+
+
+def _saved(
+    view: StoreView, request: Request, suffix: str, media_type: str, content: Callable[[Outline], bytes]
+) -> Response:
+    trial = _trial(view, request)
+    if trial.state is TrialState.RUNNING:
+        raise RequestError(
+            f"trial {trial.number} is still running", hint="it can be downloaded when it has ended"
+        )
+    try:
+        return download(content(trial), media_type, _name(trial, suffix))
+    except NotReady as error:
+        return not_ready(request, f"Trial {trial.number}", error, download=True)
+
+
+def _trial(view: StoreView, request: Request) -> Outline:
+    return view.trial(number_of(str(request.path_params["number"])))
+
+
+def _name(trial: Outline, suffix: str) -> str:
+    """Return a file name for a download, sanitised: a stored trial may have any name."""
+    study = _UNFIT.sub("-", trial.study)[:80].strip("-")
+    return f"{trial.number}-{study or 'trial'}.{suffix}"
+
+
+def _live(view: StoreView, request: Request, trial: Outline) -> Response:
+    still = value_of(pairs_of(request), "refresh") == "no"
+    path = standing_path(view.path)
+    progress = read_standing(path)
+    if progress is not None and progress.trial != trial.number:
+        progress = None
+    age_s = None
+    if progress is not None:
+        try:
+            age_s = max(0.0, time.time() - path.stat().st_mtime)
+        except OSError:
+            progress = None
+    return rendered(
+        request,
+        "live.html.j2",
+        title=f"Trial {trial.number} is running",
+        trial=trial,
+        study=view.header(trial).study,
+        progress=progress,
+        age_s=age_s,
+        decided=0 if progress is None else progress.decided,
+        ahead=[] if progress is None else _ahead(progress),
+        figures=[] if progress is None else _figures(progress),
+        heads=interval_title(_scale(line) for line in progress.effects) if progress else "",
+        refresh=None if still else REFRESH_S,
+        still=still,
+        warnings=view.snapshot().warnings,
+    )
+
+
+def _ahead(progress: Progress) -> list[str]:
+    """Describe what the trial waits for, what it measures next, and when everything may be decided."""
+    said = list(widest(progress))
+    if progress.upcoming:
+        said.append(f"next: {progress.upcoming}")
+    if progress.outlook_s is not None:
+        said.append(outlook_words(progress.outlook_s, progress.left_s))
+    return said
+
+
+def _scale(line: EffectLine) -> Scale:
+    return Scale.LOG if line.null else Scale.DIFFERENCE
+
+
+def _figures(progress: Progress) -> list[tuple[Markup, Markup]]:
+    """Draw the ratios so far, for wide and narrow windows; if there are many, undecided ones first."""
+    lines = [line for line in progress.effects if line.null and line.blocks]
+    if not lines:
+        return []
+    if len(lines) > MOST_DRAWN:
+        lines = sorted(lines, key=lambda line: line.verdict is not None)[:MOST_DRAWN]
+    groups: dict[str, list[Mark]] = {}
+    for line in lines:
+        tone = "" if line.conclusion is None else line.conclusion.tone
+        mark = Mark(line.value, line.low, line.high, tone, "", line.numbers, word=line.word)
+        groups.setdefault(f"{line.comparison}, {line.condition}", []).append(mark)
+    axis = Axis.of(
+        (mark for marks in groups.values() for mark in marks), log=True, unit="", margin=progress.margin
+    )
+    label = f"Intervals of {len(lines)} comparisons after their blocks so far; the table has their numbers."
+    return [both_widths(lambda width: forest(list(groups.items()), axis, width=width, label=label))]
