@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from iotrial.cli.finish import conclude
+from iotrial.cli.finish import Outputs, conclude
 from iotrial.errors import StoreError
 from iotrial.report import analyses, opening
 from iotrial.report.analysed import Analysed
@@ -127,10 +127,10 @@ def test_the_end_of_a_trial_stores_its_analysis(
 ) -> None:
     page = tmp_path / "page.html"
     with Store.open(path) as store:
-        assert conclude(store, "last", as_json=True, html=str(page), fail_if=(), signal=None) == 0
+        assert conclude(store, "last", Outputs(as_json=True, html=str(page)), signal=None) == 0
         assert len(computed) == 1
         document = document_of(store, "last")
-        conclude(store, "last", as_json=True, html=str(page), fail_if=(), signal=None)
+        conclude(store, "last", Outputs(as_json=True, html=str(page)), signal=None)
     assert len(computed) == 1
     assert html_report(document) == page.read_text()
     assert json.loads(capsys.readouterr().out.split("\n}\n", 1)[0] + "\n}") == json.loads(
@@ -141,7 +141,7 @@ def test_the_end_of_a_trial_stores_its_analysis(
 def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:
     with Store.open(path) as store:
         page = str(tmp_path / "page.html")
-        assert conclude(store, "last", as_json=True, html=page, fail_if=("slower",), signal=15) == 143
+        assert conclude(store, "last", Outputs(as_json=True, html=page, fail_if=("slower",)), signal=15) == 143
 
 
 def test_a_packed_trial_is_analysed_once_where_there_is_a_store(

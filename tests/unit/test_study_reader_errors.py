@@ -34,7 +34,7 @@ def _complaint(text: str) -> StudyError:
             'kind = "image"',
             'kind = "imgae"',
             13,
-            'wanted "directory", "image", "device" or "guest", found "imgae"',
+            'wanted "directory", "image", "device", "guest" or "in-place", found "imgae"',
             "",
         ),
         ('size = "1 GiB"', 'size = "1 GiB 2 B"', 15, "one number and one unit", ""),

@@ -660,6 +660,13 @@ pub struct EvictTree {
     pub path: String,
 }
 
+/// Files by their paths, outside any set.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paths {
+    pub paths: Vec<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MakeSet {
@@ -877,6 +884,9 @@ pub struct CommandJob {
     pub account: bool,
     #[serde(default)]
     pub touches: Vec<String>,
+    /// A file system, as MAJOR:MINOR of its files: they too are inside, and those read are named.
+    #[serde(default)]
+    pub touches_device: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

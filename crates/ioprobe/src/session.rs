@@ -201,6 +201,8 @@ impl Session {
             "evict" => fileset::cache::evict(fields(verb, given)?, sets),
             "warm" => fileset::cache::warm(fields(verb, given)?, sets),
             "evict_tree" => fileset::cache::evict_tree(fields(verb, given)?),
+            "evict_files" => fileset::cache::evict_files(fields(verb, given)?),
+            "warm_files" => fileset::cache::warm_files(fields(verb, given)?),
             "residency" => fileset::cache::residency(fields(verb, given)?, sets),
 
             "around" => {

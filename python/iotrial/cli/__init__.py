@@ -31,6 +31,7 @@ SHORT_HELPS = {
     "show": "What a study asks, why, and how it is designed.",
     "plan": "What a run would do and change, before it does.",
     "run": "Put a study on trial on this machine.",
+    "try": "Put settings on trial with a command of your own, in place.",
     "resume": "Go on with an interrupted trial.",
     "continue": "Measure more blocks of a trial that has ended.",
     "report": "What a stored or packed trial says.",

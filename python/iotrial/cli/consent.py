@@ -15,6 +15,7 @@ from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
 from iotrial.runner.start import look_at_disks
 from iotrial.study.catalogue import is_shipped
+from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, ob
         tell(line, err=True)
 
 
-def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
+def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> None:
     """Show what a study that is not shipped will do. If it is not the user's own, ask whether its commands
-    may run.
+    may run; if it changes settings of the machine in use, ask whether it may (``yes``: it may).
 
     Raises RequestError without consent; nothing has been changed by then.
     """
@@ -39,6 +40,11 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool) -> None:
         return
     show_intent(resolved, folder, look_at_disks(resolved))
     ask_consent(resolved.study, trust=trust)
+    if resolved.lab == IN_PLACE and resolved.changes and not yes and not _confirmed("Make these changes?"):
+        raise RequestError(
+            "the trial changes settings of this machine in use; nothing was changed",
+            hint="read the list above; to agree, type yes on a terminal, or add --yes",
+        )
 
 
 def ask_consent(study: Study, *, trust: bool) -> None:
@@ -49,16 +55,20 @@ def ask_consent(study: Study, *, trust: bool) -> None:
     """
     if study.trusted or trust or not runs_commands(study):
         return
-    answer = ""
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        tell(f"{_why_asked(study)}. Run its commands?", err=True)
-        click.echo("Type yes: ", err=True, nl=False)
-        answer = sys.stdin.buffer.readline(64).decode("utf-8", "replace")
-    if answer.strip() != "yes":
+    if not _confirmed(f"{_why_asked(study)}. Run its commands?"):
         raise RequestError(
             f"{_why_asked(study)}: its commands run only with your consent; nothing was changed",
             hint="read the commands above; if you trust them, add --trust",
         )
+
+
+def _confirmed(question: str) -> bool:
+    """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    tell(question, err=True)
+    click.echo("Type yes: ", err=True, nl=False)
+    return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"
 
 
 def _why_asked(study: Study) -> str:

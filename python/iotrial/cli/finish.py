@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,23 @@ STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 #: where the trial is collected
 CARRIED = "IOTRIAL_CARRIED"
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What to write about a trial that has ended. ``page``: an HTML report, at its default path unless ``html`` names one."""
+
+    as_json: bool = False
+    html: str | None = None
+    markdown: str | None = None
+    json_file: str | None = None
+    fail_if: tuple[str, ...] = ()
+    page: bool = True
+
+    def check(self) -> None:
+        """Raise RequestError for two outputs on standard output, or a folder that is not there."""
+        refuse_twice_on_standard_output(self.markdown, as_json=self.as_json)
+        refuse_missing_folder(self.html, self.markdown, self.json_file)
 
 
 def report_path(document: Document) -> Path:
@@ -133,32 +151,27 @@ def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> N
         raise RequestError("standard output takes either Markdown or --json", hint="name a file")
 
 
-def conclude(
-    store: Store,
-    ref: str,
-    *,
-    as_json: bool,
-    html: str | None,
-    fail_if: tuple[str, ...],
-    signal: int | None,
-    markdown: str | None = None,
-) -> int:
+def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) -> int:
     """Report a trial that has just ended, and return its exit status. Signals are held until the report is
     written."""
     with Held() as held:
         document = document_of(store, ref)
         path = None
         try:
-            if not os.environ.get(CARRIED):
-                path = write_page(html_report(document), document, Path(html) if html else None)
+            if (outputs.page or outputs.html) and not os.environ.get(CARRIED):
+                page = Path(outputs.html) if outputs.html else None
+                path = write_page(html_report(document), document, page)
+            if outputs.json_file:
+                write_report(json.dumps(report_json(document), indent=1) + "\n", Path(outputs.json_file))
+            markdown = outputs.markdown
             if not (markdown and write_markdown(_markdown(document), markdown)):
-                say(document, as_json=as_json, html=path)
+                say(document, as_json=outputs.as_json, html=path)
             sys.stdout.flush()
         except IotrialError as error:
             stored = document.trial.number
             error.hint = f"trial {stored} is measured and stored: `iotrial report {stored}` shows it"
             raise
-        status = status_of(document, fail_if)
+        status = status_of(document, outputs.fail_if)
     number = signal or held.pending
     return status if number is None else 128 + number
 

@@ -77,7 +77,7 @@ def study_options(function: F) -> F:
             metavar="FILE",
             help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
         ),
-        place("--lab", metavar="KIND", help="directory, image, device or guest."),
+        place("--lab", metavar="KIND", help="directory, image, device, guest or in-place."),
         place("--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."),
         place("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
         place(
@@ -140,6 +140,7 @@ def study_options(function: F) -> F:
             is_flag=True,
             help="Run the commands of a study from elsewhere, also a shell or as root.",
         ),
+        trusted("--yes", is_flag=True, help="In place: change the settings that are listed, without asking."),
     ]
     for option in reversed(options):
         function = option(function)

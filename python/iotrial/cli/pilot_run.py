@@ -51,7 +51,7 @@ def piloted(
 ) -> tuple[Pilot, Forecast]:
     """Run the pilot and predict from it. Raises what a trial raises. Nothing is stored, and nothing is left
     behind."""
-    seek_consent(resolved, folder, trust=request.trust)
+    seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
     pilot = conduct_pilot(resolved, plan, Silent() if quiet else _Spoken(), time_s=seconds, folder=folder)
     budget = resolved.study.budget
     return pilot, predict(pilot, plan, budget_s=budget.time_s, budget_blocks=budget.blocks)

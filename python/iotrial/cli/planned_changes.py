@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from iotrial.documents import JsonObject, plain
+from iotrial.lab.in_place import holding_of
 from iotrial.report.safety import study_safety_lines
 from iotrial.runner.invoking_user import command_user, invoking_user
 from iotrial.runner.places import Where
@@ -22,6 +23,7 @@ from iotrial.runner.trace_job import Counted
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
+from iotrial.study.places import IN_PLACE
 from iotrial.study.work import HasPrograms
 from iotrial.terminal import escape, escape_lines
 
@@ -94,7 +96,10 @@ def _as_nobody(resolved: Resolved) -> bool:
 
 def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     unnamed = next((disk for disk in disks if "place" not in disk), None)
-    if unnamed is None:
+    if resolved.lab == IN_PLACE:
+        yield _line("in place", escape(folder))
+        yield _line("", escape(holding_of(folder).described))
+    elif unnamed is None:
         yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
     else:
         yield _line("lab", f"device, on {_disk(unnamed)}")

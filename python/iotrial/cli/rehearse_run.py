@@ -61,7 +61,7 @@ def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
     resolved = resolve_study(cut_down(chosen), request)
     plan = ShortPlan(resolved.study, request.seed or new_seed(), controls=False)
     folder = default_folder(resolved, request.on)
-    seek_consent(resolved, folder, trust=request.trust)
+    seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
     done = conduct_rehearsal(resolved, plan, Silent(), folder=folder)
     if as_json:
         tell(json_text(Rehearsing.of(resolved, rehearsal=Outcome.of(done), study=chosen.name), indent=None))

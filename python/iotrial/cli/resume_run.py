@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from iotrial.cli.consent import ask_consent, show_intent
-from iotrial.cli.finish import conclude, refuse_missing_folder
+from iotrial.cli.finish import Outputs, conclude, refuse_missing_folder
 from iotrial.cli.live_view import watcher_for
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
@@ -91,7 +91,7 @@ def _go_on(
         ask_consent(resolved.study, trust=trust)
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
         ended = resume(resolved, plan, store, data, limits, watcher, further=further)
-    return conclude(store, stored.header.id, as_json=as_json, html=html, fail_if=(), signal=ended.signal)
+    return conclude(store, stored.header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
 
 
 def limits_so_far(data: TrialData) -> Limits:

@@ -66,6 +66,8 @@ class RunRequest:
     disk: str | None = None
     located: Mapping[str, Where] = field(default_factory=dict)
     foreign: bool = False
+    #: agrees to changes of a machine in use
+    yes: bool = False
 
 
 def request_of(values: dict[str, Any]) -> RunRequest:
@@ -97,6 +99,7 @@ def request_of(values: dict[str, Any]) -> RunRequest:
         account=not values["no_account"],
         trust=values["trust"],
         foreign=values["foreign"],
+        yes=values["yes"],
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
         consent=consent,
@@ -147,14 +150,19 @@ def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest
         raise RequestError(
             f"two studies are named: {name} and that of {request.like}", hint="STUDY, or --like FILE"
         )
-    margin = quantity_of("--margin", request.margin, parse_margin)
-    time_s = quantity_of("--time", request.time, parse_duration)
-    size = quantity_of("--size", request.size, parse_size)
     if request.like is not None:
         study, request = _study_like(request.like, request)
     else:
         study = find(name or "")
         study = structs.replace(study, trusted=study.trusted and not request.foreign)
+    return narrowed(study, request), request
+
+
+def narrowed(study: Study, request: RunRequest) -> Study:
+    """Return the study with the levels, budget and lab that the user wants. Raises RequestError and its kin."""
+    margin = quantity_of("--margin", request.margin, parse_margin)
+    time_s = quantity_of("--time", request.time, parse_duration)
+    size = quantity_of("--size", request.size, parse_size)
     chosen = select(
         study,
         sets=request.sets,
@@ -167,7 +175,7 @@ def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest
     )
     lab = chosen.lab if size is None else structs.replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
     chosen = _on_disk(structs.replace(chosen, lab=lab), request.disk)
-    return structs.replace(chosen, account=chosen.account and request.account), request
+    return structs.replace(chosen, account=chosen.account and request.account)
 
 
 def _on_disk(study: Study, disk: str | None) -> Study:

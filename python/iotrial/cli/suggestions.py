@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 
 from iotrial.paths import store_path
 from iotrial.study.disks import MODELS
+from iotrial.study.places import LABS
 
 MOST_TRIALS = 50
 MOST_FILES = 500
@@ -184,7 +185,7 @@ _OFFERS: dict[str, Offer] = {
     "on": _by_the_shell("dir"),
     "figures": _by_the_shell("dir"),
     "to": _by_the_shell("file"),
-    "lab": _words("directory", "image", "device", "guest"),
+    "lab": _words(*LABS),
     "disk": _disks,
     "form": _words("csv", "hyperfine", "fio", "iozone", "bonnie", "strace"),
 }

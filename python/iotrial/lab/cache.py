@@ -18,8 +18,11 @@ STATES: dict[str, tuple[str, ...]] = {
     "device": ON_A_DISK,
     "guest": ON_A_DISK,
     "directory": ("cold-data", "cold-system", "warm", "as-is"),
+    "in-place": ("cold-data", "cold-system", "warm", "as-is"),
 }
 
+#: in place: how the files that the work reads are brought to a state
+_OF_FILES = {"cold-data": "evict_files", "warm": "warm_files"}
 NEEDS_ROOT = frozenset({"cold-files", "cold-system"})
 ALL = ("cold", "cold-data", "cold-files", "cold-system", "warm", "as-is")
 
@@ -50,7 +53,9 @@ def prepare(subject: RunContext, state: str) -> None:
     files = subject.files
     if state in ("cold-data", "cold-system"):
         subject.place.syncfs()
-    if state == "cold-data":
+    if not subject.place.makes_files and state in _OF_FILES:
+        subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
+    elif state == "cold-data":
         if files is None:
             raise RequestError("cache state cold-data: this workload has no files to make cold")
         subject.worker.call("evict", set=files.set, files=files.wire)

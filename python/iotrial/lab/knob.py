@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs.declaration import Declaration
 from iotrial.study.model import Setting
-from iotrial.study.places import LABS
+from iotrial.study.places import OWN_LABS
 from iotrial.study.work import Work
 from iotrial.units import UnitError, parse_size
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def a_lab(kind: str) -> str:
     """Return a kind of lab with its article, for messages."""
-    return f"an {kind} lab" if kind == "image" else f"a {kind} lab"
+    return f"an {kind} lab" if kind[0] in "aeio" else f"a {kind} lab"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,8 @@ class RunContext:
     trial: str = ""
     #: further places, by the study's name: for what a work keeps elsewhere
     beside: Mapping[str, Place] = field(default_factory=dict)
+    #: files that the work reads, where it uses the user's own in place
+    own_files: tuple[str, ...] = ()
 
     @property
     def worker(self) -> Target:
@@ -111,7 +113,7 @@ class Requirement:
     those that it is given)."""
 
     root: bool = False
-    labs: frozenset[str] = frozenset(LABS)
+    labs: frozenset[str] = OWN_LABS
     tools: Mapping[str, str] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
 

@@ -1,7 +1,7 @@
 """The place where runs happen: the interface of all kinds of places, and the files in it.
 
-A folder of the user's (``lab.directory``), a file system on a loop device over an image (``lab.image``), on a spare disk
-(``lab.device``), or in a guest (``iotrial.guest``).
+A new folder in one of the user's (``lab.directory``), that folder itself with what holds it (``lab.in_place``), a file
+system on a loop device over an image (``lab.image``), on a spare disk (``lab.device``), or in a guest (``iotrial.guest``).
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class Place(ABC):
     queue_before: Mapping[str, str] = MappingProxyType({})
     #: True if making a new file system resets the settings of its device
     forgets_settings = False
+    #: False if no files are made there: the work uses the user's own
+    makes_files = True
+    #: False if other programs use its device too, whose requests are in the device's counters
+    own_device = True
     #: hint for the case that it is too small
     more_space = "make some room there, or name another folder with --on FOLDER"
 
@@ -66,6 +70,16 @@ class Place(ABC):
     def devices(self) -> Mapping[str, str]:
         """Its block devices by content: ``data``, and ``log`` if the file system has an external log."""
         return {} if self.device is None else {"data": self.device}
+
+    @property
+    def whole(self) -> str | None:
+        """The block device that has read-ahead and limits for its file system: not a partition of it."""
+        return self.device
+
+    @property
+    def mount_point(self) -> str:
+        """Where the file system of its files is mounted."""
+        return self.root
 
     @property
     def queues(self) -> tuple[str, ...]:

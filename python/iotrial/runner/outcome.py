@@ -65,14 +65,15 @@ def outcome_of(
         usage["blocks_in"] * KERNEL_BLOCK + served.get("server_fetched_bytes", 0.0),
         usage["blocks_out"] * KERNEL_BLOCK + served.get("server_dirtied_bytes", 0.0),
     )
-    bytes_read = own["read_bytes"] if own else in_process[0]
+    # what others read from a device in use proves nothing
+    bytes_read = own["read_bytes"] if own and subject.place.own_device else in_process[0]
     spun_wall, spun_cpu = to_take_off(answer, context.stretched)
     numbers: dict[str, float] = {
         "wall": answer["wall_ns"] / 1e9 - spun_wall,
         "user": max(0.0, answer["user_ns"] / 1e9 - spun_cpu),
         "sys": answer["sys_ns"] / 1e9,
         "cpu": answer["cpu_ns"] / 1e9 - spun_cpu,
-        "device_read_bytes": float(counters["read_bytes"] if counters else bytes_read),
+        "device_read_bytes": float(counters["read_bytes"] if counters else in_process[0]),
         "device_write_bytes": float(counters["write_bytes"] if counters else in_process[1]),
         **{key: float(usage[key]) for key in ("faults_minor", "faults_major")},
         **served,
@@ -96,7 +97,7 @@ def outcome_of(
     elsewhere = elsewhere_bytes(evidence, answer, devices.values())
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
-    expected = work.reads_bytes(files.bytes_each, files.count)
+    expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.makes_files else 0
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
     return Outcome(

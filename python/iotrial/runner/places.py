@@ -17,9 +17,11 @@ from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import log_bytes
 from iotrial.study.disks import DiskSpec
 from iotrial.study.model import Factor, Holds, PlaceSpec, Study
-from iotrial.study.places import GUEST, LAB_DEVICE
+from iotrial.study.places import GUEST, IN_PLACE, LAB_DEVICE
 
 FILESYSTEM = "filesystem.type"
+#: labs that are a folder on a file system of the user's
+FOLDERS = ("directory", IN_PLACE)
 LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
 
 
@@ -53,7 +55,7 @@ class Site:
     def place(self, filesystem: str) -> str:
         """Return the name of the place for one of its file systems."""
         if not self.name:
-            return "folder" if self.kind == "directory" else filesystem
+            return "folder" if self.kind in FOLDERS else filesystem
         return f"{self.name}.{filesystem}" if len(self.filesystems) > 1 else self.name
 
 
@@ -98,7 +100,7 @@ def sites_of(
 def lab_of(sites: Sequence[Site], lab: str) -> str:
     """Return the kind of lab of these places together: images mixed with disks count as an image lab."""
     kinds = {site.kind for site in sites if site.holds is Holds.RUNS}
-    return lab if lab in ("directory", GUEST) else "device" if kinds == {"device"} else "image"
+    return lab if lab in (*FOLDERS, GUEST) else "device" if kinds == {"device"} else "image"
 
 
 def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
@@ -125,8 +127,13 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     # an additional place may lie anywhere
     otherwise = "image" if lab == "device" and spec.holds is Holds.FILES else lab
     kind = "device" if where.consent is not None else otherwise
-    if (lab == "directory") != (kind == "directory"):
-        raise RequestError(f"{label}: a directory lab has no use for a disk", hint="add --lab image")
+    if (lab in FOLDERS) != (kind in FOLDERS):
+        raise RequestError(f"{label}: {a_lab(lab)} has no use for a disk", hint="add --lab image")
+    if lab == IN_PLACE and spec.name:
+        raise RequestError(
+            f"{label}: in place there is one place, your folder, and study {study.name} declares others",
+            hint="leave out --lab in-place",
+        )
     if spec.kind is not None and "directory" in (spec.kind, kind) and spec.kind != kind:
         raise RequestError(
             f"{label}: the study wants a place of kind {spec.kind}, and this is a lab of kind {lab}",

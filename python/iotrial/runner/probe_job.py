@@ -12,7 +12,7 @@ from iotrial.runner.work_server import Serving
 from iotrial.stats.spec import stretched_response
 from iotrial.study.model import Workload
 from iotrial.study.server import NOBODY
-from iotrial.study.work import JobContext, Work, is_cpu
+from iotrial.study.work import JobContext, Step, Work, filled, is_cpu
 
 
 class Asking:
@@ -36,7 +36,11 @@ class Asking:
         scratch = work.needs_scratch()
         writes = scratch or work.leaves_dirty()
         common: dict[str, object] = {
-            **({"set": files.set, "files": files.wire, "view": subject.work.view} if work.on_files() else {}),
+            **(
+                {"set": files.set, "files": files.wire, "view": subject.work.view}
+                if work.on_files() and subject.place.makes_files
+                else {}
+            ),
             **({"out": subject.place.scratch} if scratch else {}),
             "user": self._user(subject.work.reader, work),
             "stretch": stretch,
@@ -47,13 +51,22 @@ class Asking:
         }
         return {**common, **work.probe_job(self.context(subject, workload))}
 
+    def words(self, subject: RunContext, workload: Workload, step: Step) -> list[str]:
+        """Return the arguments of a command of the study, with its placeholders filled in."""
+        values = self.context(subject, workload).arguments
+        return [filled(word, values) for word in step.argv]
+
     def context(self, subject: RunContext, workload: Workload) -> JobContext:
         """Return what the kind of work needs to know about the run."""
         draft = subject.work
         folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
         return JobContext(
             self._stretched(workload),
-            {**draft.arguments, **{f"{{place.{name}}}": folder for name, folder in folders.items()}},
+            {
+                **draft.arguments,
+                **{f"{{place.{name}}}": folder for name, folder in folders.items()},
+                **({} if subject.place.makes_files else {"{dir}": subject.place.root}),
+            },
             draft.environment,
             subject.place.device,
             draft.sizes,

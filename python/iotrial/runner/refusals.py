@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice, product
 
 from iotrial.errors import MissingTool, PrivilegeError, RequestError
-from iotrial.knobs.declaration import Stage
+from iotrial.knobs.declaration import Safety, Stage, consequence_of
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
@@ -23,7 +23,7 @@ from iotrial.runner import combinations, programs
 from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.stats.spec import stretched_response
 from iotrial.study.model import Role, Setting, Study, Workload
-from iotrial.study.places import GUEST, LABS
+from iotrial.study.places import GUEST, IN_PLACE, LABS
 from iotrial.study.schema import Problem
 from iotrial.study.trust import unmet
 from iotrial.study.work import HasPrograms, varied
@@ -301,9 +301,21 @@ def check_labs(study: Study, lab: str) -> None:
     for workload in study.workloads:
         labs = workload.work.labs()
         if lab not in labs:
+            why = "has no files of its own" if lab == IN_PLACE else "has no block device of its own"
             raise RequestError(
-                f"workload {workload.name}: {a_lab(lab)} has no block device of its own",
+                f"workload {workload.name}: {a_lab(lab)} {why}",
                 hint="it needs a lab of kind " + " or ".join(sorted(labs)) + ", as root",
+            )
+
+
+def check_safe_in_place(study: Study) -> None:
+    """Refuse settings that could lose data of the user's after a power cut: in place they would act on the user's own."""
+    for setting in study.settings:
+        found = consequence_of(setting)
+        if found.safety is Safety.DATA_AT_RISK:
+            raise RequestError(
+                f"knob {setting.knob}: {setting.value} puts data at risk ({found.sentence}), and is not set in place",
+                hint="try it in a lab of its own: leave out --in and --lab in-place",
             )
 
 

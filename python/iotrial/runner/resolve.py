@@ -29,7 +29,7 @@ from iotrial.runner.places import Site, Where, disk_bytes, image_bytes, lab_of, 
 from iotrial.runner.requirements import Brought, Installed, Means, without_missing
 from iotrial.study.disks import described
 from iotrial.study.model import Factor, Holds, Level, Role, Setting, Study
-from iotrial.study.places import DISK_LABS, GUEST, LABS
+from iotrial.study.places import DISK_LABS, GUEST, IN_PLACE, LABS
 
 __all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
@@ -139,6 +139,8 @@ def resolve(
     refusals.check_made_files(study, kind)
     refusals.check_files(study, means)
     refusals.check_labs(study, kind)
+    if kind == IN_PLACE:
+        refusals.check_safe_in_place(study)
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
     if any(site.disks > 1 for site in sites):

@@ -18,6 +18,7 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
@@ -31,7 +32,7 @@ from iotrial.runner.touched import Touched
 from iotrial.runner.trace_job import Counted, Told, asked, told
 from iotrial.runner.work_server import Serving
 from iotrial.study.model import Role, Workload
-from iotrial.study.work import varied
+from iotrial.study.work import Step, varied
 
 
 class NothingPrinted(ProbeError):
@@ -101,7 +102,10 @@ class Runner:
         """
 
         def roots(subject: RunContext) -> dict[str, object]:
-            return {"touches": [subject.place.root, *(place.root for place in subject.beside.values())]}
+            roots = [subject.place.root, *(place.root for place in subject.beside.values())]
+            if isinstance(subject.place, InPlace):
+                return {"touches": roots, "touches_device": subject.place.holding.number}
+            return {"touches": roots}
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
         assert subject.files is not None
@@ -188,6 +192,7 @@ class Runner:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
             mkfs_run.end(subject, workload.work, turns, answer)
+            self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except KnobError as error:
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
@@ -249,6 +254,8 @@ class Runner:
     ) -> tuple[RunContext, str, Workload]:
         session = self._session
         subject = session.subject(place)
+        seen = self._seen.get(condition.workload)
+        subject.own_files = () if seen is None else seen.own
         if self._compares_places:
             # flush whatever the previous run left on any place, so that none of them has anything to write
             # back
@@ -290,7 +297,9 @@ class Runner:
             turn.knob.verify(subject, turn.setting, turn.value)
         workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
         self._serving.provide(subject, workload.work)
-        if files or fresh or scratch:
+        before = workload.work.before()
+        self._aside(subject, workload, before)
+        if files or fresh or scratch or before:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
@@ -358,6 +367,26 @@ class Runner:
         # If every run or stretch gets a file system of its own, do not make files of other conditions, which
         # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
+
+    def _aside(self, subject: RunContext, workload: Workload, steps: tuple[Step, ...]) -> None:
+        """Run commands of the study that are not timed, as the user of the work. Raises LabError if one fails."""
+        if not steps:
+            return
+        job = self._asking.job(subject, workload, 0.0)
+        job |= {
+            "steps": [
+                {"name": step.name, "argv": self._asking.words(subject, workload, step)} for step in steps
+            ],
+            "replicates": 1,
+            "expect_exit": 0,
+            "keep_output": 0,
+            "keep_files": [],
+            "stdin": None,
+            "sync_after": None,
+        }
+        failure = failure_of(subject.worker.call(workload.work.verb, **job))
+        if failure is not None:
+            raise LabError(f"workload {workload.name}: {steps[0].name}: {failure}")
 
     # the timed part
 

@@ -19,6 +19,7 @@ from iotrial.documents import plain
 from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, RunContext, TakenError, WorkDraft
 from iotrial.lab.lock import MachineLock
@@ -34,14 +35,14 @@ from iotrial.runner.file_sets import FileSets
 from iotrial.runner.folder_access import check_reach
 from iotrial.runner.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.runner.guests import Guests
-from iotrial.runner.places import FILESYSTEM, Site
+from iotrial.runner.places import FILESYSTEM, FOLDERS, Site
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import disk_kinds, sharing
 from iotrial.runner.sampling import Sampler
 from iotrial.runner.settings import Settings
 from iotrial.runner.signals import Stopped
 from iotrial.study.model import Holds, Role
-from iotrial.study.places import LAB_DEVICE
+from iotrial.study.places import IN_PLACE, LAB_DEVICE
 
 MOUNT_FOLDER = "/run/iotrial"
 _Found = TypeVar("_Found")
@@ -291,7 +292,7 @@ class Session:
         self._restore_settings()
         for place in reversed(list(self.places.values())):
             place.close()
-        if self.resolved.lab != "directory" and self.target.mount_at(MOUNT_FOLDER) is not None:
+        if self.resolved.lab not in FOLDERS and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
         if not probe.close():  # it was killed: a new probe must check that all of it has ended
@@ -350,7 +351,7 @@ class Session:
             self.files.verify(place)
 
     def _open_places(self) -> None:
-        if self.resolved.lab != "directory":
+        if self.resolved.lab not in FOLDERS:
             if not self.target.exists(MOUNT_FOLDER):  # otherwise another journal entry removes it
                 LabPath().make_folder(
                     self.target, self.journal, MOUNT_FOLDER, boot_id=self.boot_id, trial=self.trial
@@ -360,10 +361,19 @@ class Session:
             for filesystem in site.filesystems:
                 place = self.places[site.place(filesystem)] = self._place(site, filesystem)
                 place.open()
-                if site.kind == "directory":
+                if site.kind in FOLDERS:
                     check_reach(self.resolved, self.plan, self.files.owner(), place)
 
     def _place(self, site: Site, filesystem: str) -> Place:
+        if site.kind == IN_PLACE:
+            return InPlace(
+                site.place(filesystem),
+                self.target,
+                self.journal,
+                folder=self.folder,
+                scratch=any(one.work.needs_scratch() for one in self.plan.study.workloads),
+                trial=self.trial,
+            )
         if site.kind != "directory":
             return place_for(
                 self.resolved,

@@ -12,6 +12,7 @@ from iotrial.knobs.declaration import Stage
 from iotrial.lab import registry
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.disk import DiskPlace
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.block_queue import BlockScheduler, pinned
 from iotrial.lab.place import Place
@@ -50,16 +51,16 @@ class Settings:
         # Record the scheduler last, so that it is restored first: changing it changes the others.
         for place in places:
             subject = self._subject_of(place)
-            if isinstance(place, DiskPlace):
+            if isinstance(place, DiskPlace | InPlace):
                 settings = pinned(place, scheduler_varies=BlockScheduler.name in taken)
                 self._pins[place.name] = tuple(_pin(s) for s in settings if s.knob not in taken)
-                if place.log is not None:
+                if isinstance(place, DiskPlace) and place.log is not None:
                     self._settle_apart(place.log)
             for turn in sorted(
                 (*varied, *self._pins.get(place.name, ())), key=lambda t: t.knob.name == BlockScheduler.name
             ):
                 self._record(subject, turn)
-            if isinstance(place, DevicePlace) and BlockScheduler.name in taken:
+            if isinstance(place, DevicePlace | InPlace) and BlockScheduler.name in taken:
                 self._pin_a_length_for_all_schedulers(subject)
             self.repin(place)
             self._try_out(subject, varied)

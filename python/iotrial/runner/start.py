@@ -47,7 +47,7 @@ from iotrial.store.model import (
     TrialState,
     shared_disks_in_words,
 )
-from iotrial.study.places import GUEST
+from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.terminal import escape
 
 _ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
@@ -72,6 +72,8 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
     for site in resolved.sites:
         if site.where.folder is not None:
             _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
+    if resolved.lab == IN_PLACE:
+        return _check_folder(resolved, str(Path(on or ".").expanduser()), f"--in {on or '.'}", owners)
     state = state_folder()
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     try:
@@ -403,6 +405,8 @@ def told_beside(first: BaseException) -> Iterator[None]:
 
 
 def _making(resolved: Resolved) -> str:
+    if resolved.lab == IN_PLACE:
+        return "in place: your own files are used, and no file is changed but by the command itself"
     if resolved.lab == "directory":
         return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
     made = []

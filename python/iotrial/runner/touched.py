@@ -13,6 +13,7 @@ from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Scope
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.runner.counters import summed
 from iotrial.runner.resolve import KnobSetting
@@ -50,6 +51,8 @@ class Touched:
     outside_bytes: int
     outside_read: int
     outside: tuple[str, ...]
+    #: in place: the files whose data it read and did not write, without those of the system
+    own: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], of_bytes: int) -> Touched | None:
@@ -57,15 +60,17 @@ class Touched:
         found = answer.get("touched")
         if found is None:
             return None
+        own = found["inside"].get("paths")
         return cls(
             sure=found["complete"] and not found["unseen"],
             files=found["inside"]["files"],
             bytes=found["inside"]["bytes"],
-            read=found["inside"]["read"],
+            read=found["inside"]["read"] if own is None else sum(read for _, read in own),
             of_bytes=of_bytes,
             outside_bytes=found["outside"]["bytes"],
             outside_read=found["outside"]["read"],
             outside=tuple(str(path) for path, _ in found["outside"]["paths"][:MOST_PATHS]),
+            own=tuple(str(path) for path, _ in own or ()),
         )
 
     def least_read(self, of_bytes: int) -> int:
@@ -118,21 +123,26 @@ def refusal(
 ) -> RequestError:
     """Return the error for a work that uses little or nothing of the lab."""
     place = subject.place
+    hint = "name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}"
+    lab = "the lab"
+    if isinstance(place, InPlace):
+        lab = f"the file system of {place.root}"
+        hint = "name with --in a folder on the file system that the command works on"
     turned = {
         f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
         for turn in in_the_lab(turns)
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
     used = ", ".join(touched.outside) or "no files at all"
-    how = "uses no file of the lab"
+    how = f"uses no file of {lab}"
     if touched.files:
         how = (
-            f"hardly uses the lab ({format_bytes(touched.bytes)} and {touched.files} name{'s' * (touched.files > 1)}, "
+            f"hardly uses {lab} ({format_bytes(touched.bytes)} and {touched.files} name{'s' * (touched.files > 1)}, "
             f"and {format_bytes(touched.outside_bytes)} of files elsewhere)"
         )
     return RequestError(
         f'workload "{workload}" {how}, but {why}. It used: {used}',
-        hint="name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}",
+        hint=hint,
     )
 
 

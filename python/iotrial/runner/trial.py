@@ -276,6 +276,7 @@ class Conductor:
             first = first or (touched, subject, state)
             enough = touched.is_enough(cut_down=self._plan.cut_down)
             if enough or not touched.sure or not needs_lab(turns, state):
+                _check_own_files(condition.workload, touched, subject, state)
                 self._runner.saw(condition.workload, touched)
                 if needs_lab(turns, state):
                     if note := outside_note(condition.workload, touched):
@@ -528,6 +529,17 @@ class Conductor:
             raise
         except ProbeError as error:  # a guest's files are gone with it; everything measured is stored
             self._revive(error)
+
+
+def _check_own_files(workload: str, touched: Touched, subject: RunContext, state: str) -> None:
+    """Raise RequestError if a work on the user's own files has none that could be made cold or warm."""
+    if not subject.place.makes_files and state in ("cold-data", "warm") and not touched.own:
+        raise RequestError(
+            f'workload "{workload}" read no data of files on the file system of {subject.place.root}, '
+            f"so nothing can be {state}",
+            hint="leave out --cache, or name with --in a folder on the file system that it reads "
+            "(tar, for one, reads no data if its archive is /dev/null)",
+        )
 
 
 def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] = ()) -> TrialState:

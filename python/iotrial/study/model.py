@@ -224,7 +224,7 @@ class LinkSpec(Struct, frozen=True):
     card: Literal["virtio", "e1000e"] = "virtio"
 
 
-LabKind = Literal["directory", "image", "device", "guest"]
+LabKind = Literal["directory", "image", "device", "guest", "in-place"]
 
 
 class LabSpec(Struct, frozen=True):

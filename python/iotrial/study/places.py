@@ -14,9 +14,13 @@ from msgspec import Meta, Struct
 from iotrial.study.schema import Disk, Line, Name, PlaceName, Size
 
 GUEST = "guest"
-LABS = ("directory", "image", "device", GUEST)
+IN_PLACE = "in-place"
+LABS = ("directory", "image", "device", GUEST, IN_PLACE)
 #: labs with a block device of their own
-DISK_LABS = frozenset(LABS) - {"directory"}
+DISK_LABS = frozenset({"image", "device", GUEST})
+#: labs that make their files; in place the work uses the user's own
+OWN_LABS = frozenset(LABS) - {IN_PLACE}
+EVERYWHERE = frozenset(LABS)
 LAB_DEVICE = "lab.device"
 LOG_KNOB = "filesystem.log"
 

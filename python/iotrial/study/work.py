@@ -325,6 +325,14 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Return the cache state of a run if the study names none."""
         return None
 
+    def before(self) -> tuple[Step, ...]:
+        """Return commands to run before each run, untimed, before the cache is brought to its state."""
+        return ()
+
+    def after(self) -> tuple[Step, ...]:
+        """Return commands to run after each run, untimed."""
+        return ()
+
     def possible(self, settings: Mapping[str, str]) -> bool:
         """Return whether the work exists under a condition, given as values by knob."""
         return True

@@ -14,6 +14,7 @@ from msgspec import Meta
 from iotrial.errors import RequestError
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
+from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
     Argument,
@@ -171,6 +172,14 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         ),
     ] = "data"
 
+    prepare: Annotated[
+        Arguments,
+        Meta(
+            description="a program to run before each run, untimed, with the placeholders and the user of `argv`; "
+            "the cache is brought to its state after it"
+        ),
+    ] = ()
+    cleanup: Annotated[Arguments, Meta(description="the same after each run")] = ()
     warmup: Annotated[int, Meta(ge=0, le=1000, description="untimed repetitions before each run")] = 0
     outputs: Annotated[
         tuple[Output, ...],
@@ -199,6 +208,11 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             )
         for index, step in enumerate(self.steps):
             _check_files(step.argv, _path_of(self.steps, index))
+        for name in ("prepare", "cleanup"):
+            argv = getattr(self, name)
+            if argv and not argv[0].strip():
+                raise Problem("the first argument names the program and cannot be empty", name, 0)
+            _check_files(argv, (name,))
         if self.replicates > 1 and self.needs_scratch():
             raise Problem(
                 f"{SCRATCH} is empty at the start of a run, but not at that of each of its {self.replicates} replicates",
@@ -233,8 +247,17 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         """Return the responses about what a run writes, if it has an output folder."""
         return WRITTEN if self.needs_scratch() else ()
 
+    def before(self) -> tuple[Step, ...]:
+        return (Step("prepare", self.prepare),) if self.prepare else ()
+
+    def after(self) -> tuple[Step, ...]:
+        return (Step("cleanup", self.cleanup),) if self.cleanup else ()
+
+    def _all_steps(self) -> tuple[Step, ...]:
+        return (*self.before(), *self.steps, *self.after(), *self.served_steps())
+
     def texts(self) -> Iterator[str]:
-        for step in self.steps:
+        for step in (*self.before(), *self.steps, *self.after()):
             yield from step.argv
         yield self.cwd
         yield self.stdin
@@ -242,20 +265,21 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         yield from self.served_texts()
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
-        yield from command_trust.demands(self.steps, settings, stdin=self.stdin, environment=self.environment)
+        steps = (*self.before(), *self.steps, *self.after())
+        yield from command_trust.demands(steps, settings, stdin=self.stdin, environment=self.environment)
         yield from command_trust.demands(
             self.served_steps(), settings, stdin=self.make_input, environment=self.serve_environment
         )
 
     def named_programs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(step.argv[0] for step in (*self.steps, *self.served_steps())))
+        return tuple(dict.fromkeys(step.argv[0] for step in self._all_steps()))
 
     def launched(self) -> Launched:
         details = [f"in the folder {self.cwd}"] if self.cwd != "{dir}" else []
         details += [f"with {name}={value}" for name, value in (*self.environment, *self.serve_environment)]
         details += ["as root"] if self.run_as == "root" else []
         return Launched(
-            tuple(" ".join(map(_word, step.argv)) for step in (*self.steps, *self.served_steps())),
+            tuple(" ".join(map(_word, step.argv)) for step in self._all_steps()),
             tuple(details),
             self.stdin or self.make_input,
         )
@@ -301,6 +325,11 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             return Measured.lacking(numbers, error)
         return Measured(numbers | printed, facts=facts)
 
+    def labs(self) -> frozenset[str]:
+        """In place there are no files of the lab, and no folder of its own for a server."""
+        of_files = any(name in text for text in self.texts() for name in ("{file}", "{files}"))
+        return super().labs() if self.serve or of_files else super().labs() | {IN_PLACE}
+
     def reads_bytes(self, size: int, files: int) -> int:
         return size * files if self.reads == "data" else 1
 
@@ -310,7 +339,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     def needs_scratch(self) -> bool:
         return (
             SCRATCH in self.cwd
-            or any(SCRATCH in word for step in self.steps for word in step.argv)
+            or any(SCRATCH in text for text in self.texts())
             or any(output.source.startswith(FOLDER) for output in self.outputs)
         )
 

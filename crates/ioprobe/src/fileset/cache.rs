@@ -14,7 +14,7 @@ use serde_json::{json, Value};
 
 use super::Registry;
 use crate::error::{Doing, Error, Result};
-use crate::protocol::{EvictTree, OfFiles, Warm};
+use crate::protocol::{EvictTree, OfFiles, Paths, Warm};
 use crate::sys::files::syncfs;
 use crate::sys::{
     c_text, check, drop_pages, open_quietly, open_quietly_through, read_full, stat, stat_of,
@@ -34,13 +34,33 @@ struct Cachestat {
 
 pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
-    let files = set.select(&request.files)?;
+    let paths: Vec<_> = set
+        .select(&request.files)?
+        .iter()
+        .map(|index| set.path(*index))
+        .collect();
+    evict_all(&paths)?;
+    Ok(json!({"evicted": paths.len()}))
+}
+
+/// Evict files named by their paths; those that are gone by now are left out.
+pub fn evict_files(request: Paths) -> Result<Value> {
+    let paths = there(request.paths);
+    evict_all(&paths)?;
+    Ok(json!({"evicted": paths.len()}))
+}
+
+fn there(paths: Vec<String>) -> Vec<String> {
+    let is_file = |path: &String| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    paths.into_iter().filter(is_file).collect()
+}
+
+fn evict_all(paths: &[String]) -> Result<()> {
     let mut dirty = Vec::new();
-    for index in &files {
-        let path = set.path(*index);
-        let file = open_any_way(&path)?;
+    for path in paths {
+        let file = open_any_way(path)?;
         if cachestat(&file).is_some_and(|c| c.dirty + c.writeback == 0) {
-            drop_pages(&file, &path)?;
+            drop_pages(&file, path)?;
         } else {
             write_back(&file, (0, 0), libc::SYNC_FILE_RANGE_WRITE, || {
                 format!("write back {path}")
@@ -64,7 +84,7 @@ pub fn evict(request: OfFiles, registry: &mut Registry) -> Result<Value> {
     for path in &dirty {
         drop_pages(&open_any_way(path)?, path)?;
     }
-    Ok(json!({"evicted": files.len()}))
+    Ok(())
 }
 
 /// Drop the cached pages of every regular file below a folder, after a sync of its file system.
@@ -119,12 +139,7 @@ pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
             None => open_quietly(&path)?,
             Some(_) => open_quietly_through(&path)?,
         };
-        loop {
-            match read_full(&file, &mut buffer, &path)? {
-                0 => break,
-                n => bytes += n as u64,
-            }
-        }
+        bytes += read_whole(&file, &mut buffer, &path)?;
     }
     if request.names {
         for folder in set.folders(view) {
@@ -132,6 +147,26 @@ pub fn warm(request: Warm, registry: &mut Registry) -> Result<Value> {
         }
     }
     Ok(json!({ "bytes": bytes }))
+}
+
+/// Read files named by their paths; those that are gone by now are left out.
+pub fn warm_files(request: Paths) -> Result<Value> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut bytes = 0;
+    for path in there(request.paths) {
+        bytes += read_whole(&open_quietly(&path)?, &mut buffer, &path)?;
+    }
+    Ok(json!({ "bytes": bytes }))
+}
+
+fn read_whole(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<u64> {
+    let mut bytes = 0;
+    loop {
+        match read_full(file, buffer, path)? {
+            0 => return Ok(bytes),
+            n => bytes += n as u64,
+        }
+    }
 }
 
 fn warm_names(folder: &str) -> Result<()> {

@@ -201,6 +201,7 @@ pub fn run(
         false => Some(Touched::new(
             &own.touches,
             &common.devices,
+            own.touches_device.as_deref(),
             own.cwd
                 .as_deref()
                 .map(|cwd| places.with_folders(cwd))

@@ -65,6 +65,8 @@ fn flags_and_data(options: &[String]) -> (c_ulong, String) {
             "nodev" => flags |= libc::MS_NODEV,
             "noexec" => flags |= libc::MS_NOEXEC,
             "remount" => flags |= libc::MS_REMOUNT,
+            // with remount: only the flags of this mount, not those of its file system
+            "bind" => flags |= libc::MS_BIND,
             other => data.push(other),
         }
     }

@@ -107,6 +107,8 @@ struct Use {
 pub struct Touched {
     inside: Vec<PathBuf>,
     devices: HashSet<u64>,
+    /// The file system whose files are inside wherever they lie, as in st_dev.
+    file_system: Option<u64>,
     /// The folder that it is started in. Looking at it or its parents does not count as use.
     stands_in: Option<PathBuf>,
     used: [BTreeMap<PathBuf, Use>; 2],
@@ -125,7 +127,13 @@ struct Pending {
 impl Touched {
     /// Start with an empty record. `inside`: the folders of the lab; `devices`: block devices of
     /// the lab, as in /sys/block.
-    pub fn new(inside: &[String], devices: &[String], cwd: Option<String>) -> Result<Self> {
+    /// `file_system`: MAJOR:MINOR of one whose files count as the lab's.
+    pub fn new(
+        inside: &[String],
+        devices: &[String],
+        file_system: Option<&str>,
+        cwd: Option<String>,
+    ) -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::unsupported(
                 "see which files a command uses: system calls are known for x86-64 only",
@@ -136,6 +144,7 @@ impl Touched {
         Ok(Touched {
             inside: inside.iter().map(canonical).collect(),
             devices: devices.iter().filter_map(|name| number(name)).collect(),
+            file_system: file_system.and_then(numbered),
             stands_in: cwd.and_then(|path| fs::canonicalize(path).ok()),
             used: Default::default(),
             left_out: false,
@@ -387,12 +396,17 @@ impl Touched {
         self.inside.iter().any(|root| path.starts_with(root))
             || (path.starts_with("/dev")
                 && fs::metadata(path).is_ok_and(|m| self.devices.contains(&m.rdev())))
+            || self
+                .file_system
+                .is_some_and(|wanted| device_of(path) == Some(wanted))
     }
 
     /// Return the report. `inside`: the number of the lab's paths that were used; `opened`: how
     /// many of them were opened or listed; `bytes` moved; `read`: data of files that the command
     /// had not written itself, each byte once. `outside` is the same for other paths, and names
-    /// those with the most bytes, with those of the system last.
+    /// those with the most bytes, with those of the system last. Of a file system, `inside` names
+    /// the files whose data were read and not written, without those of the system, each with the
+    /// bytes that were read by calls.
     pub fn report(&self) -> Report {
         let sum = |used: &BTreeMap<PathBuf, Use>| {
             let own = used.values().filter(|one| !one.written);
@@ -416,10 +430,20 @@ impl Touched {
         let mut elsewhere = sum(outside);
         let named = |(path, used): &(&PathBuf, &Use)| (path.to_string_lossy().into(), used.bytes);
         elsewhere.paths = Some(most.iter().take(MOST_NAMED).map(named).collect());
+        let mut own = sum(inside);
+        if self.file_system.is_some() {
+            let data = inside.iter().filter(|(path, used)| {
+                used.bytes > 0 && used.size > 0 && !used.written && !below_any(path, &SYSTEM)
+            });
+            own.paths = Some(
+                data.map(|(path, used)| (path.to_string_lossy().into(), used.read.min(used.size)))
+                    .collect(),
+            );
+        }
         Report {
             complete: !self.left_out,
             unseen: self.unseen,
-            inside: sum(inside),
+            inside: own,
             outside: elsewhere,
         }
     }
@@ -456,7 +480,17 @@ fn below_any(path: &Path, folders: &[&str]) -> bool {
 
 /// Return a device's number, like st_rdev.
 fn number(name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?;
+    numbered(&fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?)
+}
+
+/// Return the device of a path; if it is gone by now, that of its folder.
+fn device_of(path: &Path) -> Option<u64> {
+    let found = fs::symlink_metadata(path).ok();
+    let found = found.or_else(|| fs::metadata(path.parent()?).ok());
+    found.map(|found| found.dev())
+}
+
+fn numbered(text: &str) -> Option<u64> {
     let (major, minor) = text.trim().split_once(':')?;
     Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
 }

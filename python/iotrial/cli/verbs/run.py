@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from iotrial.cli.consent import seek_consent
-from iotrial.cli.finish import conclude, refuse_missing_folder, refuse_twice_on_standard_output
+from iotrial.cli.finish import Outputs
 from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
-from iotrial.cli.live_view import watcher_for
 from iotrial.cli.options import GroupedCommand, in_group, markdown_option, study_options
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
-from iotrial.cli.run_request import find_study, request_of, resolve_study, sampling_period
+from iotrial.cli.run_request import find_study, request_of, sampling_period
+from iotrial.cli.trial_run import run_trial
 from iotrial.errors import RequestError
-from iotrial.paths import store_path
-from iotrial.runner.start import begin, default_folder, make_plan
-from iotrial.runner.trial import Limits
-from iotrial.store import Store
 
 in_fleet = in_group("On many hosts")
 
@@ -99,8 +93,8 @@ def command(
         consented(chosen, request)
         return conducted(record, as_json=as_json, new=True)
     _refuse_without_fleet(keys, grace)
-    refuse_twice_on_standard_output(markdown, as_json=as_json)
-    refuse_missing_folder(html, markdown)
+    outputs = Outputs(as_json=as_json, html=html, markdown=markdown, fail_if=fail_if)
+    outputs.check()
     request = request_of(values)
     sample_s = sampling_period(sample)
     chosen, request = find_study(study, request)
@@ -109,43 +103,7 @@ def command(
             {"--html": html, "--markdown": markdown, "--fail-if": fail_if, "--sample": sample}
         )
         return rehearsed(chosen, request, as_json=as_json)
-    resolved = resolve_study(chosen, request)
-    plan = make_plan(resolved, request.seed, controls=request.controls)
-    budget = resolved.study.budget
-    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)
-    folder = default_folder(resolved, request.on)
-    seek_consent(resolved, folder, trust=request.trust)
-    store = Store.open(store_path())
-    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-        ended = begin(
-            resolved,
-            plan,
-            store,
-            limits,
-            watcher,
-            folder=folder,
-            seed_chosen=request.seed is not None,
-            options={
-                "argv": ["iotrial", *sys.argv[1:]],
-                "time_s": budget.time_s,
-                "blocks": budget.blocks,
-                "no_stop": request.no_stop,
-                "precise": request.precise,
-                "controls": request.controls,
-                "asked": list(request.named),
-                **({} if resolved.study.trusted else {"consented": True}),
-                **({} if sample_s is None else {"sample_s": sample_s}),
-            },
-        )
-    return conclude(
-        store,
-        ended.trial.header.id,
-        as_json=as_json,
-        html=html,
-        markdown=markdown,
-        fail_if=fail_if,
-        signal=ended.signal,
-    )
+    return run_trial(chosen, request, outputs, sample_s=sample_s)
 
 
 def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:

@@ -26,6 +26,7 @@ from iotrial.knobs.block import (
 from iotrial.knobs.declaration import Scope, Stage
 from iotrial.lab import disk_identity
 from iotrial.lab.device import DevicePlace
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, RunContext, a_lab, one_of, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
@@ -33,11 +34,15 @@ from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
-from iotrial.study.places import DISK_LABS
+from iotrial.study.places import DISK_LABS, IN_PLACE
 
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
 LOOP_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/((?:queue|bdi)/[a-z_]+)", re.ASCII)
 DISK_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/((?:queue|bdi)/[a-z_]+)")
+
+
+#: labs with a queue that can be set
+_QUEUED = DISK_LABS | {IN_PLACE}
 
 
 class BlockKnob(KernelFileKnob):
@@ -49,16 +54,16 @@ class BlockKnob(KernelFileKnob):
     of_the_whole: bool = False
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
+        return Requirement(root=True, labs=_QUEUED)
 
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         place = subject.place
-        devices = (place.device,) if self.of_the_whole else place.queues
+        devices = (place.whole,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
-            raise RequestError(
-                f"knob {self.name}: {a_lab(place.kind)} has no device of its own",
-                hint="use the image lab (needs root)",
-            )
+            why = f"{a_lab(place.kind)} has no device of its own"
+            if isinstance(place, InPlace):
+                why = f"{place.label} is on {place.filesystem}, which has no block device"
+            raise RequestError(f"knob {self.name}: {why}", hint="use the image lab (needs root)")
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
     def original(self, subject: RunContext, path: str) -> str:
@@ -74,10 +79,14 @@ class BlockKnob(KernelFileKnob):
 
     def is_own(self, path: str, entry: Entry) -> bool:
         # The user has named a disk by its serial number or WWN; ``taken_by`` checks that it is still the same one.
-        found = (DISK_FILE if "disk" in entry.identity else LOOP_FILE).fullmatch(path)
+        # In place it is whatever device holds the user's folder, and ``taken_by`` checks the same.
+        of_a_disk = "disk" in entry.identity or IN_USE in entry.identity
+        found = (DISK_FILE if of_a_disk else LOOP_FILE).fullmatch(path)
         return found is not None and found[1] == f"{self.folder}/{self.file}"
 
-    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+        if isinstance(subject.place, InPlace):
+            return {IN_USE: _in_use(subject.target, path.split("/")[3])}
         if isinstance(subject.place, DevicePlace):
             return {"disk": subject.place.disk_name}
         return {"backing": subject.target.read_or_none(backing_file(str(subject.place.device))) or ""}
@@ -86,6 +95,9 @@ class BlockKnob(KernelFileKnob):
         # If it is detached (as after the probe's death), the setting is still ours to restore; if it is attached to
         # another file, it is not.
         device = entry.address["path"].split("/")[3]
+        if IN_USE in entry.identity:
+            same = _in_use(target, device) == entry.identity[IN_USE]
+            return None if same else f"{device} is another disk now"
         if "disk" in entry.identity:
             name = entry.identity["disk"]
             return (
@@ -100,6 +112,17 @@ class BlockKnob(KernelFileKnob):
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
+
+
+#: key in an entry's ``identity``: which disk had the device's name
+IN_USE = "diskseq"
+
+
+def _in_use(target: Target, device: str) -> str:
+    """Return a number that no other disk has had since boot (Linux 5.15), or device number and size in sectors."""
+    folder = f"/sys/block/{device}"
+    sequence = target.read_or_none(f"{folder}/diskseq")
+    return sequence or f"{target.read(f'{folder}/dev')} {target.read(f'{folder}/size')}"
 
 
 #: kernel modules of the schedulers, for kernels that do not have them built in
@@ -117,7 +140,7 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
 
     def requires(self, setting: Setting) -> Requirement:
         module = SCHEDULER_MODULES.get(setting.value)
-        return Requirement(root=True, labs=DISK_LABS, modules=frozenset({module} if module else ()))
+        return Requirement(root=True, labs=_QUEUED, modules=frozenset({module} if module else ()))
 
     def parse(self, setting: Setting) -> str:
         value = setting.value
@@ -193,7 +216,7 @@ class DeviceFileKnob(BlockKnob):
 
 def _prepare_read_ahead(subject: RunContext, values: tuple[str, ...]) -> None:
     """Journal read-ahead together with a limit that changes it, so that it is restored, and restored last."""
-    queue = f"/sys/block/{subject.place.device}/queue"
+    queue = f"/sys/block/{subject.place.whole}/queue"
     sizes = {value for value in values if value.isdigit()}
     sizes |= {subject.target.read(f"{queue}/{file}") for file in ("max_sectors_kb", "max_hw_sectors_kb")}
     dragged = {LEAST_READ_AHEAD_KB, *(2 * int(size) for size in sizes if size.isdigit())}
@@ -212,14 +235,18 @@ PINNED: tuple[Setting, ...] = (
 def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
     """Return the settings to pin on a place unless the study varies them.
 
-    A loop device gets the same values everywhere; a disk keeps its current values, except where a study's schedulers
-    differ from one another (bfq has no write-back throttling).
+    A loop device of the lab gets the same values everywhere; a disk, and every device in use, keeps its current values,
+    except where a study's schedulers differ from one another (bfq has no write-back throttling). In place nothing is pinned
+    unless schedulers vary, which change the rest.
     """
-    if not isinstance(place, DevicePlace):
+    if isinstance(place, InPlace) and not scheduler_varies:
+        return ()
+    if not isinstance(place, DevicePlace | InPlace):
         return PINNED
     found = []
     for setting in PINNED:
-        text = place.target.read_or_none(f"/sys/block/{place.device}/queue/{setting.knob.partition('.')[2]}")
+        device = place.whole if setting == READ_AHEAD else place.queues[0]
+        text = place.target.read_or_none(f"/sys/block/{device}/queue/{setting.knob.partition('.')[2]}")
         if text is not None and scheduler_varies and setting.knob == WRITE_THROTTLE:
             found.append(setting)
         elif text is not None:

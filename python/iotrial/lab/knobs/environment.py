@@ -12,6 +12,7 @@ from iotrial.knobs import work as declared
 from iotrial.lab import cache
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
 from iotrial.study.model import Setting
+from iotrial.study.places import EVERYWHERE
 
 MAXIMUM_TEXT = 4096
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -26,6 +27,9 @@ def _text(knob: str, value: str) -> str:
 
 
 class CommandArgument(Knob, declared.CommandArgument):
+    def requires(self, setting: Setting) -> Requirement:
+        return Requirement(labs=EVERYWHERE)
+
     def parse(self, setting: Setting) -> str:
         placeholder = self.value_option(setting)
         if not PLACEHOLDER.fullmatch(placeholder):
@@ -47,6 +51,9 @@ class CommandArgument(Knob, declared.CommandArgument):
 
 
 class EnvironmentVariable(Knob, declared.EnvironmentVariable):
+    def requires(self, setting: Setting) -> Requirement:
+        return Requirement(labs=EVERYWHERE)
+
     def parse(self, setting: Setting) -> str:
         variable = self.value_option(setting)
         if not VARIABLE.fullmatch(variable):
@@ -68,6 +75,9 @@ class EnvironmentVariable(Knob, declared.EnvironmentVariable):
 
 
 class WorkOption(Knob, declared.WorkOption):
+    def requires(self, setting: Setting) -> Requirement:
+        return Requirement(labs=EVERYWHERE)
+
     def parse(self, setting: Setting) -> str:
         self.value_option(setting)
         if not _PLAIN.fullmatch(setting.value):
@@ -95,7 +105,7 @@ class ProcessUser(Knob, declared.ProcessUser):
         return self.LEVELS
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=setting.value != "self")
+        return Requirement(root=setting.value != "self", labs=EVERYWHERE)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.reader

@@ -11,6 +11,7 @@ from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+from iotrial.study.places import EVERYWHERE
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 MIN_FREE = "/proc/sys/vm/min_free_kbytes"
@@ -26,7 +27,7 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
         return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True)
+        return Requirement(root=True, labs=EVERYWHERE)
 
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return (HUGE_PAGES,)
@@ -40,7 +41,7 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "madvise"
 
-    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
         return {"min_free_kbytes": subject.target.read_or_none(MIN_FREE) or ""}
 
     def undo(self, target: Target, entry: Entry) -> Undone:
@@ -73,7 +74,7 @@ class MemoryLimit(Knob, declared.MemoryLimit):
         return ()
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True)
+        return Requirement(root=True, labs=EVERYWHERE)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.memory_limit

@@ -11,20 +11,26 @@ import re
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
-from iotrial.lab.disk import disk_place
+from iotrial.lab.disk import DiskPlace, disk_place
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
+from iotrial.lab.place import Place
 from iotrial.lab.target import MountInfo
 from iotrial.study.model import Setting
-from iotrial.study.places import DISK_LABS
+from iotrial.study.places import DISK_LABS, IN_PLACE
 
 #: no comma (starts another option), no slash or dot (a path), no blank, ASCII only
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
 OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
 
+def _mounted_place(knob: str, place: Place) -> DiskPlace | InPlace:
+    return place if isinstance(place, InPlace) else disk_place(knob, place)
+
+
 def _mounted(knob: str, subject: RunContext) -> MountInfo:
-    place = disk_place(knob, subject.place)
-    info = subject.target.mount_at(place.root)
+    place = _mounted_place(knob, subject.place)
+    info = subject.target.mount_at(place.mount_point)
     if info is None:
         raise KnobError(knob, place.label, wrote="a mount", found="nothing mounted there")
     return info
@@ -43,11 +49,16 @@ class MountKnob(Knob):
         return (value,)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        place = disk_place(self.name, subject.place)
+        place = _mounted_place(self.name, subject.place)
         place.want_options(self.name, self.words(value), remountable=self.remountable)
 
 
 class MountAtime(MountKnob, declared.MountAtime):
+    def requires(self, setting: Setting) -> Requirement:
+        # lazytime is of the file system, not of the mount: in place all programs would see it
+        labs = DISK_LABS if setting.value == "lazytime" else DISK_LABS | {IN_PLACE}
+        return Requirement(root=True, labs=labs)
+
     def parse(self, setting: Setting) -> str:
         return one_of(self.name, setting.value, self.LEVELS)
 
@@ -62,12 +73,12 @@ class MountAtime(MountKnob, declared.MountAtime):
     def read(self, subject: RunContext, setting: Setting) -> str:
         options = _mounted(self.name, subject).options
         # another knob may have added lazytime to any mode
-        lazy = disk_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
+        lazy = _mounted_place(self.name, subject.place).options_of(f"{MountOption.name} lazytime")
         if "noatime" in options:
             return "noatime"
         if "relatime" in options:
             return "relatime"
-        if "lazytime" in options and not lazy:
+        if "lazytime" in options and not lazy and not isinstance(subject.place, InPlace):
             return "lazytime"
         return "nodiratime" if "nodiratime" in options else "strictatime"
 

@@ -14,6 +14,7 @@ from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import work as declared
 from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
 from iotrial.study.model import Setting
+from iotrial.study.places import EVERYWHERE
 
 NICE_FIELD = 16  # field 19 of proc_pid_stat(5), counted from after the name
 
@@ -25,7 +26,7 @@ class ProcessKnob(Knob):
     plain: ClassVar[str]
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, tools={self.tool: "util-linux"})
+        return Requirement(root=True, labs=EVERYWHERE, tools={self.tool: "util-linux"})
 
     tool: ClassVar[str]
 

@@ -30,8 +30,8 @@ class KernelFileKnob(Knob):
         file as root.
         """
 
-    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
-        """Return facts that must still hold when the entry is undone."""
+    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+        """Return facts that must still hold when the entry for one file is undone."""
         return {}
 
     def shown(self, text: str) -> str:
@@ -76,7 +76,7 @@ class KernelFileKnob(Knob):
                 {"path": path},
                 self.original(subject, path),
                 values,
-                identity=self.identity(subject, setting),
+                identity=self.identity(subject, setting, path),
                 boot_id=subject.boot_id,
                 trial=subject.trial,
             )

@@ -17,6 +17,7 @@ from iotrial.lab.knob import Requirement, RunContext, TakenError, Undone, whole_
 from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
+from iotrial.study.places import EVERYWHERE
 
 
 class Sysctl(KernelFileKnob, declared.Sysctl):
@@ -27,9 +28,9 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
     }
 
     def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True)
+        return Requirement(root=True, labs=EVERYWHERE)
 
-    def identity(self, subject: RunContext, setting: Setting) -> dict[str, str]:
+    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
         share = self.SHARES.get(self._key(setting))
         return {} if share is None else {"share": subject.target.read(sysctl_file(share))}
 

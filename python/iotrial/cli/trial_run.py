@@ -1,0 +1,51 @@
+"""Run a trial of a study that is chosen and resolved: the common part of ``run`` and ``try``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from iotrial.cli.consent import seek_consent
+from iotrial.cli.finish import Outputs, conclude
+from iotrial.cli.live_view import watcher_for
+from iotrial.cli.run_request import RunRequest, resolve_study
+from iotrial.paths import store_path
+from iotrial.runner.start import begin, default_folder, make_plan
+from iotrial.runner.trial import Limits
+from iotrial.store import Store
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Study
+
+
+def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: float | None = None) -> int:
+    """Run a trial, report it, and return the exit status. Raises RequestError and its kin before anything is changed."""
+    resolved = resolve_study(study, request)
+    plan = make_plan(resolved, request.seed, controls=request.controls)
+    budget = resolved.study.budget
+    limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)
+    folder = default_folder(resolved, request.on)
+    seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
+    store = Store.open(store_path())
+    with watcher_for(plan, quiet=outputs.as_json, store=store.path) as watcher:
+        ended = begin(
+            resolved,
+            plan,
+            store,
+            limits,
+            watcher,
+            folder=folder,
+            seed_chosen=request.seed is not None,
+            options={
+                "argv": ["iotrial", *sys.argv[1:]],
+                "time_s": budget.time_s,
+                "blocks": budget.blocks,
+                "no_stop": request.no_stop,
+                "precise": request.precise,
+                "controls": request.controls,
+                "asked": list(request.named),
+                **({} if resolved.study.trusted else {"consented": True}),
+                **({} if sample_s is None else {"sample_s": sample_s}),
+            },
+        )
+    return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)

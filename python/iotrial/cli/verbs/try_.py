@@ -1,0 +1,228 @@
+"""``iotrial try``: put settings on trial with a command of the user's, without a study file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
+from iotrial.cli.options import GroupedCommand, in_group
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+from iotrial.cli.planned_changes import intent_lines
+from iotrial.cli.run_request import narrowed, request_of, resolve_study
+from iotrial.cli.trial_run import run_trial
+from iotrial.errors import RequestError
+from iotrial.runner.quick_study import Printed, Wish, study_text
+from iotrial.runner.start import default_folder
+from iotrial.study.reader import read_study
+
+ORIGIN = "the command line"
+AFTER = "iotrial.command"
+
+compared = in_group("What is compared")
+command_group = in_group("The command")
+where = in_group("Where it runs")
+sure = in_group("How long, how sure")
+
+
+class TryCommand(GroupedCommand):
+    """A command that keeps what stands after ``--`` apart: there begins the user's own command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            args, ctx.meta[AFTER] = args[:at], tuple(args[at + 1 :])
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+
+
+@click.command(
+    "try", cls=TryCommand, short_help="Put settings on trial with a command of your own, in place."
+)
+@click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
+@compared(
+    "-L",
+    "--parameter-list",
+    "parameters",
+    nargs=2,
+    multiple=True,
+    metavar="NAME LEVEL,LEVEL",
+    help="Put each of these in place of {NAME} in the command.",
+)
+@compared(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="LINE",
+    help="Compare the command with this one (a line for the shell; may be repeated).",
+)
+@command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed.")
+@command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed.")
+@command_group(
+    "--shell",
+    metavar="SHELL",
+    help="Run the command by this shell. A command of one word with blanks in it is run by sh.",
+)
+@command_group(
+    "--response",
+    "responses",
+    multiple=True,
+    metavar="NAME=regex:...|json:...",
+    help="Judge by a number that the command prints: a regular expression with one group, or a path in JSON.",
+)
+@command_group(
+    "--unit", "units", multiple=True, metavar="NAME=UNIT", help="Unit of a response, such as 1/s or ms."
+)
+@command_group(
+    "--better", "better", multiple=True, metavar="NAME=higher|lower", help="Which way a response is better."
+)
+@command_group(
+    "--expect-exit",
+    type=click.IntRange(0, 255),
+    default=0,
+    metavar="N",
+    help="Exit status that means success (0).",
+)
+@where(
+    "--in",
+    "on",
+    metavar="FOLDER",
+    help="Work in this folder, and set what holds it: its mount, its file system, its disk (default: the current one).",
+)
+@where(
+    "--cache",
+    type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),
+    default="as-is",
+    help="State of the page cache before each run. cold: the files that the command reads are evicted; "
+    "cold-system: all caches of the machine are dropped.",
+)
+@where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
+@where("--plan", is_flag=True, help="Only say what would be run and changed.")
+@sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
+@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
+@sure(
+    "--alpha",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    metavar="LEVEL",
+    help="Error level, such as 0.05.",
+)
+@sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
+@sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
+@sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
+@sure("--no-stop", is_flag=True, help="Spend all the time even when all is decided.")
+@sure("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so.")
+@click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
+@click.option("--html", metavar="FILE", help="Write an HTML report there.")
+@click.option("--export-markdown", "markdown", metavar="FILE", help="Write Markdown there.")
+@click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report there.")
+@click.option(
+    "--fail-if",
+    type=click.Choice(["slower", "inconclusive"]),
+    multiple=True,
+    help="Exit with status 4 if a setting is slower (also probably slower), or undecided.",
+)
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Does a setting make my command faster, on my files?
+
+    The settings act on what holds the folder, and are put back. Each block runs the command once with each level, in
+    random order, until the answer is known.
+
+      iotrial try block.scheduler=none,mq-deadline -- tar -cf /dev/null .
+
+      iotrial try -L level 1,9 -- gzip -{level} -c data.sql
+
+      iotrial try vm.swappiness=10,60 --response 'tps=regex:tps = ([0-9.]+)' --unit tps=1/s -- pgbench -T 5
+    """
+    outputs = Outputs(
+        as_json=as_json,
+        html=values["html"],
+        markdown=values["markdown"],
+        json_file=values["json_file"],
+        fail_if=values["fail_if"],
+        page=False,
+    )
+    outputs.check()
+    refuse_missing_folder(values["save"])
+    text = study_text(_wish(settings, ctx.meta.get(AFTER, ()), values))
+    study = read_study(text, ORIGIN, trusted=True)
+    if values["save"]:
+        write_report(text, Path(values["save"]))
+    request = request_of({**_UNUSED, **{name: values[name] for name in _SHARED}})
+    chosen = narrowed(study, request)
+    if values["plan"]:
+        resolved = resolve_study(chosen, request)
+        for line in intent_lines(resolved, default_folder(resolved, request.on)):
+            tell(line)
+        return 0
+    return run_trial(chosen, request, outputs)
+
+
+_SHARED = ("on", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes")
+#: options of ``run`` that ``try`` does not have
+_UNUSED: dict[str, Any] = {
+    "sets": (),
+    "conditions": (),
+    "full": False,
+    "lab": None,
+    "disk": None,
+    "size": None,
+    "no_account": True,
+    "trust": False,
+    "foreign": False,
+    "like": None,
+    "places": (),
+    "device": None,
+    "erase": (),
+    "discard_contents": False,
+    "discard_contents_of": (),
+}
+
+
+def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
+    units, better = _by_name("--unit", values["units"]), _by_name("--better", values["better"])
+    printed = []
+    for text in values["responses"]:
+        name, equals, rest = text.partition("=")
+        kind, colon, expression = rest.partition(":")
+        if not (equals and colon and name and expression) or kind not in ("regex", "json"):
+            raise RequestError(
+                f'--response "{text}": wanted NAME=regex:EXPRESSION or NAME=json:PATH',
+                hint="such as --response 'tps=regex:tps = ([0-9.]+)'",
+            )
+        printed.append(Printed(name, kind, expression, units.pop(name, None), better.pop(name, None)))
+    for option, left in (("--unit", units), ("--better", better)):
+        for name in left:
+            raise RequestError(
+                f"{option} {name}: there is no --response of that name", hint="name the response first"
+            )
+    commands = tuple((line,) for line in values["commands"])
+    return Wish(
+        settings=settings,
+        parameters=values["parameters"],
+        commands=(*((after,) if after else ()), *commands),
+        shell=values["shell"],
+        cache=values["cache"],
+        prepare=values["prepare"],
+        cleanup=values["cleanup"],
+        printed=tuple(printed),
+        expect_exit=values["expect_exit"],
+        margin=values["margin"],
+        time=values["time"],
+    )
+
+
+def _by_name(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise RequestError(f'{option} "{text}": wanted NAME=VALUE', hint=f"such as {option} tps=1/s")
+        found[name] = value
+    return found

@@ -1,0 +1,232 @@
+"""The user's own folder, file system and device, used in place: nothing is made there but a folder for output.
+
+Settings act on what holds the folder. A mount's access time mode is changed in the probe's own mount namespace, so no other
+program sees it, and it is gone with the probe. Everything else (queue settings, options of the file system) is seen by the
+whole machine, and is journaled by its knob. Other programs use the same device, so its counters also hold their requests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iotrial.errors import LabError, RequestError, TargetError
+from iotrial.lab.journal import Entry, Journal
+from iotrial.lab.objects.path import LabPath
+from iotrial.lab.place import FileSet, Place
+from iotrial.lab.target import MountInfo, Target, parse_mountinfo
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+SYS = Path("/sys")
+_DEEPEST = 16
+#: flags of a mount that a remount must repeat, or they are lost
+KEPT = ("ro", "nosuid", "nodev", "noexec")
+ATIME = frozenset({"noatime", "relatime", "strictatime"})
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What holds a folder.
+
+    ``device``: the file system's block device, as in /proc/diskstats, which may be a partition or an array; None if it has
+    none (a network file system, or memory). ``whole``: that device, or the disk of the partition. ``queues``: the devices
+    below it that queue requests. ``number``: MAJOR:MINOR of its files.
+    """
+
+    mount: MountInfo
+    device: str | None
+    whole: str | None
+    queues: tuple[str, ...]
+    number: str
+
+    @property
+    def described(self) -> str:
+        """The file system, its device and the queues, in words."""
+        on = "no block device" if self.device is None else f"/dev/{self.device}"
+        told = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
+        if self.queues and self.queues != (self.device,):
+            told += f"; requests are queued by {', '.join(self.queues)}"
+        return told
+
+
+def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
+    """Find the mount and the devices that hold a folder of this machine.
+
+    Follows a partition to its disk, and a mapping or an array to its members; a loop device has a queue of its own. Raises
+    RequestError if the folder is not there.
+    """
+    try:
+        seen = Path(folder).stat()
+    except OSError as error:
+        raise RequestError(
+            f"folder {folder}: {error.strerror}", hint="name a folder that is there"
+        ) from error
+    mount = _mount_of(folder, mountinfo)
+    devices = _devices_of(seen.st_dev, mount, sys)
+    number = f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
+    if not devices:
+        return Holding(mount, None, None, (), number)
+    first = devices[0]
+    queues = dict.fromkeys(queue for device in devices for queue in _queues(device, sys, 0))
+    return Holding(mount, first, _whole(first, sys), tuple(queues), number)
+
+
+def _mount_of(folder: str, mountinfo: Path) -> MountInfo:
+    """Return the mount that a path is on: the deepest, and of those at one point the last."""
+    real = os.path.realpath(folder)
+    best: MountInfo | None = None
+    for line in mountinfo.read_text(errors="replace").split("\n"):
+        if not line:
+            continue
+        info = parse_mountinfo(line)
+        root = info.target.rstrip("/")
+        inside = real == info.target or real == root or real.startswith(root + "/")
+        if inside and (best is None or len(info.target) >= len(best.target)):
+            best = info
+    if best is None:
+        raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
+    return best
+
+
+def _devices_of(number: int, mount: MountInfo, sys: Path) -> list[str]:
+    """Return the block devices of a file system by kernel name; several for btrfs on several disks."""
+    if os.major(number) == 0:  # btrfs and others number their files by themselves
+        if not mount.source.startswith("/dev/"):
+            return []
+        try:
+            number = Path(mount.source).stat().st_rdev
+        except OSError:
+            return []
+    node = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
+    if not node.exists():
+        return []
+    name = node.resolve().name
+    if mount.type == "btrfs":
+        for found in sorted((sys / "fs" / "btrfs").glob("*/devices")):
+            members = sorted(one.name for one in found.iterdir())
+            if name in members:
+                return [name, *(one for one in members if one != name)]
+    return [name]
+
+
+def _whole(device: str, sys: Path) -> str:
+    folder = (sys / "class" / "block" / device).resolve()
+    return folder.parent.name if (folder / "partition").exists() else folder.name
+
+
+def _queues(device: str, sys: Path, depth: int) -> tuple[str, ...]:
+    whole = _whole(device, sys)
+    members = sys / "class" / "block" / whole / "slaves"
+    below = sorted(one.name for one in members.iterdir()) if members.is_dir() else []
+    if not below or depth > _DEEPEST:
+        return (whole,)
+    return tuple(queue for one in below for queue in _queues(one, sys, depth + 1))
+
+
+class InPlace(Place):
+    """The folder of the user's that is used in place. ``scratch``: whether runs need an output folder there."""
+
+    kind = "in-place"
+    makes_files = False
+    own_device = False
+
+    def __init__(
+        self, name: str, target: Target, journal: Journal, *, folder: str, scratch: bool, trial: str = ""
+    ) -> None:
+        super().__init__(name, target)
+        self.root = folder
+        self.holding = holding_of(folder)
+        self.device = self.holding.device
+        self._journal = journal
+        self._trial = trial
+        self._scratch = f"{folder.rstrip('/')}/iotrial-lab-{trial[:8]}" if scratch else None
+        self._entry: Entry | None = None
+        self._wishes: dict[str, tuple[str, ...]] = {}
+        self._applied: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def label(self) -> str:
+        return f"folder {self.root}"
+
+    @property
+    def whole(self) -> str | None:
+        return self.holding.whole
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return self.holding.queues
+
+    @property
+    def mount_point(self) -> str:
+        return self.holding.mount.target
+
+    @property
+    def filesystem(self) -> str:
+        """Type of the file system that holds the folder."""
+        return self.holding.mount.type
+
+    @property
+    def scratch(self) -> str:
+        return f"{self._scratch}/out"
+
+    def open(self) -> None:
+        if self._scratch is not None:
+            self._entry = LabPath().make_folder(self.target, self._journal, self._scratch, trial=self._trial)
+
+    def close(self) -> None:
+        if self._entry is not None:
+            LabPath().undo(self.target, self._entry, self._journal)
+            self._journal.drop(self._entry)
+            self._entry = None
+
+    def make_files(self, files: FileSet, seed: int, *, owner: Mapping[str, int] | None = None) -> None:
+        """Do nothing: the work uses the user's own files."""
+
+    def want_options(self, knob: str, words: tuple[str, ...], *, remountable: bool) -> None:
+        """Set the access time mode that a knob requests until the next ``to_neutral``."""
+        self._wishes[knob] = words
+
+    def options_of(self, knob: str) -> tuple[str, ...]:
+        """Return the options requested by a knob if they are in effect, else none."""
+        return self._applied.get(knob, ())
+
+    def to_neutral(self, *, always: bool, fresh: bool) -> None:
+        """Give the probe's own view of the mount its original flags."""
+        if self._applied or always:
+            mode = ATIME | {"nodiratime"}
+            self._remount(tuple(word for word in self.holding.mount.mount_options if word in mode))
+        self._wishes.clear()
+        self._applied.clear()
+
+    def settle(self, *, always: bool, fresh: bool) -> None:
+        if fresh:
+            raise LabError(
+                "a file system in use cannot be unmounted: use the cache state cold-data or cold-system"
+            )
+        if self._wishes:
+            self._remount(tuple(word for words in self._wishes.values() for word in words))
+            self._applied = dict(self._wishes)
+
+    def _remount(self, atime: tuple[str, ...]) -> None:
+        """Change the flags of the mount in the probe's own mount namespace; the file system is not touched."""
+        mount = self.holding.mount
+        kept = tuple(word for word in KEPT if word in mount.mount_options)
+        words = atime if ATIME & set(atime) else (*atime, "strictatime")  # which mountinfo does not show
+        try:
+            self.target.mount(mount.source, mount.target, mount.type, ("remount", "bind", *kept, *words))
+        except TargetError as error:
+            raise LabError(f"remounting {mount.target} with {','.join(words)}: {error.message}") from error
+
+    def facts(self) -> Mapping[str, object]:
+        mount = self.holding.mount
+        return {
+            "place": self.name,
+            "kind": self.kind,
+            "filesystem": mount.type,
+            "mount_options": ",".join(sorted(mount.options)),
+            "mounted_at": mount.target,
+            "device": self.device,
+            "queues": list(self.queues),
+        }

@@ -1,0 +1,251 @@
+"""Builds a study from a command line: settings with their levels, a command, and what it prints (``iotrial try``).
+
+The result is the text of a study file, so that what was tried can be saved, read and run again like any other study.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import tomlkit
+
+from iotrial.errors import RequestError, UnknownName
+from iotrial.knobs.declaration import declarations
+from iotrial.knobs.machine import Sysctl
+
+#: options of the command that hold more than one word are run by this shell, as in hyperfine
+SHELL = "sh"
+#: one level of the factor that compares commands
+COMMAND = "{command}"
+VARIABLE, ARGUMENT, SYSCTL = "environment.variable", "command.argument", "sysctl"
+_ENVIRONMENT = "env."
+_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+LONGEST_LABEL = 60
+TIMEOUT = "1 h"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A number that the command prints: ``kind`` is "regex" or "json", ``unit`` and ``better`` as in a study."""
+
+    name: str
+    kind: str
+    expression: str
+    unit: str | None = None
+    better: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user typed.
+
+    ``settings``: KNOB=LEVEL,LEVEL. ``parameters``: a placeholder's name and its values. ``commands``: argument lists; more
+    than one are compared. ``shell`` runs each; None: the command itself is started. ``prepare`` and ``cleanup`` are lines
+    for the shell. ``lab``: the kind of lab; None: in place.
+    """
+
+    settings: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+    commands: tuple[tuple[str, ...], ...]
+    shell: str | None = None
+    cache: str = "as-is"
+    prepare: str | None = None
+    cleanup: str | None = None
+    printed: tuple[Printed, ...] = ()
+    expect_exit: int = 0
+    margin: str = "5 %"
+    time: str = "1 min"
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """One factor: its knob, the option that addresses the knob, and the values."""
+
+    name: str
+    knob: str
+    option: tuple[str, str] | None
+    values: tuple[str, ...]
+
+
+def study_text(wish: Wish) -> str:
+    """Return the study as TOML. Raises RequestError, or UnknownName for a knob that does not exist."""
+    if not wish.commands or not wish.commands[0]:
+        raise RequestError(
+            "which command? none is named",
+            hint="put it after two dashes: iotrial try block.scheduler=none,mq-deadline -- tar -cf /dev/null .",
+        )
+    factors = [_setting(text) for text in wish.settings]
+    factors += [_parameter(name, values) for name, values in wish.parameters]
+    argv, command = _argv(wish)
+    factors += [command] if command is not None else []
+    _check(factors, argv, wish)
+    names = _names(factors)
+    document = {
+        "study": {
+            "name": f"try/{_NAME.sub('-', PurePosixPath(wish.commands[0][0].split()[0]).name)[:40].strip('.-') or 'command'}",
+            "title": _line(_shown(wish)),
+            "question": _line(_question(factors, wish)),
+            "margin": wish.margin,
+            "account": False,
+        },
+        "lab": {"kind": "in-place"},
+        "budget": {"time": wish.time},
+        "factor": [_table(factor, names[factor.name]) for factor in factors],
+        "workload": [_workload(wish, argv)],
+    }
+    return tomlkit.dumps(document)
+
+
+def known_settings() -> Iterable[str]:
+    """Yield every name that may stand before the equals sign, but for those of variables."""
+    yield from (name for name in declarations() if name not in (VARIABLE, ARGUMENT, SYSCTL))
+    yield from Sysctl.ALLOWED
+
+
+def _setting(text: str) -> Varied:
+    name, equals, levels = text.partition("=")
+    if not equals or not name or not levels:
+        raise RequestError(
+            f'"{text}": wanted KNOB=LEVEL,LEVEL',
+            hint="such as block.scheduler=none,mq-deadline; the command comes after --",
+        )
+    values = tuple(level.strip() for level in levels.split(","))
+    if "" in values or len(set(values)) < len(values):
+        raise RequestError(
+            f'"{text}": a level is empty or named twice', hint="such as mount.atime=relatime,noatime"
+        )
+    if name.startswith(_ENVIRONMENT):
+        variable = name.removeprefix(_ENVIRONMENT)
+        return Varied(variable, VARIABLE, ("variable", variable), values)
+    name = name.removeprefix(f"{SYSCTL}.")
+    if name in Sysctl.ALLOWED:
+        return Varied(name, SYSCTL, ("key", name), values)
+    known = list(known_settings())
+    if name in known:
+        return Varied(name, name, None, values)
+    ending = [one for one in known if one.endswith(f".{name}")]
+    if len(ending) != 1:
+        raise UnknownName("knob", name, [*known, *(one.rpartition(".")[2] for one in known)])
+    if ending[0] in Sysctl.ALLOWED:
+        return Varied(ending[0], SYSCTL, ("key", ending[0]), values)
+    return Varied(ending[0], ending[0], None, values)
+
+
+def _parameter(name: str, values: str) -> Varied:
+    return Varied(name, ARGUMENT, ("placeholder", f"{{{name}}}"), tuple(values.split(",")))
+
+
+def _argv(wish: Wish) -> tuple[list[str], Varied | None]:
+    """Return the command to start, and the factor that compares several."""
+    if len(wish.commands) > 1:
+        lines = tuple(_as_line(command) for command in wish.commands)
+        return [wish.shell or SHELL, "-c", COMMAND], Varied(
+            "command", ARGUMENT, ("placeholder", COMMAND), lines
+        )
+    command = wish.commands[0]
+    if wish.shell is not None or (len(command) == 1 and len(command[0].split()) > 1):
+        return [wish.shell or SHELL, "-c", _as_line(command)], None
+    return list(command), None
+
+
+def _as_line(command: Sequence[str]) -> str:
+    return command[0] if len(command) == 1 else shlex.join(command)
+
+
+def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
+    if not any(len(factor.values) > 1 for factor in factors):
+        raise RequestError(
+            "there is nothing to compare: no setting has two levels",
+            hint="name the levels with commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
+        )
+    texts = [*argv, *(text for command in wish.commands for text in command)]
+    for name, _ in wish.parameters:
+        if not any(f"{{{name}}}" in text for text in texts):
+            raise RequestError(
+                f"-L {name}: {{{name}}} does not stand in the command",
+                hint=f"write {{{name}}} where the value goes",
+            )
+
+
+def _names(factors: Sequence[Varied]) -> Mapping[str, str]:
+    """Return a short name for each factor: the last part of its own, if no other ends in it."""
+    short = [factor.name.rpartition(".")[2] for factor in factors]
+    found = {}
+    for factor, name in zip(factors, short, strict=True):
+        if factor.name in found:
+            raise RequestError(
+                f"{factor.name} is named twice", hint="name all its levels at once, with commas"
+            )
+        found[factor.name] = name if short.count(name) == 1 else factor.name
+    return found
+
+
+def _table(factor: Varied, name: str) -> dict[str, Any]:
+    labels = _labels(factor.values)
+    plain = all(label == value for label, value in zip(labels, factor.values, strict=True))
+    return {
+        "name": _NAME.sub("_", name),
+        "knob": factor.knob,
+        **({} if factor.option is None else {factor.option[0]: factor.option[1]}),
+        "levels": list(factor.values)
+        if plain
+        else [{"label": label, "value": value} for label, value in zip(labels, factor.values, strict=True)],
+        **({"role": "condition"} if len(factor.values) == 1 else {}),
+    }
+
+
+def _labels(values: Sequence[str]) -> list[str]:
+    """Return labels as a study allows them: short, one line, without commas and plus signs, no two alike."""
+    found: list[str] = []
+    for number, value in enumerate(values, 1):
+        text = " ".join(value.replace(",", " ").replace("+", " ").split())
+        label = text if len(text) <= LONGEST_LABEL else f"{text[: LONGEST_LABEL - 1]}…"
+        label = label or "empty"
+        taken = label.casefold() in [one.casefold() for one in found] or label.casefold() == "all"
+        found.append(f"{label} ({number})" if taken else label)
+    return found
+
+
+def _workload(wish: Wish, argv: list[str]) -> dict[str, Any]:
+    return {
+        "name": "command",
+        "kind": "command",
+        "argv": argv,
+        "cache": wish.cache,
+        "timeout": TIMEOUT,
+        **({} if wish.prepare is None else {"prepare": [SHELL, "-c", wish.prepare]}),
+        **({} if wish.cleanup is None else {"cleanup": [SHELL, "-c", wish.cleanup]}),
+        **({"expect_exit": wish.expect_exit} if wish.expect_exit else {}),
+        **({"output": [_output(one) for one in wish.printed]} if wish.printed else {}),
+    }
+
+
+def _output(printed: Printed) -> dict[str, str]:
+    given = {"unit": printed.unit, "better": printed.better}
+    return {
+        "name": printed.name,
+        printed.kind: printed.expression,
+        **{key: value for key, value in given.items() if value is not None},
+    }
+
+
+def _shown(wish: Wish) -> str:
+    return "; ".join(_as_line(command) for command in wish.commands)
+
+
+def _question(factors: Sequence[Varied], wish: Wish) -> str:
+    varied = [factor.name for factor in factors if len(factor.values) > 1]
+    if varied == ["command"]:
+        return f"Which is faster: {_shown(wish)}?"
+    return f"Does {' or '.join(varied)} change the time of {_shown(wish)}?"
+
+
+def _line(text: str) -> str:
+    """Return the text as one line that a study allows."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= 300 else f"{text[:299]}…"
