@@ -72,10 +72,10 @@ truth: $(VENV)/.developer
 	@$(BIN)/python benchmarks/truth/real.py --budget $(TRUTH_BUDGET)
 	@$(BIN)/python benchmarks/truth/real.py --summary --write BENCHMARKS.md
 
-# The simulations behind docs/method-details.md, printed into it. METHOD_SCALE=.1 makes a tenth of the trials.
+# The simulations behind docs/method-details.md, printed into it and into docs/method-tables.md. METHOD_SCALE=.1 makes a tenth of the trials.
 METHOD_SCALE ?= 1
 method: $(VENV)/.developer
-	@$(BIN)/python benchmarks/truth/simulate.py --scale $(METHOD_SCALE) --write docs/method-details.md
+	@$(BIN)/python benchmarks/truth/simulate.py --scale $(METHOD_SCALE) --write docs/method-details.md --write docs/method-tables.md
 
 clean:
 	rm -rf $(VENV) target dist

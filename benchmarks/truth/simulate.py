@@ -3,7 +3,7 @@
     python benchmarks/truth/simulate.py                      all tables, to standard output
     python benchmarks/truth/simulate.py false-alarms power   some of them (see --help)
     python benchmarks/truth/simulate.py --scale .1           with a tenth of the trials
-    python benchmarks/truth/simulate.py --write docs/method-details.md    into the document's marked places: `make method`
+    python benchmarks/truth/simulate.py --write PAGE --write PAGE    each into the page that has its place: `make method`
     python benchmarks/truth/simulate.py power-table          the table of python/iotrial/stats/power.py
 
 Seeds come from the system and are printed; ``--seed`` repeats the noise of a run (run orders are redrawn).
@@ -77,7 +77,13 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", help=f"all if none; of {', '.join(TABLES)}, power-table")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(6), "big"))
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of trials in each table")
-    parser.add_argument("--write", type=Path, help="a document with marked places, to put the tables into")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        action="append",
+        metavar="PAGE",
+        help="a page with marked places for tables; may be repeated, and each table goes to the first with a place for it",
+    )
     asked = parser.parse_args()
     if asked.tables == ["power-table"]:
         print(f"# seed {asked.seed}")
@@ -91,10 +97,15 @@ def main() -> None:
         table = TABLES[name](np.random.default_rng([asked.seed, list(TABLES).index(name)]), asked.scale)
         text = f"{table}\n\n{_provenance(asked.seed, asked.scale, time.perf_counter() - began)}"
         if asked.write:
-            put(asked.write, f"simulated: {name}", text)
+            put(_page_of(name, asked.write), f"simulated: {name}", text)
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         else:
             print(f"{text}\n", flush=True)
+
+
+def _page_of(table: str, pages: list[Path]) -> Path:
+    """Return the first page with a place for the table; the first of all (where ``put`` fails) if there is none."""
+    return next((page for page in pages if f"<!-- simulated: {table} -->" in page.read_text()), pages[0])
 
 
 def _provenance(seed: int, scale: float, seconds: float) -> str:
