@@ -141,7 +141,9 @@ def test_the_end_of_a_trial_stores_its_analysis(
 def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:
     with Store.open(path) as store:
         page = str(tmp_path / "page.html")
-        assert conclude(store, "last", Outputs(as_json=True, html=page, fail_if=("slower",)), signal=15) == 143
+        assert (
+            conclude(store, "last", Outputs(as_json=True, html=page, fail_if=("slower",)), signal=15) == 143
+        )
 
 
 def test_a_packed_trial_is_analysed_once_where_there_is_a_store(

@@ -67,11 +67,12 @@ def _read(place: Place, files: FileSelection | None) -> str | None:
     if files is None:
         return None
     try:
-        place.worker.call("warm", set=files.set, files=files.wire, names=False)
+        if place.makes_files:
+            place.worker.call("warm", set=files.set, files=files.wire, names=False)
     except TargetError as error:
         return error.message if error.errno in BROKEN else None
     return None
 
 
 def _writable(place: Place) -> bool:
-    return not isinstance(place, DiskPlace) or not place.read_only
+    return place.makes_files and (not isinstance(place, DiskPlace) or not place.read_only)

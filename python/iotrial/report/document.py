@@ -276,12 +276,15 @@ def rerun_command(trial: StoredTrial) -> str:
     if isinstance(given, str):
         given = _words(given)
     known = [str(word) for word in given] if isinstance(given, Sequence) else []
-    # A stored or imported trial may contain anything here, and readers paste it: allow only `iotrial run`.
-    words = known if known[:2] == ["iotrial", "run"] else []
+    # An imported trial may contain anything here, and readers paste it: allow only `iotrial run`, and `iotrial try` with a
+    # command of the user's own.
+    own = known[:2] == ["iotrial", "run"] or (known[:2] == ["iotrial", "try"] and header.study.trusted)
+    words = known if own else []
     words = words or ["iotrial", "run", header.study.origin or header.study.name]
     kept: list[str] = []
     skip = False
-    for word in words:
+    at = words.index("--") if "--" in words else len(words)
+    for word in words[:at]:
         if skip or word.startswith("--seed="):
             skip = False
             continue
@@ -289,7 +292,7 @@ def rerun_command(trial: StoredTrial) -> str:
             skip = True
             continue
         kept.append(word)
-    return escape(shlex.join([*kept, "--seed", header.seed]))
+    return escape(shlex.join([*kept, "--seed", header.seed, *words[at:]]))
 
 
 def _words(command: str) -> list[str]:

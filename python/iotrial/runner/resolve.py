@@ -165,7 +165,7 @@ def resolve(
         refusals.check_primary(study, workload)
         if workload.cache is not None:
             cache.resolve(workload.cache, kind)
-    notes += _coarse_clock(study, every)
+    notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
     notes += refusals.gone(study)
     if study.lab.link is not None:

@@ -139,6 +139,7 @@ class Runner:
             job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = self._do(subject, workload, {**job, **besides(subject)})
+            self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:
             if not isinstance(error, Exception):

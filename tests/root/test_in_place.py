@@ -1,0 +1,227 @@
+"""`iotrial try` in place: settings act on the disk and mount that hold the user's folder, and are put back;
+its files stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import iotrial, stored_runs
+
+from as_nobody import NOBODY
+
+pytestmark = pytest.mark.root
+
+FILES = 400
+AS_NOBODY = Path(__file__).parents[1] / "as_nobody.py"
+
+
+@pytest.fixture
+def mounted(disk_folder: Path) -> Iterator[Path]:
+    """Yield a folder of files on an ext4 of its own, on a loop device, with settings that no default has."""
+    image, folder = disk_folder / "in-place.img", disk_folder / "in place"
+    image.write_bytes(b"")
+    os.truncate(image, 96 << 20)
+    folder.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop,noatime", str(image), str(folder)], check=True)
+    for number in range(FILES):
+        (folder / f"f{number:03d}").write_bytes(os.urandom(16384))
+    os.sync()
+    queue = queue_of(folder)
+    queue_length = (queue / "nr_requests").read_text()
+    (queue / "read_ahead_kb").write_text("764")
+    (queue / "nr_requests").write_text("77")
+    yield folder
+    (queue / "nr_requests").write_text(queue_length)  # which a loop device keeps for its next user
+    subprocess.run(["umount", str(folder)], check=True)
+    folder.rmdir()
+    image.unlink()
+
+
+def queue_of(folder: Path) -> Path:
+    number = folder.stat().st_dev
+    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/queue")
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Return the settings of the device and of the mount, from the kernel's own files."""
+    names = ("scheduler", "read_ahead_kb", "nr_requests", "wbt_lat_usec", "max_sectors_kb")
+    found = {name: (queue_of(folder) / name).read_text().strip() for name in names}
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    where = str(folder).replace(" ", "\\040")
+    return {**found, "mount": next(line.split(" ")[5] for line in lines if line.split(" ")[4] == where)}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return what is in the folder: names with modification time and a digest."""
+    return {
+        str(
+            path.relative_to(folder)
+        ): f"{path.stat().st_mtime_ns} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def attempt(*words: str, check: int = 0) -> dict[str, Any]:
+    done = iotrial("try", *words[: words.index("--")], "--json", *words[words.index("--") :], check=None)
+    assert done.returncode == check, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_queue_settings_act_on_the_disk_that_holds_the_folder(state: Path, mounted: Path) -> None:
+    before, held, modified = settings(mounted), contents(mounted), mounted.stat().st_mtime_ns
+    report = attempt(
+        "block.scheduler=none,mq-deadline", "block.read_ahead_kb=16,1024", "--in", str(mounted), "--cache", "cold",
+        "--yes", "--blocks", "3", "--no-stop", "--", "sh", "-c", "cat f* | wc -c",
+    )  # fmt: skip
+    assert settings(mounted) == before
+    assert contents(mounted) == held
+    assert mounted.stat().st_mtime_ns == modified
+    assert {one["factor"] for one in report["effects"] if one["primary"]} == {"scheduler", "read_ahead_kb"}
+    runs = stored_runs(state)
+    assert len(runs) >= 12
+    # cold: each run read its files from the device, whatever was cached before
+    assert all(run["checks"]["bytes_read"] >= FILES * 16384 * 0.9 for run in runs), [
+        run["checks"] for run in runs
+    ]
+
+
+def test_what_a_run_sees_is_what_is_set(state: Path, mounted: Path) -> None:
+    """The command itself prints the settings that it finds: facts of the kernel, by level."""
+    queue = queue_of(mounted).resolve()
+    script = f"cat f000 > /dev/null; grep -o '\\[.*\\]' {queue}/scheduler; cat {queue}/read_ahead_kb"
+    report = attempt(
+        "block.read_ahead_kb=16,1024", "--in", str(mounted), "--yes", "--blocks", "4", "--no-stop",
+        "--response", "seen=regex:^([0-9]+)$", "--", "sh", "-c", script,
+    )  # fmt: skip
+    (effect,) = [one for one in report["effects"] if one["response"] == "seen"]
+    assert effect["ratio"] == pytest.approx(64)
+    assert {run["responses"]["seen"] for run in stored_runs(state)} == {16.0, 1024.0}
+
+
+def test_an_access_time_mode_is_set_for_the_command_alone(state: Path, mounted: Path) -> None:
+    """Each level updates access times as the kernel documents; the user's own mount is never remounted."""
+    before = settings(mounted)
+    script = (
+        "touch -a -d '2001-01-01' f000; cat f000 > /dev/null; "
+        "test $(stat -c %X f000) -gt 1000000000 && echo moved 2 || echo moved 1; "
+        f"grep -c ' {str(mounted).replace(' ', '.040')} .*noatime' /proc/1/mountinfo || true"
+    )
+    attempt(
+        "mount.atime=strictatime,noatime", "--in", str(mounted), "--blocks", "3", "--no-stop",
+        "--response", "moved=regex:moved ([12])", "--", "sh", "-c", script,
+    )  # fmt: skip
+    assert settings(mounted) == before
+    found = {(run["treatment"]["atime"], run["responses"]["moved"]) for run in stored_runs(state)}
+    assert found == {("strictatime", 2.0), ("noatime", 1.0)}
+
+
+def test_without_consent_nothing_is_changed(state: Path, mounted: Path) -> None:
+    before = settings(mounted)
+    done = iotrial("try", "scheduler=none,kyber", "--in", str(mounted), "--", "cat", "f000", check=2)
+    assert "--yes" in done.stderr
+    assert f"ext4 on /dev/{queue_of(mounted).resolve().parent.name}" in done.stderr
+    assert settings(mounted) == before
+    assert not (state / "trials.db").exists()
+
+
+def test_data_at_risk_is_refused_in_place(state: Path, mounted: Path) -> None:
+    words = ("block.write_cache=write back,write through", "--in", str(mounted), "--yes", "--", "cat", "f000")
+    done = iotrial("try", *words, check=2)
+    assert "data at risk" in done.stderr
+    assert "power cut" in done.stderr
+
+
+def test_after_sigkill_restore_puts_everything_back(state: Path, mounted: Path) -> None:
+    before = settings(mounted)
+    argv = [
+        sys.executable, "-m", "iotrial", "try", "block.scheduler=mq-deadline,bfq", "block.read_ahead_kb=16,1024",
+        "--in", str(mounted), "--yes", "--no-stop", "--cache", "cold", "--", "sh", "-c", "cat f*",
+    ]  # fmt: skip
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    changed: set[str] = set()
+    deadline = time.monotonic() + 60
+    while len(changed) < 3 and time.monotonic() < deadline:
+        changed.add(settings(mounted)["scheduler"])
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    assert len(changed) == 3, changed  # as it was, and both levels
+    iotrial("restore")
+    assert settings(mounted) == before
+    assert not list((state / "journal").glob("*.entry"))
+
+
+def test_output_goes_to_a_folder_that_is_removed_again(state: Path, mounted: Path) -> None:
+    held, modified = contents(mounted), mounted.stat().st_mtime_ns
+    attempt(
+        "-L", "level", "1,9", "--in", str(mounted), "--blocks", "2", "--no-stop", "--prepare", 'test ! -e "{out}/copy"',
+        "--", "sh", "-c", 'gzip -{level} < f001 > "{out}/copy"',
+    )  # fmt: skip
+    assert contents(mounted) == held
+    assert mounted.stat().st_mtime_ns == modified
+    assert all(run["responses"]["out_bytes"] > 16000 for run in stored_runs(state))
+
+
+def test_a_command_that_reads_nothing_there_cannot_be_made_cold(state: Path, mounted: Path) -> None:
+    words = ("-L", "n", "1,2", "--in", str(mounted), "--cache", "cold", "--", "echo", "{n}")
+    done = iotrial("try", *words, check=2)
+    assert "uses no file" in done.stderr or "read no data" in done.stderr
+
+
+def test_a_knob_of_the_disk_and_work_elsewhere_gets_no_verdict(
+    state: Path, mounted: Path, disk_folder: Path
+) -> None:
+    large = disk_folder / "elsewhere"
+    large.write_bytes(os.urandom(1 << 20))
+    words = ("read_ahead_kb=16,512", "--in", str(mounted), "--yes", "--", "cat", str(large))
+    done = iotrial("try", *words, check=2)
+    assert "uses no file of the file system of" in done.stderr
+    assert str(large) in done.stderr
+    large.unlink()
+
+
+def test_prepare_and_cleanup_run_around_every_run(state: Path, mounted: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    attempt(
+        "env.X=1,2", "--in", str(mounted), "--blocks", "2", "--no-stop", "--no-controls",
+        "--prepare", f"echo before >> {log}", "--cleanup", f"echo after >> {log}",
+        "--", "sh", "-c", f"echo run >> {log}",
+    )  # fmt: skip
+    words = log.read_text().split()
+    assert words == ["before", "run", "after"] * (len(words) // 3)
+    assert len(words) // 3 > len(stored_runs(state)) == 4  # the untimed run that comes first is prepared, too
+
+
+def test_an_ordinary_user_can_try_what_is_his_to_set(everybody: Path) -> None:
+    home = everybody / "home"
+    (home / "data").write_bytes(b"1234" * 50_000)
+    os.chown(home / "data", NOBODY, NOBODY)
+    argv = [
+        sys.executable, str(AS_NOBODY), "try", "-L", "level", "1,9", "--in", str(home), "--blocks", "3", "--no-stop",
+        "--json", "--", "gzip", "-{level}", "-c", "data",
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(home),
+        "HOME": str(home),
+        "IOTRIAL_PROBE": str(everybody / "ioprobe"),
+    }
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["effects"]
+    argv[3:6] = ["vm.swappiness=10,60"]
+    refused = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    assert refused.returncode != 0
+    assert "needs root" in refused.stdout + refused.stderr
