@@ -100,6 +100,11 @@ def study_options(function: F) -> F:
         place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
         place("--on", metavar="FOLDER", help="Folder whose disk is used."),
         place(
+            "--copy-from",
+            metavar="FOLDER",
+            help="Copy this folder into the lab; commands find the copy as {dir}.",
+        ),
+        place(
             "--place",
             "places",
             multiple=True,

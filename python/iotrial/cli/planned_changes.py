@@ -106,6 +106,8 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
         yield _line("", _share(unnamed))
         yield _line("", UNSEEN)
     yield from _places(resolved, folder, disks)
+    if resolved.copy_from is not None:
+        yield _line("data", f"a copy of {escape(resolved.copy_from)}")
     for note in shared_disks_in_words(plain(sharing(resolved, folder))):
         yield _line("", escape(f"NOTE: {note}"))
     for note in resolved.notes:

@@ -13,7 +13,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.runner.resolve import resolve
-from iotrial.runner.start import consent_of, located_of, resume
+from iotrial.runner.start import consent_of, copied_of, located_of, resume
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 from iotrial.store.model import Continuation, StoredTrial, TrialData
@@ -85,6 +85,7 @@ def _go_on(
         trust=trust or stored.header.study.trusted,
         consent=consent_of(stored.header),
         located=located_of(stored.header),
+        copy_from=copied_of(stored.header),
     )
     if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
         show_intent(resolved, str(options.get("folder", "")), ())

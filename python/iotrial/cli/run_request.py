@@ -66,6 +66,7 @@ class RunRequest:
     disk: str | None = None
     located: Mapping[str, Where] = field(default_factory=dict)
     foreign: bool = False
+    copy_from: str | None = None
     #: agrees to changes of a machine in use
     yes: bool = False
 
@@ -100,11 +101,23 @@ def request_of(values: dict[str, Any]) -> RunRequest:
         trust=values["trust"],
         foreign=values["foreign"],
         yes=values["yes"],
+        copy_from=_copied(values["copy_from"]),
         like=values["like"],
         named=tuple(sorted({*sets, *conditions})),
         consent=consent,
         located=located,
     )
+
+
+def _copied(folder: str | None) -> str | None:
+    if folder is None:
+        return None
+    found = Path(folder).expanduser().resolve()
+    if not found.is_dir():
+        raise RequestError(
+            f"--copy-from {folder}: there is no such folder", hint="name a folder that is there"
+        )
+    return str(found)
 
 
 def _seed(text: str | None) -> str | None:
@@ -256,4 +269,5 @@ def resolve_study(study: Study, request: RunRequest) -> Resolved:
         trust=request.trust,
         consent=request.consent,
         located=request.located,
+        copy_from=request.copy_from,
     )

@@ -53,7 +53,7 @@ def prepare(subject: RunContext, state: str) -> None:
     files = subject.files
     if state in ("cold-data", "cold-system"):
         subject.place.syncfs()
-    if not subject.place.makes_files and state in _OF_FILES:
+    if subject.place.data is not None and state in _OF_FILES:
         subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
     elif state == "cold-data":
         if files is None:

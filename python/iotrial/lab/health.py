@@ -11,6 +11,7 @@ import os
 
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.disk import DiskPlace
+from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.place import Place
 
@@ -67,7 +68,7 @@ def _read(place: Place, files: FileSelection | None) -> str | None:
     if files is None:
         return None
     try:
-        if place.makes_files:
+        if place.data is None:
             place.worker.call("warm", set=files.set, files=files.wire, names=False)
     except TargetError as error:
         return error.message if error.errno in BROKEN else None
@@ -75,4 +76,4 @@ def _read(place: Place, files: FileSelection | None) -> str | None:
 
 
 def _writable(place: Place) -> bool:
-    return place.makes_files and (not isinstance(place, DiskPlace) or not place.read_only)
+    return not isinstance(place, InPlace) and (not isinstance(place, DiskPlace) or not place.read_only)

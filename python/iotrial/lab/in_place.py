@@ -129,14 +129,13 @@ class InPlace(Place):
     """The folder of the user's that is used in place. ``scratch``: whether runs need an output folder there."""
 
     kind = "in-place"
-    makes_files = False
     own_device = False
 
     def __init__(
         self, name: str, target: Target, journal: Journal, *, folder: str, scratch: bool, trial: str = ""
     ) -> None:
         super().__init__(name, target)
-        self.root = folder
+        self.root = self.data = folder
         self.holding = holding_of(folder)
         self.device = self.holding.device
         self._journal = journal
@@ -153,6 +152,10 @@ class InPlace(Place):
     @property
     def whole(self) -> str | None:
         return self.holding.whole
+
+    @property
+    def number(self) -> str:
+        return self.holding.number
 
     @property
     def queues(self) -> tuple[str, ...]:

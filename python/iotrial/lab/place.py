@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from iotrial.errors import NoSpace, RequestError, TargetError
+from iotrial.errors import LabError, NoSpace, RequestError, TargetError
 from iotrial.lab.target import Target
 
 MEMORY_FILE_SYSTEMS = {"0x1021994": "tmpfs", "0x858458f6": "ramfs"}
 MARGIN_BYTES = 1 << 30
+#: longest time for copying the user's files
+COPY_S = 3600.0
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -49,8 +51,8 @@ class Place(ABC):
     queue_before: Mapping[str, str] = MappingProxyType({})
     #: True if making a new file system resets the settings of its device
     forgets_settings = False
-    #: False if no files are made there: the work uses the user's own
-    makes_files = True
+    #: folder of the user's files, or of a copy of them, that works use; None: the lab makes their files
+    data: str | None = None
     #: False if other programs use its device too, whose requests are in the device's counters
     own_device = True
     #: hint for the case that it is too small
@@ -80,6 +82,11 @@ class Place(ABC):
     def mount_point(self) -> str:
         """Where the file system of its files is mounted."""
         return self.root
+
+    @property
+    def number(self) -> str:
+        """MAJOR:MINOR of files that count as its own wherever they lie; none do, as a rule."""
+        return "0:0"
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -159,6 +166,19 @@ class Place(ABC):
         self.worker.call("remove", path=self.scratch, recursive=True)
         self.worker.call("mkdir", path=self.scratch, exclusive=True, owner=owner)
         return self.scratch
+
+    def copy_in(self, folder: str) -> None:
+        """Copy a folder of the user's to ``data``, with owners, times and links. Raises NoSpace or LabError."""
+        assert self.data is not None
+        done = self.worker.run(["cp", "-a", "--reflink=never", f"{folder}/.", self.data], timeout_s=COPY_S)
+        if done.exit_status != 0:
+            problem = done.stderr.strip()[-300:] or "it took too long"
+            if "No space left" in done.stderr:
+                raise NoSpace(
+                    f"copying {folder} to {self.label}: {problem}", hint="make the lab larger: --size"
+                )
+            raise LabError(f"copying {folder} to {self.label}: {problem}")
+        self.syncfs()
 
     def syncfs(self) -> None:
         """Write back all dirty data of this file system."""

@@ -97,7 +97,7 @@ def outcome_of(
     elsewhere = elsewhere_bytes(evidence, answer, devices.values())
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
-    expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.makes_files else 0
+    expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.data is None else 0
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
     return Outcome(

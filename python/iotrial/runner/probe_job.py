@@ -38,7 +38,7 @@ class Asking:
         common: dict[str, object] = {
             **(
                 {"set": files.set, "files": files.wire, "view": subject.work.view}
-                if work.on_files() and subject.place.makes_files
+                if work.on_files() and subject.place.data is None
                 else {}
             ),
             **({"out": subject.place.scratch} if scratch else {}),
@@ -65,7 +65,7 @@ class Asking:
             {
                 **draft.arguments,
                 **{f"{{place.{name}}}": folder for name, folder in folders.items()},
-                **({} if subject.place.makes_files else {"{dir}": subject.place.root}),
+                **({} if subject.place.data is None else {"{dir}": subject.place.data}),
             },
             draft.environment,
             subject.place.device,

@@ -46,7 +46,7 @@ class Wish:
 
     ``settings``: KNOB=LEVEL,LEVEL. ``parameters``: a placeholder's name and its values. ``commands``: argument lists; more
     than one are compared. ``shell`` runs each; None: the command itself is started. ``prepare`` and ``cleanup`` are lines
-    for the shell. ``lab``: the kind of lab; None: in place.
+    for the shell. ``lab``: the kind of lab.
     """
 
     settings: tuple[str, ...]
@@ -60,6 +60,7 @@ class Wish:
     expect_exit: int = 0
     margin: str = "5 %"
     time: str = "1 min"
+    lab: str = "in-place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def study_text(wish: Wish) -> str:
     if not wish.commands or not wish.commands[0]:
         raise RequestError(
             "which command? none is named",
-            hint="put it after two dashes: iotrial try block.scheduler=none,mq-deadline -- tar -cf /dev/null .",
+            hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log",
         )
     factors = [_setting(text) for text in wish.settings]
     factors += [_parameter(name, values) for name, values in wish.parameters]
@@ -93,7 +94,7 @@ def study_text(wish: Wish) -> str:
             "margin": wish.margin,
             "account": False,
         },
-        "lab": {"kind": "in-place"},
+        "lab": {"kind": wish.lab},
         "budget": {"time": wish.time},
         "factor": [_table(factor, names[factor.name]) for factor in factors],
         "workload": [_workload(wish, argv)],

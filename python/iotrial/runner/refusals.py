@@ -308,6 +308,20 @@ def check_labs(study: Study, lab: str) -> None:
             )
 
 
+def check_copied(study: Study, lab: str) -> None:
+    """Refuse a copy of the user's files where there is no lab on this machine to hold it, or work that makes its own."""
+    if lab in (GUEST, IN_PLACE):
+        raise RequestError(
+            f"--copy-from: {a_lab(lab)} gets no copy of a folder", hint="use --lab image, device or directory"
+        )
+    for workload in study.workloads:
+        if IN_PLACE not in workload.work.labs():
+            raise RequestError(
+                f"--copy-from: workload {workload.name} works on files that the lab makes",
+                hint="a command with {dir}, without {file} and {files}, can use a copy",
+            )
+
+
 def check_safe_in_place(study: Study) -> None:
     """Refuse settings that could lose data of the user's after a power cut: in place they would act on the user's own."""
     for setting in study.settings:

@@ -65,6 +65,8 @@ class Resolved:
     pinned: tuple[KnobSetting, ...]
     sites: tuple[Site, ...]
     needs: Needs | None = None
+    #: folder of the user's that is copied into the lab for the work to use
+    copy_from: str | None = None
 
     def turns_of(self, condition: Condition, arm: Arm) -> tuple[KnobSetting, ...]:
         """Return every knob setting of a run in the order of stages."""
@@ -102,11 +104,13 @@ def resolve(
     trust: bool = False,
     consent: Consent | None = None,
     located: Mapping[str, Where] | None = None,
+    copy_from: str | None = None,
 ) -> Resolved:
     """Choose lab, places and knobs. Changes nothing.
 
     ``asked`` names condition factors that the user set explicitly, which are never dropped. ``consent`` is
-    the disk of a device lab; ``located`` maps places of the study to their locations. Raises UnknownName,
+    the disk of a device lab; ``located`` maps places of the study to their locations; ``copy_from`` is a
+    folder to copy into the lab, which commands find as ``{dir}``. Raises UnknownName,
     UnsupportedLevel, PrivilegeError, MissingTool or RequestError.
     """
     refusals.check_names(study)
@@ -139,6 +143,8 @@ def resolve(
     refusals.check_made_files(study, kind)
     refusals.check_files(study, means)
     refusals.check_labs(study, kind)
+    if copy_from is not None:
+        refusals.check_copied(study, kind)
     if kind == IN_PLACE:
         refusals.check_safe_in_place(study)
     if any(site.disk is not None for site in sites):
@@ -179,7 +185,7 @@ def resolve(
     changes = _changes(sites, every)
     if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
-    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites)
+    return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, copy_from=copy_from)
 
 
 def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:

@@ -18,7 +18,6 @@ from iotrial.errors import KnobError, LabError, ProbeError, TargetError
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, health
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.mount import MountKnob
 from iotrial.lab.place import FULL, Place
@@ -103,9 +102,9 @@ class Runner:
 
         def roots(subject: RunContext) -> dict[str, object]:
             roots = [subject.place.root, *(place.root for place in subject.beside.values())]
-            if isinstance(subject.place, InPlace):
-                return {"touches": roots, "touches_device": subject.place.holding.number}
-            return {"touches": roots}
+            if subject.place.data is None:
+                return {"touches": roots}
+            return {"touches": roots, "touches_device": subject.place.number}
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
         assert subject.files is not None

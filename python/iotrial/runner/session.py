@@ -338,6 +338,10 @@ class Session:
 
     def make_files(self, place: Place, *, only: Condition | None = None) -> None:
         """Create every file set that a condition of this place needs, or only the one that ``only`` needs."""
+        if place.data is not None:
+            if self.resolved.copy_from is not None:
+                place.copy_in(self.resolved.copy_from)
+            return
         if only is not None:
             self.files.make(place, [only])
             return
@@ -360,6 +364,8 @@ class Session:
         for site in self.resolved.sites:
             for filesystem in site.filesystems:
                 place = self.places[site.place(filesystem)] = self._place(site, filesystem)
+                if self.resolved.copy_from is not None and site.holds is Holds.RUNS:
+                    place.data = f"{place.root}/data"
                 place.open()
                 if site.kind in FOLDERS:
                     check_reach(self.resolved, self.plan, self.files.owner(), place)

@@ -155,6 +155,7 @@ def begin(
                     "budget_share": budget_bet.SHARE,
                     "folder": folder,
                     "lab": resolved.lab,
+                    **({} if resolved.copy_from is None else {"copy_from": resolved.copy_from}),
                     **_place_options(resolved),
                 },
                 version=__version__,
@@ -320,6 +321,12 @@ def _place_options(resolved: Resolved) -> dict[str, object]:
 def consent_of(header: TrialHeader) -> Consent | None:
     """Return the disk that the user consented to when the trial began; it is found by its name, not by its path then."""
     return _consent(header.options)
+
+
+def copied_of(header: TrialHeader) -> str | None:
+    """Return the folder that was copied into the lab when the trial began."""
+    folder = header.options.get("copy_from")
+    return None if folder is None else str(folder)
 
 
 def located_of(header: TrialHeader) -> Mapping[str, Where]:

@@ -533,9 +533,9 @@ class Conductor:
 
 def _check_own_files(workload: str, touched: Touched, subject: RunContext, state: str) -> None:
     """Raise RequestError if a work on the user's own files has none that could be made cold or warm."""
-    if not subject.place.makes_files and state in ("cold-data", "warm") and not touched.own:
+    if subject.place.data is not None and state in ("cold-data", "warm") and not touched.own:
         raise RequestError(
-            f'workload "{workload}" read no data of files on the file system of {subject.place.root}, '
+            f'workload "{workload}" read no data of files in or beside {subject.place.data}, '
             f"so nothing can be {state}",
             hint="leave out --cache, or name with --in a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",

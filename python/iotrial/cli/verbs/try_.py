@@ -12,14 +12,16 @@ from iotrial.cli.options import GroupedCommand, in_group
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import intent_lines
-from iotrial.cli.run_request import narrowed, request_of, resolve_study
+from iotrial.cli.run_request import narrowed, quantity_of, request_of, resolve_study
 from iotrial.cli.trial_run import run_trial
 from iotrial.errors import RequestError
 from iotrial.runner.quick_study import Printed, Wish, study_text
 from iotrial.runner.start import default_folder
 from iotrial.study.reader import read_study
+from iotrial.units import parse_duration, parse_margin
 
 ORIGIN = "the command line"
+LEAST_IMAGE = 512 << 20
 AFTER = "iotrial.command"
 
 compared = in_group("What is compared")
@@ -95,6 +97,13 @@ class TryCommand(GroupedCommand):
     help="Work in this folder, and set what holds it: its mount, its file system, its disk (default: the current one).",
 )
 @where(
+    "--copy-from",
+    metavar="FOLDER",
+    help="Work on a copy of this folder, in a lab on an image: for settings that a file system in use cannot have. "
+    "The command is started in the copy, and finds it as {dir}.",
+)
+@where("--size", metavar="SIZE", help="Size of that image (default: twice the data, at least 512 MiB).")
+@where(
     "--cache",
     type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),
     default="as-is",
@@ -134,7 +143,7 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     The settings act on what holds the folder, and are put back. Each block runs the command once with each level, in
     random order, until the answer is known.
 
-      iotrial try block.scheduler=none,mq-deadline -- tar -cf /dev/null .
+      iotrial try block.read_ahead_kb=128,1024 --cache cold -- grep -r error /var/log
 
       iotrial try -L level 1,9 -- gzip -{level} -c data.sql
 
@@ -150,6 +159,10 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     )
     outputs.check()
     refuse_missing_folder(values["save"])
+    quantity_of("--time", values["time"], parse_duration)
+    quantity_of("--margin", values["margin"], parse_margin)
+    if values["copy_from"] and not values["size"]:
+        values["size"] = f"{_room_for(Path(values['copy_from'])) >> 20} MiB"
     text = study_text(_wish(settings, ctx.meta.get(AFTER, ()), values))
     study = read_study(text, ORIGIN, trusted=True)
     if values["save"]:
@@ -164,7 +177,20 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     return run_trial(chosen, request, outputs)
 
 
-_SHARED = ("on", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes")
+_SHARED = (
+    "on",
+    "copy_from",
+    "size",
+    "time",
+    "margin",
+    "alpha",
+    "blocks",
+    "seed",
+    "precise",
+    "no_stop",
+    "no_controls",
+    "yes",
+)
 #: options of ``run`` that ``try`` does not have
 _UNUSED: dict[str, Any] = {
     "sets": (),
@@ -172,7 +198,6 @@ _UNUSED: dict[str, Any] = {
     "full": False,
     "lab": None,
     "disk": None,
-    "size": None,
     "no_account": True,
     "trust": False,
     "foreign": False,
@@ -215,7 +240,14 @@ def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, A
         expect_exit=values["expect_exit"],
         margin=values["margin"],
         time=values["time"],
+        lab="image" if values["copy_from"] else "in-place",
     )
+
+
+def _room_for(folder: Path) -> int:
+    """Return the size of an image for a copy of a folder: twice what it takes there."""
+    found = folder.expanduser().rglob("*")
+    return max(LEAST_IMAGE, 2 * sum(path.lstat().st_blocks * 512 for path in found))
 
 
 def _by_name(option: str, texts: tuple[str, ...]) -> dict[str, str]:
