@@ -33,6 +33,9 @@ _MOST_PLACES = 6
 _MOST_REPEATS = 3
 #: the most comparisons that the summary names one by one
 _MOST_NAMED = 3
+#: changes from this size on need no decimals, in percent
+_WHOLE_PERCENT = 10.0
+_MOST_DECIMALS = 4
 _P_TREND = 0.05
 _P_SWITCHES = 0.05
 _IN_TIME = "If the runs were made in that order, it may be a trend in time."
@@ -90,7 +93,7 @@ def _sizes(main: Sequence[Comparison]) -> str:
     if not ratios:
         return f"{whose}no ratio" if whose else "No ratio"
     if len({one.response for one in main}) == 1 and 0.01 <= min(ratios) <= max(ratios) <= 2.0:
-        return f"{whose}{escape(main[0].response)} {ranged(ratios, _signed)}"
+        return f"{whose}{_spoken(main[0].response)} {ranged(ratios, _signed)}"
     size = f"{'ratios' if len(ratios) > 1 else 'ratio'} {ranged(ratios, format_ratio)}"
     return whose + size if whose else capitalised(size)
 
@@ -124,12 +127,29 @@ def _size(one: Comparison) -> str:
     """Return e.g. "54 % less read_time [-60 %, -47 %], ", with the interval at the shared level."""
     if one.ratio is None:
         return ""
-    response, low, high = escape(one.response), one.shared.low, one.shared.high
+    response, low, high = _spoken(one.response), one.shared.low, one.shared.high
     if low is not None and high is not None and 0.1 <= low <= high <= 2.0:
         word = "less" if one.ratio < 1.0 else "more"
-        return f"{percent(one.ratio - 1.0)} {word} {response} [{_signed(low)}, {_signed(high)}], "
+        size, lower, upper = _changes(one.ratio, low, high)
+        return f"{size.lstrip('+-')} % {word} {response} [{lower} %, {upper} %], "
     ends = f" [{format_ratio(low)}, {format_ratio(high)}]" if low is not None and high is not None else ""
     return f"{format_ratio(one.ratio)} times the {response}{ends}, "
+
+
+def _changes(*ratios: float) -> list[str]:
+    """Return ratios as signed changes in percent, with enough decimals to tell them from each other and from 0."""
+    changes = [(ratio - 1.0) * 100.0 for ratio in ratios]
+    least = 0 if min(map(abs, changes)) >= _WHOLE_PERCENT else 1
+    for decimals in range(least, _MOST_DECIMALS):
+        texts = [f"{change:+.{decimals}f}" for change in changes]
+        told = all(float(text) or not change for text, change in zip(texts, changes, strict=True))
+        if told and len(set(texts)) == len(set(changes)):
+            return texts
+    return [f"{change:+.{_MOST_DECIMALS}f}" for change in changes]
+
+
+def _spoken(response: str) -> str:
+    return "wall time" if response == "wall" else escape(response)
 
 
 def _signed(ratio: float) -> str:
