@@ -29,7 +29,7 @@ def single_runs(conditions: int) -> str:
 def test_single_runs_have_a_range_in_percent_and_no_interval() -> None:
     found = audited("size,setting,time_s\n1,off,2\n1,on,1\n2,off,4\n2,on,3\n")
     assert sentences.summary(found).startswith(
-        "on vs off: time -50 % to -25 % in 2 comparisons. One run per group"
+        "on vs off: time -50 % to -25 % in 2 comparisons. One value per group"
     )
     assert "Welch" not in audit_text(found, None)
 

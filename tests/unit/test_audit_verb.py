@@ -64,7 +64,7 @@ def test_labels_cannot_steer_the_terminal_or_make_markup() -> None:
 def test_the_verb_speaks_of_the_study_that_would_answer() -> None:
     done = iotrial("audit", str(TABLES / "permissions.csv"))
     assert done.returncode == 0, done.stderr
-    assert "One run per group" in done.stdout
+    assert "One value per group" in done.stdout
     assert "iotrial run files/permissions" in done.stdout
     assert "gain in speed" in done.stdout
 

@@ -62,7 +62,7 @@ def _table(audit: Audit) -> Iterator[str]:
 
 def overview(audits: Sequence[tuple[str, str, Audit | None]]) -> Iterator[str]:
     """Yield a table of all sections: their titles, and the numbers of an audit (None: a table without a number)."""
-    yield "| question | comparisons | with one run only | intervals that exclude 1 | claims that recompute |"
+    yield "| question | comparisons | with one value only | intervals that exclude 1 | claims that recompute |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for title, name, audit in audits:
         link = f"[{escaped(title)}](#{anchor(title)})"

@@ -42,8 +42,8 @@ _IN_TIME = "If the runs were made in that order, it may be a trend in time."
 ONLY_VALUES = "the only values"
 SHOWS = {
     Standing.NO_RATIO: "no ratio: a value is zero or negative",
-    Standing.SINGLE: "one run only: no interval",
-    Standing.TOO_FEW: "two runs only: no usable interval",
+    Standing.SINGLE: "one value only: no interval",
+    Standing.TOO_FEW: "two values only: no usable interval",
     Standing.OPEN: "undecided: the interval contains 1",
     Standing.COARSE: "undecided: values rounded too coarsely",
     Standing.WITHIN: "no effect beyond the margin, if the runs are independent",
@@ -82,7 +82,7 @@ def _of_single_runs(main: Sequence[Comparison]) -> str:
             f"{text} {'One count per group.' if alone else 'A group has only one count.'} A program often makes the same "
             "count every time, and then needs no interval; a second run would show it."
         )
-    runs = "One run per group" if alone else "A group has only one run"
+    runs = "One value per group" if alone else "A group has only one value"
     return f"{text} {runs}, so no interval is possible."
 
 
