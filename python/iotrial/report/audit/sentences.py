@@ -44,7 +44,7 @@ SHOWS = {
     Standing.NO_RATIO: "no ratio: a value is zero or negative",
     Standing.SINGLE: "one value only: no interval",
     Standing.TOO_FEW: "two values only: no usable interval",
-    Standing.OPEN: "undecided: the interval contains 1",
+    Standing.OPEN: "undecided",
     Standing.COARSE: "undecided: values rounded too coarsely",
     Standing.WITHIN: "no effect beyond the margin, if the runs are independent",
     Standing.APART: "different, if the runs are independent",
@@ -68,9 +68,9 @@ def summary(audit: Audit) -> str:
     if all(min(one.n, one.n_reference) == 1 for one in main):
         return _of_single_runs(main)
     steady = [one for one in audit.comparisons if without_first(one)]
-    text = _answer(main)
+    text = _answer(main, audit.margin)
     if steady:
-        text += f" Without the first run: {_answer(steady)}"
+        text += f" Without the first run: {_answer(steady, audit.margin)}"
     return text
 
 
@@ -98,9 +98,9 @@ def _sizes(main: Sequence[Comparison]) -> str:
     return whose + size if whose else capitalised(size)
 
 
-def _answer(comparisons: Sequence[Comparison]) -> str:
+def _answer(comparisons: Sequence[Comparison], margin: float) -> str:
     if len(comparisons) <= _MOST_NAMED:
-        return f"{'; '.join(f'{_pair(one)}: {_size(one)}{_short(one.standing)}' for one in comparisons)}."
+        return f"{'; '.join(f'{_pair(one)}: {_size(one)}{_short(one.standing, margin)}' for one in comparisons)}."
     by_standing: dict[Standing, list[Comparison]] = defaultdict(list)
     for one in comparisons:
         by_standing[one.standing].append(one)
@@ -109,12 +109,12 @@ def _answer(comparisons: Sequence[Comparison]) -> str:
         if found := by_standing[standing]:
             ratios = [one.ratio for one in found if one.ratio is not None]
             sizes = f" (ratios {ranged(ratios, format_ratio)}{_within(found)})" if ratios else ""
-            parts.append(f"{len(found)} {_short(standing)}{sizes}")
+            parts.append(f"{len(found)} {_short(standing, margin)}{sizes}")
     return f"{len(comparisons)} comparisons: {'; '.join(parts)}."
 
 
-def _short(standing: Standing) -> str:
-    return SHOWS[standing].partition(": ")[0]
+def _short(standing: Standing, margin: float) -> str:
+    return SHOWS[standing].partition(": ")[0].replace("the margin", percent(margin))
 
 
 def _within(found: Sequence[Comparison]) -> str:
