@@ -5,6 +5,7 @@ Making all of them takes minutes, so that test is `long`. The quick tests compar
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def test_every_study_has_its_line_in_the_index(name: str) -> None:
     ]
     assert len(rows) == 1, "run `make findings`"
     assert ("](catalogue/" in rows[0]) == (FOLDER / f"{name}.iotrial").exists()
+
+
+def test_every_trial_with_a_published_claim_is_linked_from_the_page_of_claims() -> None:
+    text = (ROOT / "docs" / "findings.md").read_text()
+    names = [f"{path.parent.name}/{path.stem}" for path in PACKED]
+    claimed = {name for name in names if name in catalogue.names() and catalogue.find(name).claims}
+    assert claimed
+    linked = set(re.findall(r"\(catalogue/([^)]+)\.md\)", text))
+    assert linked >= claimed
 
 
 @pytest.mark.long

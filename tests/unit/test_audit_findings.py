@@ -135,6 +135,13 @@ def test_claims_are_read(text: str, reading: Reading, number: float, decimals: i
     assert (claim.reading, claim.number, claim.decimals) == (reading, number, decimals)
 
 
+@pytest.mark.parametrize("reference", ["off", "async", "thanos"])
+def test_a_reference_may_begin_like_a_preposition(reference: str) -> None:
+    assert parse_claim(f"on 50 % of {reference}").reference == reference
+    assert parse_claim(f"on 2 times {reference}").reference == reference
+    assert parse_claim(f"on 2 times as {reference}").reference == reference
+
+
 @pytest.mark.parametrize(
     "text", ["", "noatime", "53 %", "a x % of b", "a 1 % where b", "a 1 %\nb", "a" * 400]
 )

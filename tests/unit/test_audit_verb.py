@@ -64,7 +64,7 @@ def test_labels_cannot_steer_the_terminal_or_make_markup() -> None:
 def test_the_verb_speaks_of_the_study_that_would_answer() -> None:
     done = iotrial("audit", str(TABLES / "permissions.csv"))
     assert done.returncode == 0, done.stderr
-    assert "group of one" in done.stdout
+    assert "One value per group" in done.stdout
     assert "iotrial run files/permissions" in done.stdout
     assert "gain in speed" in done.stdout
 
@@ -104,7 +104,7 @@ def test_markdown_is_written_where_asked(tmp_path: Path) -> None:
     target = tmp_path / "audit.md"
     done = iotrial("audit", str(TABLES / "mkfs.csv"), "--markdown", str(target))
     assert done.returncode == 0
-    assert target.read_text().startswith("## Making a file system")
+    assert target.read_text().startswith("## How long does mkfs take")
 
 
 @pytest.mark.parametrize(

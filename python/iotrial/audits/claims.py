@@ -22,7 +22,7 @@ ABOUT = -1  # decimals of a claim that says "about"
 _HEAD = re.compile(
     r"(?P<group>\S.*?)\s+(?P<about>(?:about|some)\s+|~\s*)?(?P<number>[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
     r"(?P<unit>%|percent|per cent|times|x)(?:\s+(?P<word>of|less|lower|more|higher|faster|slower))?"
-    r"(?:\s+(?:of|than|against|as)?\s*(?P<reference>\S.*))?"
+    r"(?:\s+(?:(?:of|than|against|as)\s+)?(?P<reference>\S.*))?"
 )
 _WORDS = {
     "of": Reading.OF,

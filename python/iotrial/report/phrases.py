@@ -168,14 +168,19 @@ def percent_numbers(effect: Effect) -> tuple[str, str, str] | None:
 
     None if percent would be hard to read: unbounded ends, ratios below 0.1 or above 2, differences.
     """
-    if effect.scale is Scale.DIFFERENCE or effect.value is None or effect.low is None or effect.high is None:
+    if effect.scale is Scale.DIFFERENCE:
         return None
-    if effect.low < 0.1 or effect.high > 2.0:
+    return change_numbers(effect.value, effect.low, effect.high)
+
+
+def change_numbers(ratio: float | None, low: float | None, high: float | None) -> tuple[str, str, str] | None:
+    """Return a ratio and its ends as signed changes in percent, or None if percent would be hard to read."""
+    if ratio is None or low is None or high is None or low < 0.1 or high > 2.0:
         return None
-    *ratios, _ = effect_numbers(effect)
+    ratios = interval_numbers(ratio, low, high, null=1.0)
     decimals = max(0, len(ratios[0].partition(".")[2]) - 2)
-    estimate, low, high = (f"{(float(ratio) - 1.0) * 100.0:+.{decimals}f}" for ratio in ratios)
-    return estimate, low, high
+    estimate, lower, upper = (f"{(float(number) - 1.0) * 100.0:+.{decimals}f}" for number in ratios)
+    return estimate, lower, upper
 
 
 def size_of(effect: Effect) -> str:

@@ -1,13 +1,22 @@
-"""An audit as report blocks: its answer, every comparison, and what the data reveal about themselves."""
+"""An audit as report blocks: its answer, every comparison, and what limits them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from iotrial.audits.model import Audit, Comparison, Interval
-from iotrial.report.audit.sentences import REASONS, SHOWS, claims, condition_text, findings, needs, summary
+from iotrial.audits.model import Audit, Comparison, Condition, Interval, Standing
+from iotrial.report.audit.sentences import (
+    REASONS,
+    SHOWS,
+    claims,
+    condition_text,
+    findings,
+    needs,
+    ranged,
+    summary,
+)
 from iotrial.report.audit.studies import Answer
-from iotrial.report.blocks import Block, Note, Report, Section, table
+from iotrial.report.blocks import Block, Note, Report, Section, Table, table
 from iotrial.report.markdown import markdown
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.text import plain_lines
@@ -15,21 +24,10 @@ from iotrial.terminal import escape
 from iotrial.units import format_ratio
 
 _WIDTH = 110
-_COLUMNS = (
-    "~response, condition",
-    "~group : reference",
-    ">n",
-    ">ratio",
-    "Welch 95 %",
-    "shared",
-    "ranks 95 %",
-    "~shows",
-)
-_KEY = (
-    "Ratio of geometric means. Welch: t interval on logarithms, for independent values. shared: the same, with alpha "
-    "divided by the number of comparisons of the response. ranks: "
-    "Hodges-Lehmann with exact ranks, for independent values of equal shapes. "
-    "None of them survives noise that depends on time."
+KEY = (
+    "Ratios are of geometric means. Welch: t interval on logarithms. shared: the same, with alpha divided by the number "
+    "of comparisons of the response. ranks: Hodges-Lehmann with exact ranks. All assume that runs are independent of "
+    "each other and of time."
 )
 
 
@@ -59,19 +57,17 @@ def _blocks(audit: Audit, answer: Answer | None) -> Iterator[Block]:
     data = audit.dataset
     yield Note(f"{escape(data.name)} ({escape(data.form)}): {_extent(audit)}.")
     if audit.comparisons:
-        names = (name.replace("95 %", percent(1.0 - audit.alpha)) for name in _COLUMNS)
-        key = _KEY if any(one.welch.bounded for one in audit.comparisons) else ""
-        yield table(names, map(_cells, audit.comparisons), note=key)
+        yield comparison_table(audit)
     for title, sentences in (
         ("Published numbers, recomputed", claims(audit)),
-        ("What the data say about themselves", findings(audit)),
-        ("What a sufficient trial would have needed (randomised blocks, four trials in five)", needs(audit)),
-        ("Known of this table", map(escape, data.notes)),
+        ("What limits the result", findings(audit)),
+        ("What a randomised trial would need (enough in four of five trials)", needs(audit)),
+        ("Notes of the table", map(escape, data.notes)),
     ):
         if notes := tuple(map(Note, sentences)):
             yield Section(title, notes)
     if answer is not None:
-        yield Section("The study that would answer it", (Note(f"{answer.command}: {answer.question}"),))
+        yield Section("A trial that would answer it", (Note(f"{answer.command}: {answer.question}"),))
 
 
 def _extent(audit: Audit) -> str:
@@ -81,21 +77,95 @@ def _extent(audit: Audit) -> str:
     return ", ".join(parts)
 
 
-def _cells(one: Comparison) -> tuple[str, ...]:
-    where = condition_text(one.condition, one.series)
-    shows = SHOWS[one.standing]
-    if one.reasons:
-        shows += f" ({'; '.join(REASONS[reason] for reason in one.reasons)})"
-    return (
-        elided(f"{escape(one.response)}{', ' if where else ''}{where}", 70),
-        elided(f"{escape(one.group)} : {escape(one.reference)}", 50),
-        f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n),
-        "–" if one.ratio is None else format_ratio(one.ratio),
-        _interval(one.welch),
-        _interval(one.shared),
-        _interval(one.rank),
-        shows,
-    )
+def comparison_table(audit: Audit) -> Table:
+    """Return a row for each comparison. What all rows have in common is said once, in a heading or below the table."""
+    rows = audit.comparisons
+    level = percent(1.0 - audit.alpha)
+    responses, pairs = ({name(one) for one in rows} for name in (_response, _pair))
+    common = _common(rows)
+    places = [_place(one, common, response=len(responses) > 1) for one in rows]
+    if any(places):
+        places = [place or "all runs" for place in places]
+    ratio = ["ratio"]
+    ratio += [f" of {_response(rows[0])}"] if len(responses) == 1 else []
+    ratio += [f", {_pair(rows[0])}"] if len(pairs) == 1 else []
+    columns: dict[str, list[str]] = {}
+    if any(places):
+        columns["~condition" if len(responses) == 1 else "~response, condition"] = places
+    if len(pairs) > 1:
+        columns["~group : reference"] = [_pair(one) for one in rows]
+    if any(max(one.n, one.n_reference) > 1 for one in rows):
+        columns[">n"] = [_runs(one) for one in rows]
+    columns[f">{''.join(ratio)}"] = ["–" if one.ratio is None else format_ratio(one.ratio) for one in rows]
+    bounded = any(one.welch.bounded for one in rows)
+    if bounded:
+        columns[f"Welch {level}"] = [_interval(one.welch) for one in rows]
+        columns["shared"] = [_interval(one.shared) for one in rows]
+        columns[f"ranks {level}"] = [_interval(one.rank) for one in rows]
+    shows = [_shown(one, standing=not _all_single(rows)) for one in rows]
+    if len(rows) == 1 or len(set(shows)) > 1 or not _all_single(rows):
+        columns["~limit" if _all_single(rows) else "~shows"] = shows
+    everywhere = f"Everywhere: {condition_text(common)}." if common else ""
+    note = " ".join(filter(None, (everywhere, KEY if bounded else "")))
+    return table(columns, zip(*columns.values(), strict=True), note=note)
+
+
+def range_table(audit: Audit) -> Table:
+    """Return a row for all comparisons of two groups that show the same, with the range of their numbers."""
+    rows: dict[tuple[str, str, str], list[Comparison]] = {}
+    for one in audit.comparisons:
+        rows.setdefault((_response(one), _pair(one), SHOWS[one.standing]), []).append(one)
+    cells = []
+    for key, row in rows.items():
+        ratios = [one.ratio for one in row if one.ratio is not None]
+        ratio = ranged(ratios, format_ratio) if ratios else "–"
+        cells.append((*key[:2], f"{len(row)}", ratio, _widest(row), key[2]))
+    names = ("~response", "~group : reference", ">conditions", "ratio", "widest shared interval", "~shows")
+    if _all_single(audit.comparisons):
+        return table(names[:4], (row[:4] for row in cells))
+    return table(names, cells)
+
+
+def _all_single(rows: Sequence[Comparison]) -> bool:
+    """Whether no row has an interval because of single runs, which the headline says already."""
+    return all(one.standing is Standing.SINGLE for one in rows)
+
+
+def _common(rows: Sequence[Comparison]) -> Condition:
+    """Return the parts of the condition that all of several comparisons share."""
+    if len(rows) == 1:
+        return ()
+    return tuple(pair for pair in rows[0].condition if all(pair in one.condition for one in rows))
+
+
+def _widest(row: Sequence[Comparison]) -> str:
+    lows = [one.shared.low for one in row if one.shared.low is not None]
+    highs = [one.shared.high for one in row if one.shared.high is not None]
+    return f"{format_ratio(min(lows))} to {format_ratio(max(highs))}" if lows and highs else "none"
+
+
+def _response(one: Comparison) -> str:
+    return elided(escape(one.response), 50)
+
+
+def _place(one: Comparison, common: Condition, *, response: bool) -> str:
+    where = condition_text(tuple(pair for pair in one.condition if pair not in common), one.series)
+    return elided(", ".join(filter(None, (_response(one) if response else "", where))), 70)
+
+
+def _pair(one: Comparison) -> str:
+    return elided(f"{escape(one.group)} : {escape(one.reference)}", 50)
+
+
+def _runs(one: Comparison) -> str:
+    return f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n)
+
+
+def _shown(one: Comparison, *, standing: bool) -> str:
+    reasons = "; ".join(REASONS[reason] for reason in one.reasons)
+    if not standing:
+        return reasons
+    return SHOWS[one.standing] + (f" ({reasons})" if reasons else "")
 
 
 def _interval(interval: Interval) -> str:

@@ -1,136 +1,320 @@
-"""Findings of an audit as sentences with their numbers, shared by text and Markdown."""
+"""Findings of an audit as sentences with their numbers, shared by the terminal, Markdown, JSON and docs/audits.md."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from iotrial.audits.model import (
     Audit,
+    ClaimCheck,
     Comparison,
     Condition,
     FirstRun,
     Modes,
     Need,
     OrderFact,
+    Outlier,
+    Reading,
     Repeat,
     Standing,
+    Trend,
     Unusable,
 )
-from iotrial.report.notation import counted, joined, percent, plain, quantity
+from iotrial.report.notation import capitalised, counted, joined, percent, plain, quantity
 from iotrial.stats.power import MOST_BLOCKS
 from iotrial.terminal import escape
 from iotrial.units import format_ratio
 
 MOST = 12
 _MOST_PLACES = 6
+_MOST_REPEATS = 3
+#: the most comparisons that the summary names one by one
+_MOST_NAMED = 3
+#: changes from this size on need no decimals, in percent
+_WHOLE_PERCENT = 10.0
+_MOST_DECIMALS = 4
+_P_TREND = 0.05
+_P_SWITCHES = 0.05
+_IN_TIME = "If the runs were made in that order, it may be a trend in time."
+ONLY_VALUES = "the only values"
 SHOWS = {
     Standing.NO_RATIO: "no ratio: a value is zero or negative",
-    Standing.SINGLE: "a group of one: no interval",
-    Standing.TOO_FEW: "two values: no usable interval",
-    Standing.OPEN: "open: the interval holds 1",
-    Standing.COARSE: "open: values rounded too coarsely to tell",
+    Standing.SINGLE: "one value only: no interval",
+    Standing.TOO_FEW: "two values only: no usable interval",
+    Standing.OPEN: "undecided",
+    Standing.COARSE: "undecided: values rounded too coarsely",
     Standing.WITHIN: "no effect beyond the margin, if the runs are independent",
-    Standing.APART: "apart, if the runs are independent",
-    Standing.CONFOUNDED: "apart, but not by the treatment alone",
+    Standing.APART: "different, if the runs are independent",
+    Standing.CONFOUNDED: "different, but perhaps not because of the treatment",
 }
 REASONS = {
-    "separate": "order and treatment are one",
-    "autocorrelated": "neighbours in time resemble each other",
+    "separate": "one group was run before the other",
+    "autocorrelated": "adjacent runs are alike",
     "repeat": "one treatment measured twice differs as much",
 }
+ORDER_UNKNOWN = (
+    "Order: the file does not record the order of the runs, so drift over time cannot be ruled out."
+)
 
 
 def summary(audit: Audit) -> str:
-    """Summarise the whole audit in one or two sentences."""
-    main = [one for one in audit.comparisons if not _without_first(one)]
+    """Answer in one or two sentences: what the comparisons show, with sizes and intervals."""
+    main = [one for one in audit.comparisons if not without_first(one)]
     if not main:
-        return "Nothing is compared here: no two groups were measured under one condition."
-    by_standing: dict[Standing, int] = defaultdict(int)
-    for one in main:
-        by_standing[one.standing] += 1
+        return "Nothing is compared: no two groups were measured under the same condition."
     if all(min(one.n, one.n_reference) == 1 for one in main):
-        if {one.unit for one in main} == {"1"}:
-            return (
-                f"{_all(len(main))} on a group of one, and compare counts. A count that a program makes is often the same "
-                "every time, and then needs no interval; whether these are, a second run of each would have shown."
-            )
+        return _of_single_runs(main)
+    steady = [one for one in audit.comparisons if without_first(one)]
+    text = _answer(main, audit.margin)
+    if steady:
+        text += f" Without the first run: {_answer(steady, audit.margin)}"
+    return text
+
+
+def _of_single_runs(main: Sequence[Comparison]) -> str:
+    text = f"{_sizes(main)}{f' in {len(main)} comparisons' if len(main) > 1 else ''}."
+    alone = all(one.n == one.n_reference == 1 for one in main)
+    if {one.unit for one in main} == {"1"}:
         return (
-            f"{_all(len(main))} on a group of one: each gives a ratio, and none can say whether a repetition "
-            "would give it again. No interval is possible."
+            f"{text} {'One count per group.' if alone else 'A group has only one count.'} A program often makes the same "
+            "count every time, and then needs no interval; a second run would show it."
         )
-    parts = [f"{by_standing[standing]} {words}" for standing, words in SHOWS.items() if by_standing[standing]]
-    return f"{counted(len(main), 'comparison')}: " + "; ".join(parts) + "."
+    runs = "One value per group" if alone else "A group has only one value"
+    return f"{text} {runs}, so no interval is possible."
+
+
+def _sizes(main: Sequence[Comparison]) -> str:
+    """Return the range of the effects, in percent where that is easy to read: "ssd vs hdd: time -94 % to -13 %"."""
+    ratios = [one.ratio for one in main if one.ratio is not None]
+    whose = f"{_pair(main[0])}: " if len({_pair(one) for one in main}) == 1 else ""
+    if not ratios:
+        return f"{whose}no ratio" if whose else "No ratio"
+    if len({one.response for one in main}) == 1 and 0.01 <= min(ratios) <= max(ratios) <= 2.0:
+        return f"{whose}{_spoken(main[0].response)} {ranged(ratios, _signed)}"
+    size = f"{'ratios' if len(ratios) > 1 else 'ratio'} {ranged(ratios, format_ratio)}"
+    return whose + size if whose else capitalised(size)
+
+
+def _answer(comparisons: Sequence[Comparison], margin: float) -> str:
+    if len(comparisons) <= _MOST_NAMED:
+        return f"{'; '.join(f'{_pair(one)}: {_size(one)}{_short(one.standing, margin)}' for one in comparisons)}."
+    by_standing: dict[Standing, list[Comparison]] = defaultdict(list)
+    for one in comparisons:
+        by_standing[one.standing].append(one)
+    parts = []
+    for standing in SHOWS:
+        if found := by_standing[standing]:
+            ratios = [one.ratio for one in found if one.ratio is not None]
+            sizes = f" (ratios {ranged(ratios, format_ratio)}{_within(found)})" if ratios else ""
+            parts.append(f"{len(found)} {_short(standing, margin)}{sizes}")
+    return f"{len(comparisons)} comparisons: {'; '.join(parts)}."
+
+
+def _short(standing: Standing, margin: float) -> str:
+    return SHOWS[standing].partition(": ")[0].replace("the margin", percent(margin))
+
+
+def _within(found: Sequence[Comparison]) -> str:
+    """Return the range of the shared intervals, after a comma; empty if there is none."""
+    ends = [end for one in found for end in (one.shared.low, one.shared.high) if end is not None]
+    return f", intervals from {format_ratio(min(ends))} to {format_ratio(max(ends))}" if ends else ""
+
+
+def _size(one: Comparison) -> str:
+    """Return e.g. "54 % less read_time [-60 %, -47 %], ", with the interval at the shared level."""
+    if one.ratio is None:
+        return ""
+    response, low, high = _spoken(one.response), one.shared.low, one.shared.high
+    if low is not None and high is not None and 0.1 <= low <= high <= 2.0:
+        word = "less" if one.ratio < 1.0 else "more"
+        size, lower, upper = _changes(one.ratio, low, high)
+        return f"{size.lstrip('+-')} % {word} {response} [{lower} %, {upper} %], "
+    ends = f" [{format_ratio(low)}, {format_ratio(high)}]" if low is not None and high is not None else ""
+    return f"{format_ratio(one.ratio)} times the {response}{ends}, "
+
+
+def _changes(*ratios: float) -> list[str]:
+    """Return ratios as signed changes in percent, with enough decimals to tell them from each other and from 0."""
+    changes = [(ratio - 1.0) * 100.0 for ratio in ratios]
+    least = 0 if min(map(abs, changes)) >= _WHOLE_PERCENT else 1
+    for decimals in range(least, _MOST_DECIMALS):
+        texts = [f"{change:+.{decimals}f}" for change in changes]
+        told = all(float(text) or not change for text, change in zip(texts, changes, strict=True))
+        if told and len(set(texts)) == len(set(changes)):
+            return texts
+    return [f"{change:+.{_MOST_DECIMALS}f}" for change in changes]
+
+
+def _spoken(response: str) -> str:
+    return "wall time" if response == "wall" else escape(response)
+
+
+def _signed(ratio: float) -> str:
+    return f"{'-' if ratio < 1.0 else '+'}{percent(ratio - 1.0)}"
+
+
+def ranged(numbers: Iterable[float], written: Callable[[float], str]) -> str:
+    """Return e.g. "0.4 to 1.2", or one number if both ends are written alike."""
+    found = sorted(numbers)
+    low, high = written(found[0]), written(found[-1])
+    return low if low == high else f"{low} to {high}"
 
 
 def findings(audit: Audit) -> list[str]:
     """List all findings except the intervals, the most important first."""
-    said = [*_order(audit), *map(_modes, audit.modes), *map(_first_run, audit.first_runs)]
-    said += _repeats(audit.repeats)
-    said += _reasons(audit)
-    said += _rounding(audit)
-    said += _unusable(audit)
+    return [
+        *_order(audit),
+        *map(_modes, audit.modes),
+        *map(_first_run, audit.first_runs),
+        *_repeats(audit.repeats, most=_MOST_REPEATS),
+        *_reasons(audit),
+        *_rounding(audit),
+        *_unusable(audit),
+        *_tracer(audit),
+        *_outliers(audit),
+        *_trends(audit),
+        *_left_out(audit),
+    ]
+
+
+def findings_in_brief(audit: Audit) -> list[str]:
+    """List the findings without those that the table of comparisons has; what is alike is said once, with its range."""
+    return [
+        *(text for text in _order(audit) if text != ORDER_UNKNOWN),
+        *_modes_in_brief(audit.modes),
+        *map(_first_run, audit.first_runs),
+        *_repeats(audit.repeats, most=1),
+        *_rounding(audit),
+        *_unusable(audit),
+        *_tracer(audit),
+        *_outliers_in_brief(audit),
+        *_trends_in_brief(audit),
+        *_left_out(audit),
+    ]
+
+
+def _tracer(audit: Audit) -> Iterator[str]:
     if audit.dataset.traced:
-        said.append(
-            f"Taken under {escape(audit.dataset.traced)}: a tracer adds about the same time to every call of every "
-            "treatment, which pulls ratios towards 1; the ratio without it is farther from 1 than this one."
+        yield (
+            f"Tracer: {escape(audit.dataset.traced)} adds about the same time to every call of every group, so the ratio "
+            "without it is farther from 1."
         )
-    said += _outliers(audit)
-    said += _trends(audit)
+
+
+def _left_out(audit: Audit) -> Iterator[str]:
     if audit.left_out:
-        said.append(
-            f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
-        )
-    said += [f"Not read: {escape(note)}." for note in audit.dataset.unread[:MOST]]
-    return said
+        yield f"{counted(audit.left_out, 'comparison')} more are not shown: audit fewer conditions at a time."
+    yield from (f"Not read: {escape(note)}." for note in audit.dataset.unread[:MOST])
 
 
 def needs(audit: Audit) -> list[str]:
-    """List the blocks a randomised trial would need: for each response, for its smallest and its largest observed effect."""
-    said = []
+    """List the blocks a randomised trial would need: for each response, for its largest and its smallest observed effect."""
+    found = []
+    for response, row in _rows_with_needs(audit).items():
+        most, least = _extreme(row, largest=True), _extreme(row, largest=False)
+        for one in (most, least) if most is not least else (most,):
+            found.append(
+                f"{escape(response)}, {_named(one)} (ratio {format_ratio(one.ratio or 0)}): {_needed(audit, one.needs)}."
+            )
+    return found
+
+
+def needs_in_brief(audit: Audit) -> str:
+    """Return the blocks of a randomised trial in one sentence; empty if they are unknown."""
+    rows = [one for row in _rows_with_needs(audit).values() for one in row]
+    if not rows:
+        return ""
+    most, least = _extreme(rows, largest=True), _extreme(rows, largest=False)
+    blocks = _block_range(need.effect_blocks for need in most.needs)
+    which = "the effect" if least is most else "the largest effect"
+    parts = [f"{blocks} blocks for {which}{_ratio(most)}"]
+    if least is not most:
+        blocks = _block_range(need.effect_blocks for need in least.needs)
+        parts.append(f"{blocks} for the smallest{_ratio(least)}")
+    margins = _block_range(need.margin_blocks for one in rows for need in one.needs)
+    return f"A randomised trial needs {joined([*parts, f'{margins} to settle {percent(audit.margin)}'])}."
+
+
+def _ratio(one: Comparison) -> str:
+    return f" ({format_ratio(one.ratio or 0)})"
+
+
+def _block_range(numbers: Iterable[int | None]) -> str:
+    return ranged((MOST_BLOCKS + 1 if number is None else number for number in numbers), _limited)
+
+
+def _limited(number: float) -> str:
+    return _number(None if number > MOST_BLOCKS else int(number))
+
+
+def _rows_with_needs(audit: Audit) -> dict[str, list[Comparison]]:
+    """Return the comparisons of each response that have needs, without odd first runs if there are any."""
     rows: dict[str, list[Comparison]] = defaultdict(list)
     for one in audit.comparisons:
         if one.needs and one.ratio is not None:
             rows[one.response].append(one)
-    for response, row in rows.items():
-        shortened = [one for one in row if _without_first(one)]
-        row = shortened or row
-        least = min(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
-        most = max(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
-        for one in (most, least) if most is not least else (most,):
-            said.append(
-                f"{escape(response)}, {_named(one)} (ratio {format_ratio(one.ratio or 0)}): {_needed(audit, one.needs)}."
-            )
-    return said
+    return {response: [one for one in row if without_first(one)] or row for response, row in rows.items()}
+
+
+def _extreme(row: Iterable[Comparison], *, largest: bool) -> Comparison:
+    pick = max if largest else min
+    return pick(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
 
 
 def claims(audit: Audit) -> list[str]:
     """Compare each published number with the recomputed one."""
-    said = []
+    found = []
     for check in audit.claims:
-        claim = check.claim
         one = check.comparison
-        where = (
-            f" ({condition_text(one.condition, one.series)})" if one and (one.condition or one.series) else ""
-        )
+        where = _at(one.condition, one.series) if one else ""
         response = f", {escape(one.response)}" if one else ""
-        found = (
-            "no number"
-            if check.found is None
-            else f"{_recomputed(check.found)} {'times' if claim.reading == 'times' else '%'}"
+        needed = ""
+        if check.needs:
+            needed = f" A trial of the claimed effect: {_needed(audit, check.needs)}."
+        found.append(
+            f'"{escape(check.claim.text)}"{response}{where}: {escape(check.outcome)} ({_worded(check)}'
+            f"{_statistic(check)}).{needed}"
         )
-        statistic = f", from the {check.statistic.removeprefix('the ')}" if check.statistic else ""
-        needed = f" A trial of the claimed effect: {_needed(audit, check.needs)}." if check.needs else ""
-        said.append(
-            f'"{escape(claim.text)}"{response}{where}: {escape(check.outcome)} '
-            f"(as it is worded: {found}{statistic}).{needed}"
-        )
-    return said
+    return found
 
 
-def _recomputed(number: float) -> str:
+def claims_in_brief(audit: Audit) -> list[str]:
+    """Say once what became of all published numbers with the same outcome."""
+    by_outcome: dict[str, list[ClaimCheck]] = defaultdict(list)
+    for check in audit.claims:
+        several_runs = check.recomputes and check.statistic != ONLY_VALUES
+        by_outcome[f"{check.outcome}{_statistic(check) if several_runs else ''}"].append(check)
+    found = []
+    for outcome, checks in by_outcome.items():
+        texts = list(dict.fromkeys(re.split(r" (?:in|where) ", check.claim.text)[0] for check in checks))
+        if len(texts) > 1:
+            outcome = re.sub("^recomputes", "recompute", re.sub("^does not", "do not", outcome))
+        quoted = joined(f'"{escape(text)}"' for text in texts)
+        numbers = joined(f"{_recomputed(check)} {_unit(check)}" for check in checks)
+        found.append(f"{quoted} {escape(outcome)}; as worded: {numbers}.")
+    return found
+
+
+def _worded(check: ClaimCheck) -> str:
+    return "as worded: " + ("no number" if check.found is None else f"{_recomputed(check)} {_unit(check)}")
+
+
+def _unit(check: ClaimCheck) -> str:
+    return "times" if check.claim.reading is Reading.TIMES else "%"
+
+
+def _statistic(check: ClaimCheck) -> str:
+    return f", from the {check.statistic.removeprefix('the ')}" if check.statistic else ""
+
+
+def _recomputed(check: ClaimCheck) -> str:
     """Format with two decimals, since claims have at most that many; with three digits if too large to be a claim."""
-    return f"{number:.2f}" if abs(number) < 1e6 else plain(number)
+    if check.found is None:
+        return "no number in"
+    return f"{check.found:.2f}" if abs(check.found) < 1e6 else plain(check.found)
 
 
 def condition_text(condition: Condition, series: str = "") -> str:
@@ -138,42 +322,31 @@ def condition_text(condition: Condition, series: str = "") -> str:
     return ", ".join([*parts, *([f"series {escape(series)}"] if series else [])])
 
 
+def _pair(one: Comparison) -> str:
+    return f"{escape(one.group)} vs {escape(one.reference)}"
+
+
 def _named(one: Comparison) -> str:
     where = condition_text(one.condition, one.series)
-    return f"{escape(one.group)} against {escape(one.reference)}" + (f", {where}" if where else "")
+    return _pair(one) + (f", {where}" if where else "")
 
 
-def _all(number: int) -> str:
-    return "The one comparison rests" if number == 1 else f"All {number} comparisons rest"
-
-
-def _without_first(one: Comparison) -> bool:
+def without_first(one: Comparison) -> bool:
+    """Whether the comparison leaves out an odd first run of each group."""
     return ("runs", "without the first") in one.condition
 
 
 def _needed(audit: Audit, needs: Sequence[Need]) -> str:
-    """Format e.g. "block SD .17 (from these values): 10 blocks to tell it, 648 blocks to settle 3 %"."""
-    if len(needs) == 1:
-        basis = "from these values" if needs[0].estimated else "assumed"
-        return (
-            f"block SD {needs[0].block_sd:.2g} ({basis}): {_blocks(needs[0].effect_blocks)} to tell an effect of this "
-            f"size, {_blocks(needs[0].margin_blocks)} to settle {percent(audit.margin)}"
-        )
-    sds = joined([f"{need.block_sd:g}" for need in needs], last="or")
+    """Format e.g. "10 blocks for this effect, 648 to settle 3 % (block SD 0.17, from these values)"."""
     effect = joined([_number(need.effect_blocks) for need in needs], last="or")
     margin = joined([_number(need.margin_blocks) for need in needs], last="or")
-    return (
-        f"no scatter is known; with a block SD of {sds} it takes {effect} blocks to tell an effect of this size, "
-        f"{margin} to settle {percent(audit.margin)}"
-    )
+    sds = joined([f"{need.block_sd:.2g}" for need in needs], last="or")
+    basis = "from these values" if needs[0].estimated else "assumed: the values show no scatter"
+    return f"{effect} blocks for this effect, {margin} to settle {percent(audit.margin)} (block SD {sds}, {basis})"
 
 
 def _number(number: int | None) -> str:
     return f"more than {MOST_BLOCKS:,}" if number is None else f"{number:,}"
-
-
-def _blocks(number: int | None) -> str:
-    return f"more than {MOST_BLOCKS:,} blocks" if number is None else counted(number, "block")
 
 
 def _order(audit: Audit) -> Iterator[str]:
@@ -182,32 +355,27 @@ def _order(audit: Audit) -> Iterator[str]:
         by_arrangement[fact.arrangement].append(fact)
     if separate := by_arrangement["separate"]:
         yield (
-            f"Order: in {_of(len(separate), audit)} all runs of the one treatment come before all runs of the other, so "
-            "treatment and time are one: whatever drifted meanwhile is in the effect. METHOD.md shows what that order "
-            "does to two identical arms."
+            f"Order: in {_of(len(separate), audit)} one group was run before the other, so whatever drifted meanwhile is "
+            "part of the effect. METHOD.md shows how often that order makes identical groups look different."
         )
     if not audit.order and audit.comparisons:
-        yield "Order: the file does not tell in which order the runs were made, so an effect of time cannot be told apart."
+        yield ORDER_UNKNOWN
     for fact in sorted(audit.order, key=lambda one: -(one.false_alarm or 0.0))[:4]:
         if fact.autocorrelation is None or fact.false_alarm is None or fact.false_alarm < 0.06:
             continue
-        order = (
-            "if all runs of one came before those of the other"
-            if fact.arrangement == "unknown"
-            else "in this order"
-        )
+        order = "if one group was run before the other" if fact.arrangement == "unknown" else "in this order"
         yield (
-            f"Neighbouring runs: {escape(fact.group)} and {escape(fact.reference)}{_at(fact.condition, fact.series)} have "
-            f"lag-1 autocorrelation {fact.autocorrelation:.2f} ({fact.values} values: give or take "
-            f"{fact.values**-0.5:.2f}); with such noise Welch's test "
-            f"at 5 % calls two identical arms different in {percent(fact.false_alarm)} of trials {order}."
+            f"Adjacent runs are alike: {escape(fact.group)} and {escape(fact.reference)}"
+            f"{_at(fact.condition, fact.series)} have lag-1 autocorrelation {fact.autocorrelation:.2f} "
+            f"(± {fact.values**-0.5:.2f}, {fact.values} values). With such noise Welch's test at 5 % finds a difference "
+            f"between identical groups in {percent(fact.false_alarm)} of cases {order}."
         )
     for fact in audit.order[:MOST]:
         if fact.drift is not None and abs(fact.drift - 1.0) >= 0.005 and fact.arrangement == "separate":
             effect = _effect_of(audit, fact)
             yield (
-                f"Drift: the trend inside the groups, carried on from {escape(fact.reference)} to {escape(fact.group)}"
-                f"{_at(fact.condition, fact.series)}, makes a ratio of {format_ratio(fact.drift)} by itself"
+                f"Drift: the trend inside the groups alone makes a ratio of {format_ratio(fact.drift)} between "
+                f"{escape(fact.group)} and {escape(fact.reference)}{_at(fact.condition, fact.series)}"
                 + (f"; the effect seen is {format_ratio(effect)}." if effect else ".")
             )
 
@@ -221,7 +389,7 @@ def _effect_of(audit: Audit, fact: OrderFact) -> float | None:
 
 
 def _of(number: int, audit: Audit) -> str:
-    total = len([one for one in audit.comparisons if not _without_first(one)])
+    total = len([one for one in audit.comparisons if not without_first(one)])
     return f"{number} of {counted(total, 'comparison')}" if total > 1 else "this comparison"
 
 
@@ -231,53 +399,69 @@ def _at(condition: Condition, series: str) -> str:
 
 
 def _modes(modes: Modes) -> str:
-    groups = "; ".join(f"{escape(group)} {low} below, {high} above" for group, low, high in modes.by_group)
+    groups = joined(f"{escape(group)} {low} and {high}" for group, low, high in modes.by_group)
     text = (
-        f"Two modes{_at(modes.condition, modes.series)}, {escape(modes.response)}: {modes.low_count} values near "
-        f"{quantity(modes.low, modes.unit)} and {modes.high_count} near {quantity(modes.high, modes.unit)} "
-        f"(ratio {format_ratio(modes.high / modes.low)}; normal values split as clearly in {percent(modes.p)} of samples). "
-        f"{groups}: how many runs of a group met which mode moves its mean."
+        f"Two modes{_at(modes.condition, modes.series)}: {escape(modes.response)} near "
+        f"{quantity(modes.low, modes.unit)} in {modes.low_count} runs and near {quantity(modes.high, modes.unit)} in "
+        f"{modes.high_count} (ratio {format_ratio(modes.high / modes.low)}; normal values split so clearly in "
+        f"{percent(modes.p)} of samples). Runs in each mode, which move the means: {groups}."
     )
-    if modes.switches is not None and modes.switches_p is not None and modes.switches_p <= 0.05:
-        total = modes.low_count + modes.high_count
-        text += (
-            f" In the order of the file they switch {modes.switches} times in {total - 1} steps (so often by luck: "
-            f"{percent(modes.switches_p)}): something alternates from run to run, whatever the treatment."
-        )
+    if switches := _switches(modes):
+        text += f" In the order of the file the mode {switches}, whatever the treatment."
     return text
 
 
+def _modes_in_brief(modes: Sequence[Modes]) -> Iterator[str]:
+    if len(modes) < _MOST_NAMED:
+        yield from map(_modes, modes)
+        return
+    each = []
+    for one in modes:
+        where = [condition_text(one.condition, one.series), _switches(one)]
+        low, high = quantity(one.low, one.unit), quantity(one.high, one.unit)
+        each.append(f"{escape(one.response)} {low} or {high} ({'; '.join(filter(None, where))})")
+    yield f"Two modes: {'; '.join(each)}. How often a group met each moves its mean."
+
+
+def _switches(modes: Modes) -> str:
+    """Return e.g. "changes at 8 of 8 steps, by chance in 0.79 % of cases"; empty if the modes do not alternate."""
+    if modes.switches is None or modes.switches_p is None or modes.switches_p > _P_SWITCHES:
+        return ""
+    steps = modes.low_count + modes.high_count - 1
+    return f"changes at {modes.switches} of {steps} steps, by chance in {percent(modes.switches_p)} of cases"
+
+
 def _first_run(first: FirstRun) -> str:
-    ratios = joined(f"{escape(group)} {format_ratio(ratio)} times" for group, ratio in first.ratios)
+    ratios = joined(f"{escape(group)} {format_ratio(ratio)}" for group, ratio in first.ratios)
     return (
-        f"First run{_at(first.condition, first.series)}: the first of each group is unlike the rest ({ratios} the "
-        f"median of the others; by luck in {percent(first.chance)} of files). It was made in another state (cold, as a rule) "
-        'and belongs in a comparison of its own; the rows "without the first" leave it out.'
+        f"First run{_at(first.condition, first.series)}: the first run of each group differs from the rest ({ratios} times "
+        f"the median of the others; by chance in {percent(first.chance)} of files). It probably started in another state, "
+        'such as a cold cache; the rows "without the first" leave it out.'
     )
 
 
-def _repeats(repeats: Sequence[Repeat]) -> Iterator[str]:
-    for one in sorted(repeats, key=lambda repeat: repeat.effects - repeat.smaller)[:MOST]:
-        place = condition_text(one.condition)
-        other = condition_text(one.condition_other)
-        where = f"{place}; again: {other}" if other != place else place
-        against = (
-            f"; {one.smaller} of {counted(one.effects, 'effect')} of this response are smaller than that"
-            if one.effects
-            else ""
-        )
-        who = (
-            escape(one.group)
-            if one.group == one.other
-            else f"{escape(one.group)} and {escape(one.other)}, which are the same,"
-        )
+def _repeats(repeats: Sequence[Repeat], *, most: int) -> Iterator[str]:
+    ordered = sorted(repeats, key=lambda one: (one.effects - one.smaller, -abs(math.log(one.ratio))))
+    for one in ordered[:most]:
+        both = tuple(pair for pair in one.condition if pair in one.condition_other)
+        where = condition_text(both)
+        who = escape(one.group)
+        if one.group != one.other:
+            who += f" and {escape(one.other)}, which are the same,"
+        against = ""
+        if one.effects:
+            which = f"{one.smaller} of the {counted(one.effects, 'effect')}"
+            if one.smaller in (0, one.effects):
+                which = "any effect"
+            against = f", {'larger' if one.smaller else 'not larger'} than {which} of this response"
         yield (
-            f"Accidental A/A: {who} measured twice ({where or 'same condition'}), {escape(one.response)}: "
-            f"{quantity(one.value, one.unit)} and {quantity(one.value_other, one.unit)}, a ratio of "
-            f"{format_ratio(one.ratio)}{against}."
+            f"Measured twice: {who} has {escape(one.response)} {quantity(one.value, one.unit)} and "
+            f"{quantity(one.value_other, one.unit)}{f' ({where})' if where else ''}, "
+            f"a ratio of {format_ratio(one.ratio)}{against}."
         )
-    if len(repeats) > MOST:
-        yield f"{len(repeats) - MOST} more repeated measurements."
+    if rest := ordered[most:]:
+        ratios = ranged((one.ratio for one in rest), format_ratio)
+        yield f"{counted(len(rest), 'more pair')} of repeated measurements: ratios {ratios}."
 
 
 def _reasons(audit: Audit) -> Iterator[str]:
@@ -298,8 +482,8 @@ def _rounding(audit: Audit) -> Iterator[str]:
     for one in coarse[:4]:
         low, high = one.rounding or (0.0, 0.0)
         yield (
-            f"Resolution: {_named(one)}, {escape(one.response)}: the rounding of the raw values alone leaves the ratio "
-            f"between {format_ratio(low)} and {format_ratio(high)}."
+            f"Rounding: the raw values of {_named(one)}, {escape(one.response)}, are so coarse that the ratio may be "
+            f"{format_ratio(low)} to {format_ratio(high)}."
         )
 
 
@@ -307,16 +491,16 @@ def _unusable(audit: Audit) -> Iterator[str]:
     if not audit.unusable:
         return
     more = f"; and {len(audit.unusable) - MOST} more" if len(audit.unusable) > MOST else ""
-    text = f"Zero or negative: {'; '.join(map(_where, audit.unusable[:MOST]))}{more}."
+    text = f"Zero or negative: {'; '.join(_where(one, audit) for one in audit.unusable[:MOST])}{more}."
     if any(one.standing is Standing.NO_RATIO for one in audit.comparisons):
         text += (
-            " Means include them, but no ratio of geometric means can, so a comparison with them has neither ratio nor "
-            "interval. If such a run failed, or its time was rounded to 0, leave it out and say so."
+            " Means include them, but comparisons with them have no ratio and no interval. "
+            "If such a run failed, or its time was rounded to 0, leave it out and say so."
         )
     yield text
 
 
-def _where(one: Unusable) -> str:
+def _where(one: Unusable, audit: Audit) -> str:
     """Format e.g. "time of b: zero in rows 6 and 9, negative in row 7 (3 of 5 values)"."""
     noun = "row" if one.rows else "value"
     parts = [
@@ -325,7 +509,7 @@ def _where(one: Unusable) -> str:
         if places
     ]
     count = f"{len(one.zeros) + len(one.negatives)} of {counted(one.values, 'value')}"
-    return f"{escape(one.response)} of {escape(one.group)}: {', '.join(parts)} ({count})"
+    return f"{_measured(one, audit)}: {', '.join(parts)} ({count})"
 
 
 def _places(places: Sequence[int]) -> str:
@@ -335,21 +519,57 @@ def _places(places: Sequence[int]) -> str:
 
 
 def _outliers(audit: Audit) -> Iterator[str]:
-    for one in audit.outliers[:MOST]:
-        yield (
-            f"Stands out: {escape(one.response)} of {escape(one.group)} at {condition_text(one.condition)} is "
-            f"{quantity(one.value, one.unit)}, {format_ratio(one.value / one.typical)} times the median of its row "
-            f"({quantity(one.typical, one.unit)})."
-        )
+    if not audit.outliers:
+        return
+    each = [
+        f"{_measured(one, audit)} {quantity(one.value, one.unit)} at {condition_text(one.condition)} "
+        f"({format_ratio(one.value / one.typical)} times {quantity(one.typical, one.unit)})"
+        for one in audit.outliers[:MOST]
+    ]
+    yield f"Far from the median of their row: {'; '.join(each)}."
+
+
+def _outliers_in_brief(audit: Audit) -> Iterator[str]:
+    if len(audit.outliers) < _MOST_NAMED:
+        yield from _outliers(audit)
+        return
+    names = joined(dict.fromkeys(_measured(one, audit) for one in audit.outliers))
+    times = ranged((one.value / one.typical for one in audit.outliers), format_ratio)
+    yield f"{len(audit.outliers)} values ({names}) lie far from the median of their row ({times} times)."
+
+
+def _shown_trends(audit: Audit) -> dict[str, list[Trend]]:
+    """Return the significant trends by the condition along which they run."""
+    found: dict[str, list[Trend]] = defaultdict(list)
+    for one in [trend for trend in audit.trends if trend.p <= _P_TREND][:MOST]:
+        found[one.along].append(one)
+    return found
 
 
 def _trends(audit: Audit) -> Iterator[str]:
-    for one in audit.trends[:MOST]:
-        if one.p > 0.05:
-            continue
+    for along, row in _shown_trends(audit).items():
+        each = [
+            f"{_measured(one, audit)} from {quantity(one.first, one.unit)} to {quantity(one.last, one.unit)} "
+            f"({one.correlation:.2f}, p {one.p:.2g})"
+            for one in row
+        ]
+        values = ranged((one.values for one in row), lambda number: f"{number:.0f}")
         yield (
-            f"Trend: {escape(one.response)} of {escape(one.group)} goes from {quantity(one.first, one.unit)} to "
-            f"{quantity(one.last, one.unit)} along {escape(one.along)} (rank correlation {one.correlation:.2f}, "
-            f"p {one.p:.2g}; "
-            f"{one.values} values, if their order of measuring did not go the same way)."
+            f"Trend along {escape(along)} (rank correlation over {values} values): {'; '.join(each)}. {_IN_TIME}"
         )
+
+
+def _trends_in_brief(audit: Audit) -> Iterator[str]:
+    rows = _shown_trends(audit)
+    if sum(map(len, rows.values())) < _MOST_NAMED:
+        yield from _trends(audit)
+        return
+    for along, row in rows.items():
+        names = joined(_measured(one, audit) for one in row)
+        p = ranged((one.p for one in row), lambda number: f"{number:.2g}")
+        yield f"Trend along {escape(along)}: {names} (p {p}). {_IN_TIME}"
+
+
+def _measured(one: Outlier | Trend | Unusable, audit: Audit) -> str:
+    """Name the response, and the group if there are several."""
+    return escape(one.response) + (f" of {escape(one.group)}" if len(audit.groups) > 1 else "")

@@ -1,0 +1,226 @@
+"""The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
+
+A claim that a trial could judge has a row with its number. Claims that it could not judge share one line per question,
+which gives the reasons; the full text of each claim is on the study's page.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from iotrial.report.claims import NOT_COMPARABLE, NOT_MEASURED, HeldClaim, Outcome
+from iotrial.report.markdown import escaped, table_head, table_row
+from iotrial.report.metrics import words_of
+from iotrial.report.notation import joined, named_level
+from iotrial.report.phrases import TIME_UNITS, change_numbers
+from iotrial.study.model import Scale, Study
+from iotrial.terminal import escape
+
+ANSWERS = {
+    Outcome.CONFIRMED: "The trial finds the same, in size or (if no size was published) in direction.",
+    Outcome.COMPATIBLE: "The interval contains the published number, and much else.",
+    Outcome.NOT_CONFIRMED: "The trial excludes the published effect.",
+    Outcome.SMALLER: "The direction agrees, the number here is smaller.",
+    Outcome.LARGER: "The direction agrees, the number here is larger.",
+    Outcome.CONTRADICTED: "The trial finds the opposite.",
+    Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. One line "
+    'per question gives all reasons ("about X": the claim is about X); the page behind it gives the reason of each claim.',
+}
+#: part of the longest of several texts that they must share to be written as one
+_ALIKE_REASONS = 0.5
+_ALIKE_SOURCES = 0.35
+#: the most words of a text that is listed with "and"
+_SHORT = 4
+_WORD = re.compile(r"\S+(?: %\S*)?")
+_ABOUT = re.compile(r"^(the claim|it) is (?=about )")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with the study whose trial judged it."""
+
+    study: str
+    ran: Study
+    held: HeldClaim
+
+
+def claims_page(claims: Sequence[Judged]) -> str:
+    """Return the whole page, ending in a newline."""
+    by_outcome = {outcome: [one for one in claims if one.held.outcome is outcome] for outcome in Outcome}
+    counts = ", ".join(f"{len(held)} {outcome.value}" for outcome, held in by_outcome.items() if held)
+    trials = len({one.study for one in claims})
+    sources = _Sources(claims)
+    lines = [
+        "# What became of published claims",
+        "",
+        f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): {counts}.",
+        "",
+        "Each study was tried once, on the virtual machine that its page names: run it on yours. A claim with several",
+        "conditions counts once for each. Square brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "[METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
+    ]
+    for outcome, judged in by_outcome.items():
+        if not judged:
+            continue
+        lines += ["", f"## {outcome.value.capitalize()}", "", ANSWERS[outcome], ""]
+        if outcome is Outcome.CANNOT_SAY:
+            lines += _unjudged(judged, sources)
+        else:
+            lines += [*table_head(("published", "found here", "trial"))]
+            lines += [_judged(list(group), sources) for _, group in groupby(judged, key=_alike)]
+    lines += ["", "## Sources", "", *sources.lines()]
+    return "\n".join(lines) + "\n"
+
+
+class _Sources:
+    """The sources, numbered in the order in which the page names them. Similar sources of one study share a number."""
+
+    def __init__(self, claims: Sequence[Judged]) -> None:
+        self._alike: dict[str, list[str]] = {}
+        self._numbers: list[list[str]] = []
+        for _, group in groupby(claims, key=lambda one: one.study):
+            of_study: list[list[str]] = []
+            for source in dict.fromkeys(one.held.claim.source for one in group):
+                if source not in self._alike:
+                    self._alike[source] = _added(source, of_study, _ALIKE_SOURCES)
+
+    def numbers(self, held: Iterable[HeldClaim]) -> str:
+        found = set()
+        for one in held:
+            alike = self._alike[one.claim.source]
+            if alike not in self._numbers:
+                self._numbers.append(alike)
+            found.add(self._numbers.index(alike) + 1)
+        return ", ".join(map(str, sorted(found)))
+
+    def lines(self) -> Iterator[str]:
+        for number, alike in enumerate(self._numbers, start=1):
+            yield f"{number}. {escaped(merged(alike))}"
+
+
+def _alike(one: Judged) -> tuple[object, ...]:
+    held = one.held
+    number = None if held.claim.value is not None else held.here
+    return one.study, held.claim.source, held.why, number
+
+
+def _judged(group: Sequence[Judged], sources: _Sources) -> str:
+    first, claims = group[0], [one.held for one in group]
+    published = f"{merged([held.claim.text for held in claims])} ({sources.numbers(claims)})"
+    found = merged([_found(one) for one in group])
+    if first.held.claim.value is not None or first.held.outcome is Outcome.NOT_CONFIRMED:
+        found += f"; {first.held.why}"
+    return f"{table_row(published, found)} [{first.study}]({_page(first.study)}) |"
+
+
+def _found(one: Judged) -> str:
+    """Return what was found here as a sentence: "mode 0444 takes 5 % less time than 0777 [-8, -2]"."""
+    held, claim = one.held, one.held.claim
+    if claim.value is not None:
+        return held.here
+    level = named_level(escape(claim.factor), escape(claim.level))
+    reference = escape(claim.reference)
+    responses = [response for response in one.ran.responses if response.name == held.response]
+    name, _, part = (held.response or "").partition(".")
+    what = "time" if name == "wall" else words_of(name)
+    if part:
+        what += f" ({escape(part)})"
+    if {response.scale for response in responses} != {Scale.LOG}:
+        text = f"{what} {held.here} for {level} against {reference}"
+    elif (change := change_numbers(held.ratio, held.low, held.high)) is not None:
+        number, ends = f"{change[0].lstrip('+-')} %", f"[{change[1]}, {change[2]}]"
+        less = change[0].startswith("-")
+        if all(response.unit in TIME_UNITS for response in responses):
+            text = f"{level} takes {number} {'less' if less else 'more'} {what} than {reference} {ends}"
+        else:
+            text = f"{level} has a {number} {'lower' if less else 'higher'} {what} than {reference} {ends}"
+    else:
+        size, _, ends = held.here.partition(" ")
+        timed = all(response.unit in TIME_UNITS for response in responses)
+        than = f"as long as {reference}" if what == "time" else f"the {what} of {reference}"
+        text = f"{level} {'takes' if timed else 'has'} {size} times {than} {ends}"
+    where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
+    return text + where
+
+
+def _unjudged(judged: Sequence[Judged], sources: _Sources) -> Iterator[str]:
+    for question, group in groupby(judged, key=lambda one: one.ran.question):
+        rows = list(group)
+        claims = [one.held for one in rows]
+        first, *others = dict.fromkeys(one.study for one in rows)
+        more = "".join(f", [{other}]({_page(other)})" for other in others)
+        why = _reasons(claims)
+        measured = (one for one in rows if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED))
+        why += [f"found here: {_found(one)}" for one in measured]
+        number = len({(held.claim.text, held.claim.source) for held in claims})
+        several = f"{number} claims " if number > 1 else ""
+        answer = f"{several}({sources.numbers(claims)}): {'; '.join(why)}."
+        yield f"- [{escaped(question)}]({_page(first)}){more} {escaped(answer)}"
+
+
+def _reasons(claims: Sequence[HeldClaim]) -> list[str]:
+    """Return the reasons of these claims, each once, similar ones as one."""
+    rows: list[list[str]] = []
+    for held in claims:
+        for part in held.why.split("; "):
+            _added(_ABOUT.sub("", part), rows, _ALIKE_REASONS)
+    return [merged(texts, last="or") for texts in rows]
+
+
+def _added(text: str, groups: list[list[str]], alike: float) -> list[str]:
+    """Add a text to the group of similar texts, or to a new one, and return the group."""
+    for group in groups:
+        if text in group or _similar([*group, text], alike):
+            group.append(text)
+            return group
+    groups.append([text])
+    return groups[-1]
+
+
+def _similar(texts: Sequence[str], alike: float) -> bool:
+    prefix, middles, suffix = _split(texts)
+    longest = max(len(prefix) + len(middle) + len(suffix) for middle in middles)
+    return len(prefix) + len(suffix) >= alike * longest
+
+
+def merged(texts: Sequence[str], *, last: str = "and") -> str:
+    """Write similar texts as one: "disk a is fast" and "disk b is fast" become "disk a and b is fast"."""
+    distinct = list(dict.fromkeys(texts))
+    distinct = [
+        one for one in distinct if not any(other != one and other.startswith(one) for other in distinct)
+    ]
+    if len(distinct) == 1:
+        return distinct[0]
+    prefix, found, suffix = _split(distinct)
+    middles = [" ".join(words) for words in found if words]
+    comma = "," if any(middle.endswith(",") for middle in middles) else ""
+    middles = [middle.removesuffix(",") for middle in middles]
+    short = all(
+        len(middle.split()) <= _SHORT and ", " not in middle and not middle.startswith("and ")
+        for middle in middles
+    )
+    middle = joined(middles, last=last) if short else "; ".join(middles)
+    return " ".join(part for part in (" ".join(prefix), middle + comma, " ".join(suffix)) if part)
+
+
+def _split(texts: Sequence[str]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Split texts into the words that all begin with, those of each in between, and those that all end with."""
+    words = [_WORD.findall(text) for text in texts]
+    prefix = _common(words)
+    rest = [one[len(prefix) :] for one in words]
+    suffix = _common([one[::-1] for one in rest])[::-1]
+    return prefix, [one[: len(one) - len(suffix)] for one in rest], suffix
+
+
+def _common(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return the words that all lists begin with."""
+    together = itertools.takewhile(lambda words: len(set(words)) == 1, zip(*lists, strict=False))
+    return [words[0] for words in together]
+
+
+def _page(study: str) -> str:
+    return f"catalogue/{study}.md"

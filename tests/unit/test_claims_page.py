@@ -1,0 +1,99 @@
+"""The page of published claims: one line per question, numbers in percent, each source once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from report_fixtures import effect, study
+
+from iotrial.report.claims import hold_claims, unjudged
+from iotrial.report.claims_page import Judged, claims_page, merged
+from iotrial.report.conditions import Conditions
+from iotrial.stats.model import Effect, Verdict
+from iotrial.study.model import Claim, Says
+
+FASTER = effect(Verdict.FASTER, 0.53, 0.50, 0.56)
+DISK = "the claim is about a rotating disk, and this trial ran on a simulated disk"
+
+
+def claim(text: str, source: str = "a blog") -> Claim:
+    return Claim(source, text, "mode", "0444", "0777", says=Says.FASTER)
+
+
+def judged(name: str, found: Effect, one: Claim) -> Judged:
+    (held,) = hold_claims([one], [found], Conditions(study()), margin=0.03)
+    return Judged(name, study(), held)
+
+
+def cannot(name: str, question: str, one: Claim, why: str) -> Judged:
+    return Judged(name, study(question=question), unjudged(one, (why,)))
+
+
+def lines_with(page: str, text: str) -> list[str]:
+    return [line for line in page.splitlines() if text in line]
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (["one"], "one"),
+        (["disk a is fast", "disk b is fast"], "disk a and b is fast"),
+        (["disk a is fast", "disk a is fast"], "disk a is fast"),
+        (["read 4 KiB", "read 8 KiB", "read 1 MiB"], "read 4 KiB, 8 KiB and 1 MiB"),
+        (["cold", "cold, on one disk"], "cold, on one disk"),
+        (["work a, not run", "work b, not run"], "work a and b, not run"),
+        (["at 25 % of it", "at 50 % of it"], "at 25 % and 50 % of it"),
+        (["begins x, y and ends", "begins z and ends"], "begins x, y; z and ends"),
+    ],
+)
+def test_similar_texts_are_written_as_one(texts: list[str], wanted: str) -> None:
+    assert merged(texts) == wanted
+
+
+def test_a_judged_claim_has_its_size_in_percent_and_a_link_to_its_trial() -> None:
+    page = claims_page([judged("files/a", FASTER, claim("mode 0444 is faster"))])
+    (row,) = lines_with(page, "mode 0444 is faster (1)")
+    assert r"mode 0444 takes 47 % less time than 0777 \[-50, -44\]" in row
+    assert "(catalogue/files/a.md)" in row
+    assert page.splitlines()[2].endswith("1 confirmed.")
+
+
+def test_a_large_effect_is_a_multiple_and_not_a_percentage() -> None:
+    slower = effect(Verdict.SLOWER, 5.0, 2.4, 8.5)
+    page = claims_page(
+        [judged("files/a", slower, Claim("", "slow", "mode", "0444", "0777", says=Says.SLOWER))]
+    )
+    assert r"mode 0444 takes 5.0 times as long as 0777 \[2.4, 8.5\]" in page
+
+
+def test_claims_that_cannot_be_judged_share_a_line_per_question_and_each_reason_is_there_once() -> None:
+    found = [
+        cannot("raid/a", "Is raid faster?", claim("reads at 100 MB/s"), DISK),
+        cannot("raid/a", "Is raid faster?", claim("writes at 50 MB/s"), DISK),
+        cannot("raid/b", "Is raid faster?", claim("copies at 20 MB/s"), "the layouts differ"),
+        cannot("raid/c", "Is it safer?", claim("it is"), DISK),
+    ]
+    page = claims_page(found)
+    (line,) = lines_with(page, "Is raid faster?")
+    assert line.count("about a rotating disk") == 1
+    assert "the layouts differ" in line
+    assert "3 claims (1)" in line
+    assert "(catalogue/raid/a.md)" in line
+    assert "(catalogue/raid/b.md)" in line
+    assert len(lines_with(page, "catalogue/raid/c.md")) == 1
+    assert "4 cannot say." in page
+
+
+def test_every_source_has_one_number_and_similar_sources_of_a_study_share_it() -> None:
+    sources = ["dd on two disks, first partition", "dd on two disks, second partition", "a rule of thumb"]
+    found = [cannot("raid/a", "Q?", claim(f"claim {n}", s), DISK) for n, s in enumerate(sources)]
+    page = claims_page(found)
+    assert "(1, 2)" in page
+    listed = re.findall(r"^\d+\. .*$", page, re.MULTILINE)
+    assert listed == ["1. dd on two disks, first and second partition", "2. a rule of thumb"]
+
+
+def test_what_was_measured_is_shown_also_for_a_claim_that_cannot_be_judged() -> None:
+    page = claims_page([judged("files/a", FASTER, Claim("", "they differ", "mode", "0444", "0777"))])
+    assert r"found here: mode 0444 takes 47 % less time than 0777 \[-50, -44\]" in page
