@@ -38,7 +38,7 @@ def trial() -> iotrial.Trial:
 
 @pytest.fixture(scope="module")
 def lines() -> dict[str, list[dict[str, Any]]]:
-    """Return the records of the packed file by kind, parsed by the format in docs/packed-trials.md."""
+    """Return the records of the packed file by kind, parsed by the format in docs/sharing.md."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in gzip.decompress(PACKED.read_bytes()).decode().splitlines():
         ((kind, record), *rest) = json.loads(line).items()

@@ -12,7 +12,7 @@ from probe_client import Probe
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 NO_SUCH_CALLS = "import ctypes; c = ctypes.CDLL(None); [c.syscall(n) for n in range(1000, 1000 + {count})]"
-#: entries in the error table, one per error of a call (docs/accounting.md)
+#: entries in the error table, one per error of a call
 ERRORS = 4096
 
 

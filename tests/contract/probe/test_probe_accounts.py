@@ -290,7 +290,7 @@ def test_requests_of_a_device_that_keeps_no_account_are_counted_all_the_same(big
     counts = []
     try:
         (queue / "iostats").write_text("0")
-        # Sometimes a kernel skips a program for some milliseconds (docs/accounting.md).
+        # Sometimes a kernel skips a program for some milliseconds (docs/evidence.md).
         for _ in range(20):
             done = big.probe("command", set="s", steps=[step], devices=[big.name], account_requests=True)
             found = done["requests"][big.name]["read"]
@@ -314,7 +314,7 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     big.probe("syncfs", path=str(big.mounted))
     step = {"name": "x", "argv": ["sh", "-c", f"{write}; {read}"]}
     kinds = ("read", "write", "flush")
-    # Sometimes a kernel skips a program for some milliseconds (docs/accounting.md): callers retry, and so
+    # Sometimes a kernel skips a program for some milliseconds (docs/evidence.md): callers retry, and so
     # does this test. It also retries if the machine stalled between the start of a request and the point from
     # which both measure.
     for _ in range(20):

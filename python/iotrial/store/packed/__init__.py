@@ -2,7 +2,7 @@
 
 A gzip stream of JSON lines; no archive members, paths or links, so that reading one cannot write anywhere.
 The reader treats the file as hostile: every length is checked against a limit before it is used, and the runs
-must be those that the study and its seed plan. docs/packed-trials.md describes the format.
+must be those that the study and its seed plan. docs/sharing.md describes the format.
 """
 
 from iotrial.store.packed.file import open_packed
