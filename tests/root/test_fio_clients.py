@@ -123,3 +123,20 @@ def test_a_host_that_does_not_answer_is_a_failure_that_names_it(everybody: Path,
     there = f'hosts = ["127.0.0.1:9"]\nfolder = "{everybody}/home"'
     conduct(everybody, STUDY.replace("clients = 2", there), "directory")
     assert failures_of(state)
+
+
+def test_a_job_that_names_a_folder_works_in_the_lab_instead(everybody: Path, state: Path) -> None:
+    """The report says so; nothing is made where the job file points to."""
+    there = everybody / "theirs"
+    there.mkdir(mode=0o777)
+    job = STUDY.replace("clients = 2\n", "").replace(
+        "size=1m", f"size=1m\ndirectory={there}\nfilename={there}/data"
+    )
+    conduct(
+        everybody,
+        job.replace('["all.write.bw_bytes", "all.write.io_bytes"]', '["jobs.job.write.bw_bytes"]'),
+        "directory",
+    )
+    assert not list(there.iterdir())
+    assert not any(run["failure"] for run in stored_runs(state))
+    assert f"filename={there}/data: data" in " ".join(iotrial("report", "last", "--full").stdout.split())

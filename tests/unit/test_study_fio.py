@@ -19,7 +19,7 @@ from iotrial.study.schema import Problem
 from iotrial.study.trust import demands
 from iotrial.study.work import work_of
 from iotrial.workloads.fio import FioWork, Pick
-from iotrial.workloads.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, options_of
+from iotrial.workloads.fio_job import HARMLESS, JobProblem, beyond_the_lab, jobs_of, mapped, options_of
 from iotrial.workloads.fio_result import picked, result_of
 from values import check_limits
 
@@ -82,8 +82,8 @@ def test_what_is_no_job_file_is_refused_with_its_line(text: str, message: str) -
 @pytest.mark.parametrize(
     "line",
     [
-        "exec_prerun=touch /tmp/x", "exec_postrun=id", "directory=/etc", "filename=/dev/sda", "filename=a:/dev/sda",
-        "filename=../x", "filename=.x", "filename=", "opendir=/", "ioscheduler=bfq", "ioengine=external:/tmp/x.so",
+        "exec_prerun=touch /tmp/x", "exec_postrun=id", "filename=/dev/sda", "filename=a:/dev/sda",
+        "filename=.x", "filename=", "opendir=/", "ioscheduler=bfq", "ioengine=external:/tmp/x.so",
         "ioengine=exec", "ioengine=net", "ioengine=", "mem=mmaphuge:/tmp/x", "write_bw_log=x", "read_iolog=x", "bs=$(id)",
         "size=$mb_memory", "bs=${HOME}", "bs=`id`", "size=4k;id", 'description="x"', "buffer_pattern='/etc/shadow'",
         "verify_pattern=x", "uid=0",
@@ -339,3 +339,24 @@ def test_two_jobs_of_one_name_are_told_apart_by_nothing(real: dict[str, Any]) ->
 def test_what_is_no_result_is_an_error(output: str) -> None:
     with pytest.raises(RequestError, match="as JSON"):
         result_of(output)
+
+
+@pytest.mark.parametrize(
+    ("lines", "mapped_lines", "told"),
+    [
+        ("directory=/mnt/data", "", ["directory=/mnt/data: left out"]),
+        ("filename=/mnt/data/test.0", "filename=test.0", ["filename=/mnt/data/test.0: test.0"]),
+        ("filename=../x", "filename=x", ["filename=../x: x"]),
+        ("filename=test", "filename=test", []),
+        ("filename=/dev/sdb", "filename=/dev/sdb", []),
+        ("; directory=/mnt", "; directory=/mnt", []),
+    ],
+)
+def test_folders_and_paths_of_a_job_are_mapped_into_the_folder_of_the_lab(
+    lines: str, mapped_lines: str, told: list[str]
+) -> None:
+    job = f"[a]\nrw=read\n{lines}\nsize=4k"
+    kept = [mapped_lines] if mapped_lines else []
+    assert mapped(job) == ("\n".join(["[a]", "rw=read", *kept, "size=4k"]), tuple(told))
+    asked = list(demands(study(job.replace("[a]", "[read.a]") + "\niodepth={depth}")))
+    assert bool(asked) == ("/dev/" in mapped_lines)

@@ -35,7 +35,7 @@ from iotrial.study.work import (
     printed_by,
     time_response,
 )
-from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of
+from iotrial.workloads.fio_job import JobProblem, demands_of, jobs_of, mapped
 from iotrial.workloads.fio_result import evenness, missing_of, of_clients, picked, result_of
 from iotrial.workloads.output import MOST_OUTPUTS
 
@@ -221,7 +221,14 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         if self.several:
             where = f"on {', '.join(self.hosts)} in {self.folder}" if self.hosts else f"{self.clients} times"
             return Launched((f"fio, which has fio servers {where} do this job file:",), lines)
-        return Launched(("fio, with this job file:",), lines + ("as root",) * (self.run_as == "root"))
+        told = tuple(f"in the lab's folder {text}" for text in mapped(self.job)[1])
+        return Launched(("fio, with this job file:",), lines + told + ("as root",) * (self.run_as == "root"))
+
+    def remark(self) -> str:
+        told = mapped(self.job)[1]
+        return (
+            f"fio worked in the lab's folder, not where its job file says ({'; '.join(told)})" if told else ""
+        )
 
     def described(self) -> str:
         several = self.clients or len(self.hosts)
@@ -243,8 +250,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             "steps": [{"name": "fio", "argv": argv}],
             "environment": {**minimal_environment(), **context.environment},
             "cwd": cwd,
-            # A directory option in the job itself would come later and win; that requires trust.
-            "stdin": f"[global]\ndirectory={self.folder or '.'}\n{job}\n",
+            "stdin": f"[global]\ndirectory={self.folder or '.'}\n{mapped(job)[0]}\n",
             "timeout_s": self.timeout_s,
             "expect_exit": 0,
             "keep_output": MOST_OUTPUT_BYTES,

@@ -50,7 +50,6 @@ _WORDS = {
 }  # fmt: skip
 #: why some other options are not harmless
 _REASONS = {
-    "directory": "a folder of its own; iotrial sets it to the lab's",
     "exec": "which runs a program",
     "exec_postrun": "which runs a command",
     "exec_prerun": "which runs a command",
@@ -62,6 +61,8 @@ _REASONS = {
     "buffer_pattern": "which may read a file",
     "verify_pattern": "which may read a file",
 }
+#: a path to one file that is no device
+_FILE = re.compile(r"(?!/dev/)[A-Za-z0-9_./-]*/[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,100}")
 _SECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -125,9 +126,31 @@ def jobs_of(text: str) -> tuple[str, ...]:
     return jobs
 
 
+def mapped(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the job with its own folders and paths mapped into the folder it is started in, and what was mapped, in words.
+
+    ``directory`` is left out, and of a path in ``filename`` only the name is kept; devices are not mapped.
+    """
+    found = {option.line: option for option in options_of(text)}
+    lines, told = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        option = found.get(number)
+        name = "" if option is None else option.name.lower()
+        if option is not None and name == "directory":
+            told.append(f"directory={option.value}: left out")
+            continue
+        if option is not None and name == "filename" and _FILE.fullmatch(option.value):
+            base = option.value.rpartition("/")[2]
+            told.append(f"filename={option.value}: {base}")
+            line = f"filename={base}"
+        lines.append(line)
+    return "\n".join(lines), tuple(told)
+
+
 def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
-    """Yield what the job file makes fio do beyond the lab, as written and with each setting of each placeholder."""
+    """Yield what the job file, its paths mapped, makes fio do beyond the lab, with each setting of each placeholder."""
     try:
+        job, _ = mapped(job)
         yield from (f"gives fio {reason}" for reason in beyond_the_lab(job))
         looked_at = 0
         for setting in settings:
