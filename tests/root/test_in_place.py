@@ -128,6 +128,66 @@ def test_an_access_time_mode_is_set_for_the_command_alone(state: Path, mounted: 
     assert found == {("strictatime", 2.0), ("noatime", 1.0)}
 
 
+def shown_commit(folder: Path) -> str:
+    """Return the commit interval as ext4 shows it in its own file."""
+    name = queue_of(folder).resolve().parent.name
+    options = Path(f"/proc/fs/ext4/{name}/options").read_text().split()
+    return next(option for option in options if option.startswith("commit="))
+
+
+def test_an_option_of_the_file_system_in_use_is_set_and_put_back(state: Path, mounted: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,commit=17", str(mounted)], check=True)
+    before, flags = shown_commit(mounted), settings(mounted)
+    assert before == "commit=17"
+    name = queue_of(mounted).resolve().parent.name
+    attempt(
+        "mount.option=default,commit=30", "--in", str(mounted), "--yes", "--blocks", "3", "--no-stop",
+        "--response", "seen=regex:commit=([0-9]+)", "--", "sh", "-c", f"cat f000; cat /proc/fs/ext4/{name}/options",
+    )  # fmt: skip
+    assert {(run["treatment"]["option"], run["responses"]["seen"]) for run in stored_runs(state)} == {
+        ("default", 17.0),
+        ("commit=30", 30.0),
+    }
+    assert shown_commit(mounted) == before
+    assert settings(mounted) == flags
+
+
+def test_an_option_is_put_back_after_sigkill(state: Path, mounted: Path) -> None:
+    before, flags = shown_commit(mounted), settings(mounted)
+    argv = [
+        sys.executable, "-m", "iotrial", "try", "mount.option=commit=30,commit=40", "--in", str(mounted), "--yes",
+        "--no-stop", "--", "cat", "f000",
+    ]  # fmt: skip
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while shown_commit(mounted) == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    time.sleep(0.5)  # the probe may have been in the middle of a remount
+    assert shown_commit(mounted) != before
+    iotrial("restore")
+    assert (shown_commit(mounted), settings(mounted)) == (before, flags)
+
+
+def test_a_copy_of_the_users_files_is_used_in_a_lab(state: Path, mounted: Path, tmp_path: Path) -> None:
+    (tmp_path / "data" / "below").mkdir(parents=True)
+    for number in range(50):
+        (tmp_path / "data" / "below" / f"f{number}").write_bytes(os.urandom(8192))
+    (tmp_path / "data" / "link").symlink_to("below/f0")
+    held = contents(tmp_path / "data")
+    attempt(
+        "filesystem.type=ext4,xfs", "--copy-from", str(tmp_path / "data"), "--cache", "cold", "--blocks", "2", "--no-stop",
+        "--response", "kind=json:kind", "--response", "bytes=json:bytes", "--", "sh", "-c",
+        'printf \'{"kind": %d, "bytes": %d}\' 0x$(stat -f -c %t .) $(cat below/* link | wc -c)',
+    )  # fmt: skip
+    assert contents(tmp_path / "data") == held
+    found = {(run["treatment"]["type"], run["responses"]["kind"]) for run in stored_runs(state)}
+    assert found == {("ext4", float(0xEF53)), ("xfs", float(0x58465342))}  # f_type of statfs(2)
+    assert {run["responses"]["bytes"] for run in stored_runs(state)} == {51 * 8192.0}
+    assert all(run["checks"]["bytes_read"] >= 50 * 8192 for run in stored_runs(state))
+
+
 def test_without_consent_nothing_is_changed(state: Path, mounted: Path) -> None:
     before = settings(mounted)
     done = iotrial("try", "scheduler=none,kyber", "--in", str(mounted), "--", "cat", "f000", check=2)

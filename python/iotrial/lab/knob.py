@@ -73,6 +73,8 @@ class WorkDraft:
     #: the mkfs command, for a work that makes a file system
     mkfs: tuple[str, ...] = ()
     process: dict[str, str] = field(default_factory=dict)
+    #: options that are set on a file system in use, by family
+    options_in_place: dict[str, str] = field(default_factory=dict)
     #: processors that the probe may use, in the kernel's list format
     processors: str = ""
     #: what was done to the layout of the files after they were written
@@ -192,6 +194,10 @@ class Knob(Declaration, ABC):
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         """Return the privileged changes outside the lab's own files, in words; ``plan`` must announce them."""
         return ()
+
+    def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the same where the file system and the device in use are set."""
+        return self.changes(setting, values)
 
     def value_option(self, setting: Setting) -> str:
         """Return the value of this knob's addressing option. Raises RequestError if the study does not set it."""

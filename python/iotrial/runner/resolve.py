@@ -347,6 +347,8 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, 
             found.append(
                 "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
             )
+    in_place = any(site.kind == IN_PLACE for site in sites)
     for turn in turns:
-        found.extend(turn.knob.changes(turn.setting, turn.values))
+        tell = turn.knob.changes_in_place if in_place else turn.knob.changes
+        found.extend(tell(turn.setting, turn.values))
     return tuple(dict.fromkeys(found))

@@ -65,7 +65,9 @@ class Settings:
             self.repin(place)
             self._try_out(subject, varied)
             for turn in every:
-                if turn.knob.stage is Stage.WORK:
+                if turn.knob.stage is Stage.WORK or (
+                    isinstance(place, InPlace) and turn.knob.stage is Stage.MOUNT
+                ):
                     turn.knob.prepare(subject, turn.setting, turn.values)
 
     def _settle_apart(self, place: Place) -> None:

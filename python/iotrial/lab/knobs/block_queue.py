@@ -113,6 +113,9 @@ class BlockKnob(KernelFileKnob):
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
 
+    def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"{self.folder}/{self.file} of the device in use: {', '.join(values)}",)
+
 
 #: key in an entry's ``identity``: which disk had the device's name
 IN_USE = "diskseq"

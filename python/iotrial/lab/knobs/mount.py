@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import DiskPlace, disk_place
 from iotrial.lab.in_place import InPlace
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
+from iotrial.lab.journal import Entry
+from iotrial.lab.knob import Knob, Requirement, RunContext, TakenError, Undone, one_of
+from iotrial.lab.knobs.setting import foreign
 from iotrial.lab.place import Place
-from iotrial.lab.target import MountInfo
+from iotrial.lab.target import MountInfo, Target
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS, IN_PLACE
 
@@ -99,8 +101,70 @@ class MountReadonly(MountKnob, declared.MountReadonly):
         return "ro" if "ro" in _mounted(self.name, subject).mount_options else "rw"
 
 
+#: options of ext4 that a remount changes and that its own file shows, whatever they are: these can be set in place
+LIVE = frozenset(
+    {"auto_da_alloc", "commit", "discard", "inode_readahead_blks", "max_batch_time", "min_batch_time"}
+)
+
+
 class MountOption(MountKnob, declared.MountOption):
     remountable = False
+
+    def requires(self, setting: Setting) -> Requirement:
+        about = family(dict(setting.options).get("option", setting.value))
+        live = about in LIVE or setting.value == "default"
+        return Requirement(root=True, labs=DISK_LABS | {IN_PLACE} if live else DISK_LABS)
+
+    def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"options of the file system in use: {', '.join(values)}",)
+
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        place = subject.place
+        if not isinstance(place, InPlace):
+            return
+        if place.filesystem != "ext4":
+            raise RequestError(
+                f"knob {self.name}: in place it can be set on ext4, and {place.root} is on {place.filesystem}",
+                hint="try it on a copy: --copy-from FOLDER",
+            )
+        about = self._about(setting, values)
+        subject.journal.record(
+            self.name,
+            {"mount": place.mount_point, "option": about},
+            _live(subject.target, str(place.device), about),
+            tuple(value for value in values if value != "default"),
+            identity={"device": str(place.device), "number": place.number},
+            boot_id=subject.boot_id,
+            trial=subject.trial,
+        )
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        mount, about = entry.address.get("mount", ""), entry.address.get("option", "")
+        if about not in LIVE or family(entry.original) != about:
+            raise LabError(
+                f"undo journal: knob {self.name} never sets {entry.original!r} in place, so this entry is not iotrial's",
+                hint="look at the entry: somebody else has written or changed it",
+            )
+        device = entry.identity.get("device", "")
+        info = target.mount_at(mount)
+        if info is None or info.type != "ext4":
+            return Undone.GONE
+        if target.read_or_none(f"/sys/class/block/{device}/dev") != entry.identity.get("number"):
+            raise TakenError(f"{mount} is another file system now: it is left alone")
+        found = _live(target, device, about)
+        if found == entry.original:
+            return Undone.ALREADY
+        if found not in entry.ours:
+            raise foreign(f"option {about} of {mount}", found, entry)
+        target.mount(info.source, mount, info.type, remount_words(info, entry.original))
+        back = _live(target, device, about)
+        if back != entry.original:
+            raise KnobError(self.name, mount, wrote=entry.original, found=back)
+        return Undone.RESTORED
+
+    def _about(self, setting: Setting, values: tuple[str, ...]) -> str:
+        named = dict(setting.options).get("option")
+        return family(named or next(value for value in values if value != "default"))
 
     def parse(self, setting: Setting) -> str:
         value = setting.value
@@ -134,11 +198,32 @@ class MountOption(MountKnob, declared.MountOption):
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         # One request per option, so that several factors are mounted together. Also for the default: mounts with and
         # without an option are set up in the same way.
+        if isinstance(subject.place, InPlace):
+            self._set_in_place(subject, subject.place, setting, value)
+            return
         place = disk_place(self.name, subject.place)
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
+    def _set_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
+        entry = next(
+            entry
+            for entry in subject.journal.pending()
+            if entry.knob == self.name and entry.address.get("mount") == place.mount_point
+        )
+        word = entry.original if value == "default" else value
+        info = _mounted(self.name, subject)
+        subject.target.mount(info.source, info.target, info.type, remount_words(info, word))
+        found = _live(subject.target, str(place.device), entry.address["option"])
+        if found != word:
+            raise KnobError(self.name, place.label, wrote=word, found=found)
+        subject.work.options_in_place[entry.address["option"]] = value
+
     def read(self, subject: RunContext, setting: Setting) -> str:
         _mounted(self.name, subject)
+        if isinstance(subject.place, InPlace):
+            about = family(dict(setting.options).get("option", setting.value))
+            found = subject.work.options_in_place
+            return found.get(about) or next(iter(found.values()), "default")
         words = disk_place(self.name, subject.place).options_of(self._wish(setting, setting.value))
         return words[0] if words else "default"
 
@@ -149,7 +234,7 @@ class MountOption(MountKnob, declared.MountOption):
         # The kernel omits its defaults from mountinfo and rewrites other options; what it cannot do, it refuses at mount(2).
         # ext4 lists all options in its own file. Any option that is shown must have the wanted value.
         super().verify(subject, setting, value)
-        if value == "default":
+        if value == "default" or isinstance(subject.place, InPlace):
             return
         key, equals, wanted = value.partition("=")
         every = self._shown(subject)
@@ -169,6 +254,20 @@ class MountOption(MountKnob, declared.MountOption):
         if disk_place(self.name, subject.place).filesystem == "ext4":
             told = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
         return sorted(_mounted(self.name, subject).options) + told.split()
+
+
+def _live(target: Target, device: str, about: str) -> str:
+    """Return an option of an ext4 in use as the kernel shows it: ``commit=5``, ``discard`` or ``nodiscard``."""
+    shown = target.read(f"/proc/fs/ext4/{device}/options").split()
+    return next((option for option in shown if family(option) == about), f"no{about}")
+
+
+def remount_words(info: MountInfo, option: str) -> tuple[str, ...]:
+    """Return the options of a remount that changes one option of the file system and keeps the flags of the mount."""
+    flags = {"ro", "nosuid", "nodev", "noexec", "noatime", "nodiratime", "relatime"} & info.mount_options
+    flags |= {"ro", "sync", "dirsync", "lazytime"} & info.super_options
+    atime = () if {"noatime", "relatime"} & flags else ("strictatime",)
+    return ("remount", *sorted(flags), *atime, option)
 
 
 #: aliases of options: name, and whether the alias switches it on or off
