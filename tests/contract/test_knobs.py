@@ -44,6 +44,7 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "block.write_cache": (("write through", "write back"), ()),
     "cache.state": (("cold", "warm", "as-is"), ()),
     "command.argument": (("4", "a b"), (("placeholder", "{threads}"),)),
+    "cpu.governor": (("performance", "powersave"), ()),
     "environment.variable": (("1", ""), (("variable", "ARM"),)),
     "file.atime_state": (("stale", "fresh", "day-old"), ()),
     "file.attribute": (("no-atime", "sync", "none"), ()),

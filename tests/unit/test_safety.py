@@ -133,6 +133,8 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("block.scheduler", "bfq", (), TRADE_OFF),
     ("block.read_ahead_kb", "4096", (), TRADE_OFF),
     ("block.nomerges", "2", (), HARMLESS),
+    # Documentation/admin-guide/pm/cpufreq.rst
+    ("cpu.governor", "performance", (), TRADE_OFF),
     # Documentation/admin-guide/sysctl/vm.rst
     ("sysctl", "40", (("key", "vm.dirty_ratio"),), TRADE_OFF),
     ("sysctl", "6000", (("key", "vm.dirty_expire_centisecs"),), TRADE_OFF),

@@ -152,6 +152,16 @@ class MemoryHugePages(Declaration):
     consequence = trade_off("huge pages take more memory, and compaction for them takes time")
 
 
+class CpuGovernor(Declaration):
+    """The frequency governor of all processors (Documentation/admin-guide/pm/cpufreq.rst); virtual machines may lack it."""
+
+    name = "cpu.governor"
+    title = "who chooses the frequency of the processors: performance, powersave, schedutil ..."
+    stage = Stage.HOST
+    open_levels = "what this machine has (scaling_available_governors)"
+    consequence = trade_off("a higher frequency takes more energy, a lower one more time")
+
+
 class MemoryLimit(Declaration):
     """A control group per level; the work joins its own for the last part of its preparation and the timed part."""
 

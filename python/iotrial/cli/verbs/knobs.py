@@ -11,7 +11,7 @@ from msgspec import Meta
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
-from iotrial.errors import TargetError
+from iotrial.errors import TargetError, UnsupportedLevel
 from iotrial.knobs.declaration import Consequence, Safety, Stage
 from iotrial.lab import registry
 from iotrial.lab.image import ImagePlace
@@ -83,7 +83,7 @@ def _safety_lines(row: Row) -> list[str]:
 def _row(knob: Knob, subject: RunContext) -> Row:
     try:
         levels = knob.levels(subject, Setting(knob.name, ""))
-    except TargetError:  # no such device or file on this machine
+    except (TargetError, UnsupportedLevel):  # no such device or file on this machine
         levels = ()
     return Row.of(
         knob,
