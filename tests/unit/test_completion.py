@@ -79,10 +79,14 @@ def test_verbs_studies_factors_and_levels_are_offered(installed: Path, shell: st
     assert asked("show", "files/") == ["files/links", "files/permissions"]
     assert asked("run", "files/permissions", "--set", "mo") == ["mode="]
     assert asked("run", "--fail-if", "slo") == ["slower"]
+    assert asked("try", "block.sch") == ["block.scheduler="]
 
 
 @pytest.mark.parametrize("shell", [one for one in SHELLS if one.values[0] != "bash"])
 def test_levels_are_offered_one_after_the_other(installed: Path, shell: str, tmp_path: Path) -> None:
+    assert offers(installed, shell, "try", "block.scheduler=none,m", cwd=tmp_path) == [
+        "block.scheduler=none,mq-deadline"
+    ]
     word = "mode=0444,07"
     assert offers(installed, shell, "run", "files/permissions", "--set", word, cwd=tmp_path) == [
         "mode=0444,0777"
@@ -105,6 +109,16 @@ def test_bash_takes_words_apart_and_gets_what_belongs_to_the_last_part(
     installed: Path, words: list[str], expected: list[str], tmp_path: Path
 ) -> None:
     assert offers(installed, "bash", "run", "files/permissions", *words, cwd=tmp_path) == expected
+
+
+def test_after_two_dashes_no_knob_is_offered(installed: Path, tmp_path: Path) -> None:
+    """Then bash completes files by itself."""
+    assert offers(installed, "bash", "try", "scheduler=none,bfq", "block.sch", cwd=tmp_path) == [
+        "block.scheduler="
+    ]
+    assert (
+        offers(installed, "bash", "try", "scheduler=none,bfq", "--", "cat", "block.sch", cwd=tmp_path) == []
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS)

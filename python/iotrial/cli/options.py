@@ -11,6 +11,8 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 OTHERS = "Output and other options"
+#: key in click's ``meta`` for the words after ``--``, the user's own command
+AFTER = "iotrial.command"
 
 
 class GroupedOption(click.Option):

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
+from iotrial.cli.options import AFTER
 from iotrial.paths import store_path
 from iotrial.study.disks import MODELS
 from iotrial.study.places import LABS
@@ -82,6 +83,24 @@ def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
         compact = label.replace(" ", "")  # spaces in labels are ignored
         if compact.casefold().startswith(begun.casefold()) and compact not in chosen:
             yield Item(f"{name}={before}{comma}{compact}")
+
+
+def settings(ctx: click.Context, incomplete: str) -> Iterator[Item]:
+    """Yield KNOB=LEVEL,LEVEL, with the levels that are the same on every machine; after ``--`` files."""
+    from iotrial.runner.quick_study import known_settings, levels_of
+
+    if AFTER in ctx.meta:
+        yield Item(incomplete, type="file")
+        return
+    name, equals, rest = incomplete.partition("=")
+    if not equals:
+        yield from (Item(f"{one}=", help="knob") for one in sorted(known_settings()) if one.startswith(name))
+        return
+    before, comma, begun = rest.rpartition(",")
+    chosen = set(before.split(","))
+    for level in levels_of(name):
+        if level.startswith(begun) and level not in chosen:
+            yield Item(f"{name}={before}{comma}{level}")
 
 
 def _factors(study: object, role: str) -> dict[str, list[str]]:
@@ -171,6 +190,7 @@ _OFFERS: dict[str, Offer] = {
     "study": studies,
     "workload": workload_kinds,
     "sets": partial(levels, role="treatment"),
+    "settings": settings,
     "conditions": partial(levels, role="condition"),
     "trial": trials,
     "trials": trials,
@@ -183,6 +203,9 @@ _OFFERS: dict[str, Offer] = {
     "out": _by_the_shell("file"),
     "device": _by_the_shell("file"),
     "on": _by_the_shell("dir"),
+    "copy_from": _by_the_shell("dir"),
+    "save": _by_the_shell("file"),
+    "json_file": _by_the_shell("file"),
     "figures": _by_the_shell("dir"),
     "to": _by_the_shell("file"),
     "lab": _words(*LABS),

@@ -15,6 +15,7 @@ from typing import Any
 import tomlkit
 
 from iotrial.errors import RequestError, UnknownName
+from iotrial.knobs.block import BlockScheduler, DeviceFile
 from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
 
@@ -22,6 +23,8 @@ from iotrial.knobs.machine import Sysctl
 SHELL = "sh"
 #: one level of the factor that compares commands
 COMMAND = "{command}"
+#: those of Linux since 5.0; a kernel may lack some
+SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 VARIABLE, ARGUMENT, SYSCTL = "environment.variable", "command.argument", "sysctl"
 _ENVIRONMENT = "env."
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -106,6 +109,17 @@ def known_settings() -> Iterable[str]:
     """Yield every name that may stand before the equals sign, but for those of variables."""
     yield from (name for name in declarations() if name not in (VARIABLE, ARGUMENT, SYSCTL))
     yield from Sysctl.ALLOWED
+
+
+def levels_of(name: str) -> tuple[str, ...]:
+    """Return the levels of a knob that are the same on every machine; none if they are numbers or not known."""
+    if name == BlockScheduler.name:
+        return SCHEDULERS
+    knob = declarations().get(name)
+    if isinstance(knob, DeviceFile):
+        return knob.words if knob.numbers is None else ()
+    found: object = getattr(knob, "LEVELS", ())
+    return found if isinstance(found, tuple) else ()
 
 
 def _setting(text: str) -> Varied:

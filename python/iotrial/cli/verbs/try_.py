@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import GroupedCommand, in_group
+from iotrial.cli.options import AFTER, GroupedCommand, in_group
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import intent_lines
@@ -22,7 +22,6 @@ from iotrial.units import parse_duration, parse_margin
 
 ORIGIN = "the command line"
 LEAST_IMAGE = 512 << 20
-AFTER = "iotrial.command"
 
 compared = in_group("What is compared")
 command_group = in_group("The command")
