@@ -233,6 +233,7 @@ def _workload(wish: Wish, argv: list[str]) -> dict[str, Any]:
         "argv": argv,
         "cache": wish.cache,
         "timeout": TIMEOUT,
+        "inherit_environment": True,
         **({} if wish.prepare is None else {"prepare": [SHELL, "-c", wish.prepare]}),
         **({} if wish.cleanup is None else {"cleanup": [SHELL, "-c", wish.cleanup]}),
         **({"expect_exit": wish.expect_exit} if wish.expect_exit else {}),

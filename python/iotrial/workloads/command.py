@@ -5,6 +5,7 @@ A program's output can be a response (``[[workload.output]]``), and a server can
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +15,7 @@ from msgspec import Meta
 from iotrial.errors import RequestError
 from iotrial.study import command_trust
 from iotrial.study.model import Setting
-from iotrial.study.places import IN_PLACE
+from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import (
     Argument,
@@ -161,6 +162,9 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         "user"
     )
     environment: Annotated[Variables, Meta(description="variables added to a minimal environment")] = ()
+    inherit_environment: Annotated[
+        bool, Meta(description="the environment of whoever runs iotrial, instead of a minimal one; not stored")
+    ] = False
     reads: Annotated[
         Literal["data", "names"],
         Meta(
@@ -265,6 +269,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         yield from self.served_texts()
 
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
+        if self.inherit_environment:
+            yield "gives its commands your environment"
         steps = (*self.before(), *self.steps, *self.after())
         yield from command_trust.demands(steps, settings, stdin=self.stdin, environment=self.environment)
         yield from command_trust.demands(
@@ -296,7 +302,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
                 for step in self.steps
             ],
             "environment": {
-                **minimal_environment(),
+                **(os.environ if self.inherit_environment else minimal_environment()),
                 **{name: filled(value, values) for name, value in self.environment},
                 **context.environment,
             },
@@ -328,7 +334,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     def labs(self) -> frozenset[str]:
         """In place there are no files of the lab, and no folder of its own for a server."""
         of_files = any(name in text for text in self.texts() for name in ("{file}", "{files}"))
-        return super().labs() if self.serve or of_files else super().labs() | {IN_PLACE}
+        labs = super().labs() if self.serve or of_files else super().labs() | {IN_PLACE}
+        return labs - {GUEST} if self.inherit_environment else labs
 
     def reads_bytes(self, size: int, files: int) -> int:
         return size * files if self.reads == "data" else 1
