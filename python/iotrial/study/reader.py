@@ -276,16 +276,25 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     return replace(study, trusted=trusted or not others)
 
 
-def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:
+def read_study(
+    text: str,
+    origin: str,
+    *,
+    trusted: bool,
+    beside: Callable[[str], str] | None = None,
+    self_contained: bool = True,
+) -> Study:
     """Read the study in this text.
 
     ``origin`` (file or catalogue name) identifies it in errors and reports. ``beside`` returns the text of a
-    file that the study names, or raises ValueError.
+    file that the study names, or raises ValueError. A study that is run, stored or written must be ``self_contained``: its
+    text then holds the text of these files.
     """
     source = Source(text, origin, beside)
     study = _read(source, trusted=trusted)
-    # The stored text must be self-contained.
-    return replace(study, text=with_texts(text, source.read)) if source.read else study
+    if not (self_contained and source.read):
+        return study
+    return replace(study, text=with_texts(text, source.read))
 
 
 def _read(source: Source, *, trusted: bool) -> Study:
