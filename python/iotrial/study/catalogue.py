@@ -75,14 +75,11 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
 
 
 def look_up(name: str) -> Study:
-    """Return the shipped study of this name to look at, not to run: its text names text files and does not hold them.
-
-    Embedding them takes longer than reading the study. Raises KeyError.
-    """
+    """Return the shipped study of this name to look at, not to run: see ``to_run`` of ``read_study``. Raises KeyError."""
     from iotrial.study.reader import read_study
 
     text = _shipped()[name].read_text("utf-8")
-    return read_study(text, name, trusted=True, beside=_beside(name), self_contained=False)
+    return read_study(text, name, trusted=True, beside=_beside(name), to_run=False)
 
 
 def is_shipped(study: Study) -> bool:
