@@ -1,98 +1,28 @@
 """Stored records as frozen values: a trial, its runs, and what happened in it.
 
-The limits of the fields hold for records from elsewhere, in a packed trial or from another host (``packed.records``). A
-store on this machine has been written by a conductor, and is read without them.
+The limits of the fields (``store.limits``) hold for records from elsewhere: in a packed trial or from another host. What is
+read from the user's own store was written by a conductor on this machine, and is only checked for its shape.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from iotrial.design.model import ArmKind
 from iotrial.stats.model import ObservedBlock
+from iotrial.store import limits
 from iotrial.store.states import TrialState
 from iotrial.study.model import Study
-from iotrial.study.schema import Form, fitting, formed, one_of, shown
+from iotrial.study.schema import one_of
 
 __all__ = [
     "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "RunRecord", "StoredTrial",
     "TrialData", "TrialHeader", "TrialState", "shared_disks_in_words",
 ]  # fmt: skip
-
-MAX_BLOCK = 1_000_000
-MAX_SLOT = 100_000
-MAX_REASON = 8192
-MAX_LINE_TEXT = 512
-MAX_CONDITION = 16384
-MAX_NUMBERS = 512
-MAX_HISTOGRAMS = 64
-MAX_BINS = 8192
-MAX_FACTS = 4096
-MAX_FILES = 256
-MAX_VALUE = 1e18
-MAX_SPAN_S = 1e10
-
-
-def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise ValueError if facts, of any shape, are too many or too long for a report."""
-    count = 1
-    waiting: list[Mapping[str, Any] | list[Any]] = [facts]
-    while waiting:
-        holder = waiting.pop()
-        count += len(holder)
-        if count > MAX_FACTS:
-            raise ValueError(f"more than {MAX_FACTS} facts")
-        for key in holder if isinstance(holder, Mapping) else ():
-            if len(key) > MAX_LINE_TEXT:
-                raise ValueError(
-                    f"the name of a fact has at most {MAX_LINE_TEXT} characters, found {shown(key)}"
-                )
-        for value in holder.values() if isinstance(holder, Mapping) else holder:
-            if isinstance(value, str):
-                if len(value) > MAX_REASON:
-                    raise ValueError(f"a fact has at most {MAX_REASON} characters, found {shown(value)}")
-            elif isinstance(value, dict | list):
-                waiting.append(value)
-
-
-def check_moment(text: str) -> None:
-    """Raise ValueError unless the text is a time as ISO 8601 writes it, in a year in which trials may run."""
-    try:
-        year = datetime.fromisoformat(text).year
-    except ValueError:
-        raise ValueError(f"wanted a time as ISO 8601 writes it, found {shown(text)}") from None
-    if not 1970 <= year <= 9000:
-        raise ValueError(f"no trial ran in the year {year}")
-
-
-_ID = Annotated[str, formed(Form("id", check=fitting(re.compile("[0-9a-f]{8,64}"), "trial's id")))]
-_Seed = Annotated[str, formed(Form("seed", check=fitting(re.compile("[0-9a-f]{32}"), "seed")))]
-_EventKind = Annotated[
-    str, formed(Form("kind", check=fitting(re.compile("[a-z][a-z0-9_-]{0,63}"), "kind of event")))
-]
-_Line = Annotated[str, Meta(max_length=MAX_LINE_TEXT)]
-_Long = Annotated[str, Meta(max_length=MAX_CONDITION)]
-_Reason = Annotated[str, Meta(max_length=MAX_REASON)]
-_Moment = Annotated[str, Meta(max_length=40), formed(Form("time", check=check_moment))]
-_Facts = Annotated[
-    Mapping[str, object], Meta(max_length=MAX_NUMBERS), formed(Form("facts", check=check_facts))
-]
-_Block = Annotated[int, Meta(ge=0, le=MAX_BLOCK)]
-_Measured = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
-_Number = Annotated[float, Meta(ge=-MAX_VALUE, le=MAX_VALUE)]
-_Whole = Annotated[int, Meta(ge=0)]
-_Pair = Annotated[Sequence[_Whole], Meta(min_length=2, max_length=2)]
-_Bins = Annotated[Sequence[_Pair], Meta(max_length=MAX_BINS)]
-_Histograms = Annotated[
-    Mapping[_Line, _Bins],
-    Meta(max_length=MAX_HISTOGRAMS, description="by operation, as pairs of nanoseconds and count"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +34,15 @@ class TrialHeader:
     machine, and the user's options (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
     """
 
-    id: _ID
+    id: limits.Id
     study: Study
-    seed: _Seed
+    seed: limits.Seed
     seed_chosen: bool
     alpha: Annotated[float, Meta(ge=1e-12, le=0.5)]
     margin: Annotated[float, Meta(ge=1e-12, le=1)]
-    started: _Moment
-    lab: _Facts
-    host: _Facts
+    started: limits.Moment
+    lab: limits.Facts
+    host: limits.Facts
     options: Mapping[str, object]
     version: Annotated[str, Meta(max_length=64)]
 
@@ -125,21 +55,19 @@ class RunRecord:
     by operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
     """
 
-    condition: _Long
-    block: _Block
-    slot: Annotated[int, Meta(ge=0, le=MAX_SLOT)]
-    arm: _Long
+    condition: limits.Text
+    block: limits.Block
+    slot: Annotated[int, Meta(ge=0, le=limits.MAX_SLOT)]
+    arm: limits.Text
     kind: Annotated[str, one_of(*ArmKind)]
-    treatment: Annotated[Mapping[_Line, _Line], Meta(max_length=64)]
-    started_s: Annotated[float, Meta(ge=-MAX_SPAN_S, le=MAX_SPAN_S)]
-    failure: _Reason | None = None
-    responses: Annotated[Mapping[_Line, _Measured], Meta(max_length=MAX_NUMBERS)] = field(
-        default_factory=dict
-    )
-    evidence: Annotated[Mapping[_Line, _Number], Meta(max_length=MAX_NUMBERS)] = field(default_factory=dict)
-    histograms: _Histograms = field(default_factory=dict)
-    checks: _Facts = field(default_factory=dict)
-    files: Annotated[tuple[int, ...], Meta(max_length=MAX_FILES)] | None = None
+    treatment: Annotated[Mapping[limits.Line, limits.Line], Meta(max_length=64)]
+    started_s: Annotated[float, Meta(ge=-limits.MAX_SPAN_S, le=limits.MAX_SPAN_S)]
+    failure: limits.Reason | None = None
+    responses: limits.Responses = field(default_factory=dict)
+    evidence: limits.Evidence = field(default_factory=dict)
+    histograms: limits.Histograms = field(default_factory=dict)
+    checks: limits.Facts = field(default_factory=dict)
+    files: Annotated[tuple[int, ...], Meta(max_length=limits.MAX_FILES)] | None = None
 
 
 #: Key among the checks of a run that followed a neutral, unmeasured one.
@@ -150,12 +78,12 @@ WASH_IN = "wash_in"
 class BlockEnd:
     """The end of a block: complete, or dropped by the void rule ``void``."""
 
-    condition: _Long
-    block: _Block
-    round: Annotated[int, Meta(ge=0, le=2 * MAX_BLOCK)]
+    condition: limits.Text
+    block: limits.Block
+    round: Annotated[int, Meta(ge=0, le=2 * limits.MAX_BLOCK)]
     controls: bool
-    void: _Line | None = None
-    void_level: _Long | None = None
+    void: limits.Line | None = None
+    void_level: limits.Text | None = None
     gap: bool = False
 
 
@@ -163,9 +91,9 @@ class BlockEnd:
 class Event:
     """Something that happened during a trial and is not an observation. ``at`` is ISO 8601 in UTC."""
 
-    at: _Moment
-    kind: _EventKind
-    text: _Reason
+    at: limits.Moment
+    kind: limits.EventKind
+    text: limits.Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from iotrial.store.model import (
-    MAX_BLOCK,
-    MAX_REASON,
-    MAX_SPAN_S,
-    BlockEnd,
-    Event,
-    RunRecord,
-    TrialHeader,
-    TrialState,
-)
+from iotrial.store.limits import MAX_BLOCK, MAX_SPAN_S, Reason
+from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.store.schema import IMPORTED
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Study
@@ -55,7 +47,7 @@ class PackedState:
 
     at_s: _UnixTime
     state: TrialState
-    reason: Annotated[str, Meta(max_length=MAX_REASON)] | None
+    reason: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
