@@ -88,9 +88,10 @@ def between_runs(folder: Path, blocks: int) -> tuple[list[float], list[float]]:
     Two lists: without, and with, the probe's other calls in between.
     """
     from iotrial.probe.client import Probe
+    from iotrial.runner.planning import default_folder, make_plan
     from iotrial.runner.progress import Silent
     from iotrial.runner.resolve import resolve
-    from iotrial.runner.start import begin, default_folder, make_plan
+    from iotrial.runner.start import begin
     from iotrial.runner.trial import Limits
     from iotrial.store import Store
     from iotrial.study.catalogue import find

@@ -6,7 +6,7 @@ from iotrial.runner.signals import end_at_once
 
 #: Generation-0 threshold of the garbage collector (allocations minus deallocations). Python's default of 700 suits
 #: long-running programs; importing our modules, which are never freed, spent a fifteenth of the start-up time in it.
-YOUNG = 50_000
+YOUNG = 100_000
 
 
 def run() -> None:

@@ -99,11 +99,15 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    "words",
+    [("--help",), ("list",), ("show", "mount/atime"), ("plan", "files/permissions", "--lab", "directory")],
+)
+def test_what_measures_and_reports_nothing_loads_nothing_heavy(words: tuple[str, ...], state: Path) -> None:
     code = (
-        "import sys\nsys.argv = ['iotrial', '--help']\nfrom iotrial.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'numpy', 'pydantic', 'rich', 'matplotlib', 'jinja2', 'sqlite3'} & set(sys.modules)\n"
+        f"import sys\nsys.argv = ['iotrial', *{words!r}]\nfrom iotrial.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "heavy = {'numpy', 'pydantic', 'rich', 'matplotlib', 'jinja2', 'sqlite3', 'tomlkit'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from stand_in_probe import StandInProbe
 from iotrial.design.model import ArmKind, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.lab.lock import MachineLock
-from iotrial.runner import session, start, trial
+from iotrial.runner import planning, session, start, trial
 from iotrial.runner.progress import Silent
 from iotrial.runner.resolve import Resolved, resolve
 from iotrial.runner.run import Runner
@@ -81,7 +81,7 @@ def begin(database: Path, *, blocks: int, wash_in: bool = False) -> tuple[TrialD
     with Store.open(database) as store:
         ended = start.begin(
             asked, plan, store, limits, Silent(),
-            folder=start.default_folder(asked, None), seed_chosen=True,
+            folder=planning.default_folder(asked, None), seed_chosen=True,
             options={"time_s": limits.time_s, "blocks": blocks, "no_stop": True, "controls_first": 24},
         )  # fmt: skip
         return store.data(ended.trial.header.id), ended.state, plan

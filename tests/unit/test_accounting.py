@@ -13,8 +13,7 @@ from iotrial.cli.planned_changes import intent_lines
 from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.runner.resolve import resolve
 from iotrial.runner.signals import Stopped
-from iotrial.runner.syscall_pass import accounts
-from iotrial.runner.trace_job import Counted, Lost, Told, asked, told
+from iotrial.runner.trace_job import Counted, Lost, Told, accounts, asked, told
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS

@@ -19,7 +19,7 @@ from iotrial.report.comparison import Cell, cell_numbers, cell_verdict, gain_of
 from iotrial.report.conditions import Conditions
 from iotrial.report.findings import finding, span_sentence
 from iotrial.report.render import html_report, markdown_report, print_report
-from iotrial.report.safety import risk_note
+from iotrial.report.risks import risk_note
 from iotrial.report.sentences import controls_line
 from iotrial.stats.analyse import analyse
 from iotrial.stats.model import Conclusion, Interval, Observation, ObservedBlock, Span, Verdict

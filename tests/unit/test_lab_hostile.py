@@ -13,7 +13,7 @@ from iotrial.lab import registry
 from iotrial.lab.journal import Entry
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target, parse_mountinfo
-from iotrial.runner.start import default_folder
+from iotrial.runner.planning import default_folder
 
 JOURNALED = sorted(name for name, knob in registry.knobs().items() if isinstance(knob, KernelFileKnob))
 

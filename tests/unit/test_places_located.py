@@ -18,9 +18,10 @@ from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.guard import Consent
 from iotrial.runner.backing import Machine, disks_under, shared
 from iotrial.runner.places import Where
+from iotrial.runner.planning import default_folder
 from iotrial.runner.resolve import resolve
 from iotrial.runner.same_disk import sharing
-from iotrial.runner.start import default_folder, located_of
+from iotrial.runner.start import located_of
 from iotrial.store.model import shared_disks_in_words
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

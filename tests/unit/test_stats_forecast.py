@@ -12,7 +12,8 @@ import pytest
 from iotrial.stats.analyse import look_due
 from iotrial.stats.eprocess import excluded, interval
 from iotrial.stats.forecast import Comparison, Line, Rules, blocks_needed, forecast, next_look, resolvable
-from iotrial.stats.scatter import Scatter, scatter_of
+from iotrial.stats.model import Scatter
+from iotrial.stats.scatter import scatter_of
 from values import replace
 
 Noise = Callable[[np.random.Generator, int, int], np.ndarray]

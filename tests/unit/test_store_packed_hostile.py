@@ -77,13 +77,13 @@ def _deep_between_texts(levels: int) -> object:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set("trial", "id", "../../etc/passwd"), "not of the form"),
-        (_set("trial", "id", "last"), "not of the form"),
-        (_set("trial", "seed", "0" * 31), "not of the form"),
+        (_set("trial", "id", "../../etc/passwd"), "id: wanted a trial's id"),
+        (_set("trial", "id", "last"), "id: wanted a trial's id"),
+        (_set("trial", "seed", "0" * 31), "seed: wanted a seed"),
         (_set("trial", "seed", "f" * 32), "not what its plan has there"),
-        (_set("trial", "alpha", 0), '"alpha"'),
-        (_set("trial", "margin", 2), '"margin"'),
-        (_set("trial", "margin", True), '"margin"'),
+        (_set("trial", "alpha", 0), "alpha: wanted at least 1e-12"),
+        (_set("trial", "margin", 2), "margin: wanted at most 1,"),
+        (_set("trial", "margin", True), "margin: wanted a number"),
         (_set("trial", "started", "yesterday"), "ISO 8601"),
         (_set("trial", "started", "0001-01-01T00:00:00+23:00"), "the year 1"),
         (_set("trial", "version", "x" * 65), "at most 64"),
@@ -100,7 +100,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("trial", "host", {"x": _deep(900)}), "nested"),
         (_set("trial", "host", {"x": [0] * 5000}), "more than 4096 facts"),
         (_set("trial", "host", {"x": 2**63}), "64 bits"),
-        (_set("trial", "host", []), "an object"),
+        (_set("trial", "host", []), "host: wanted a table"),
         (_set_study("x" * 65, "name"), "study's name"),
         (_set_study("../x", "name"), "study's name"),
         (_set_study("a\x07", "question"), "U.0007"),
@@ -135,19 +135,20 @@ def _deep_between_texts(levels: int) -> object:
         (_set_study("wal", "responses", 0, "name"), "measures no"),
         (_set_study(99, "schema"), 'unknown key "schema"'),
         (_set("state", "state", "done"), "cannot follow"),
-        (_set("state", "state", "resting"), "no state is called"),
-        (_set("state", "at", -1), '"at"'),
+        (_set("state", "state", "resting"), 'state: wanted "running"'),
+        (_set("state", "at", -1), "at: wanted at least 0"),
         (_set("run", "condition", "workload=v"), "no such condition"),
         (_set("run", "block", 5), "not what its plan|no slot"),
-        (_set("run", "block", 10**7), '"block"'),
-        (_set("run", "block", 1.0), '"block"'),
+        (_set("run", "block", 10**7), "block: wanted at most 1000000"),
+        (_set("run", "block", 1.0), "block: wanted a whole number"),
+        (_set("run", "block", "0"), "block: wanted a whole number"),
         (_set("run", "slot", 17), "no slot"),
-        (_set("run", "slot", -1), '"slot"'),
+        (_set("run", "slot", -1), "slot: wanted at least 0"),
         (_set("run", "arm", "c"), "not what its plan"),
-        (_set("run", "kind", "placebo"), "no kind of arm"),
+        (_set("run", "kind", "placebo"), "kind: wanted one of treatment"),
         (_set("run", "treatment", {}), "not what its plan"),
         (_set("run", "attempt", 2), "no attempt"),
-        (_set("run", "attempt", True), '"attempt"'),
+        (_set("run", "attempt", True), "attempt: wanted a whole number"),
         (_set("run", "responses", {"wall": -1}), "wall"),
         (_set("run", "responses", {"wall": "fast"}), "wall"),
         (_set("run", "responses", {"wall": 1e300}), "wall"),
@@ -164,7 +165,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("block_end", "block", 7), "not complete"),
         (_set("block_end", "void_level", "b"), "not void"),
         (_set("event", "kind", "imported"), "belongs to a store"),
-        (_set("event", "kind", "A b"), "not of the form"),
+        (_set("event", "kind", "A b"), "kind: wanted a kind of event"),
         (_set("event", "at", "now"), "ISO 8601"),
         (_insert(1, {"run": {}}), "the trial comes first"),
         (_insert(3, {"oracle": {}}), "no record"),
@@ -185,6 +186,19 @@ def test_a_forged_file_is_refused_with_the_reason(change: Callable[[Lines], None
     change(lines)
     message = refused(signed(lines))
     assert any(part in message.replace("+", ".") for part in says.split("|")), message
+
+
+@pytest.mark.parametrize("kind", ["trial", "state", "run", "block_end", "event"])
+def test_every_field_must_be_there_and_has_a_limit(kind: str) -> None:
+    too_large = ["x" * 20_000, 2**62, [0] * 9_000, {str(n): 0 for n in range(5_000)}]
+    for name in set(first(sound_lines(), kind)) - {"study"}:  # a study has limits of its own
+        lines = sound_lines()
+        del first(lines, kind)[name]
+        assert f'"{name}" is missing' in refused(signed(lines))
+        for value in too_large:
+            lines = sound_lines()
+            first(lines, kind)[name] = value
+            assert name in refused(signed(lines))
 
 
 def test_files_of_a_run_end_with_the_pool() -> None:

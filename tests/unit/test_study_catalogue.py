@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from study_examples import WHOLE, changed, whole
 
 from iotrial.errors import StudyError, UnknownName
@@ -68,6 +69,16 @@ def test_listing_names_does_not_import_the_reader() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["application/opcode-cache", "mount/atime"])
+def test_a_study_to_look_at_lacks_only_the_texts_of_files_and_the_lines_of_factors(name: str) -> None:
+    seen, whole = catalogue.look_up(name), catalogue.find(name)
+    assert all(factor.line is None for factor in seen.factors)
+    assert all(factor.line for factor in whole.factors)
+    factors = tuple(replace(factor, line=None) for factor in whole.factors)
+    assert seen == replace(whole, factors=factors, text=seen.text)
+    assert (seen.text == whole.text) == (name == "mount/atime")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from scipy import stats
 
 from iotrial.design.model import ArmKind, PlannedRun
 from iotrial.design.plan import Plan
-from iotrial.runner import start
+from iotrial.runner import planning, start
 from iotrial.runner.progress import Silent
 from iotrial.runner.resolve import resolve
 from iotrial.runner.run import Runner
@@ -132,7 +132,7 @@ def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
     """
     began = time.monotonic()
     resolved = resolve(load(STUDIES / f"{cell.workload}.toml"), root=os.geteuid() == 0)
-    plan = start.make_plan(resolved, None, controls=True)
+    plan = planning.make_plan(resolved, None, controls=True)
     beside = Beside() if cell.identical else None
     limits = limits_of(cell)
     with Store.open(database) as store, mock.patch.object(start, "Conductor", conductor_of(cell, beside)):
@@ -142,7 +142,7 @@ def conduct(cell: Cell, database: Path) -> tuple[dict[str, Any], int | None]:
             store,
             limits,
             Silent(),
-            folder=start.default_folder(resolved, None),
+            folder=planning.default_folder(resolved, None),
             seed_chosen=False,
             options={"time_s": limits.time_s, "blocks": limits.blocks, "injected": cell.injected},
         )

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 Condition = tuple[tuple[str, str], ...]
 
@@ -111,10 +114,10 @@ class Interval:
     """An interval for the ratio group over reference; both ends are None if the method gives no interval."""
 
     method: str
-    level: float
+    level: Annotated[float, Meta(ge=0, le=1)]
     low: float | None
     high: float | None
-    why_not: str = ""
+    why_not: Annotated[str, Meta(description="Why there is none.")] = ""
 
     @property
     def bounded(self) -> bool:
@@ -130,7 +133,7 @@ class Need:
     """Size of a sufficient trial at a given block SD: blocks to detect the effect, and blocks to resolve the margin."""
 
     block_sd: float
-    estimated: bool
+    estimated: Annotated[bool, Meta(description="From the values; else assumed.")]
     effect_blocks: int | None
     margin_blocks: int | None
 
@@ -174,18 +177,18 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Zero and negative values of one group and response, which have no logarithm.
-
-    ``zeros`` and ``negatives`` are their positions, from 1: rows of the table if known, else among the group's values.
-    """
+    """Zero and negative values of one group and response, which have no logarithm."""
 
     group: str
     response: str
     unit: str
     values: int
-    zeros: tuple[int, ...]
+    zeros: Annotated[
+        tuple[int, ...],
+        Meta(description="Positions, from 1: rows of the table if known, else among the group's values."),
+    ]
     negatives: tuple[int, ...]
-    rows: bool  # True if the positions are rows of a table
+    rows: Annotated[bool, Meta(description="Whether the positions are rows of the table.")]
 
 
 @dataclass(frozen=True, slots=True)

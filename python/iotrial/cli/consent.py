@@ -13,7 +13,7 @@ from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import intent_lines, runs_commands
 from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
-from iotrial.runner.start import look_at_disks
+from iotrial.runner.planning import look_at_disks
 from iotrial.study.catalogue import is_shipped
 from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape

@@ -15,7 +15,7 @@ from iotrial.report.notation import counted, percent
 from iotrial.runner.doctor import Examination
 from iotrial.runner.doctor.finding import Finding
 from iotrial.runner.doctor.noise import HORIZONS_S, Floor, Noise
-from iotrial.stats.scatter import Scatter
+from iotrial.stats.model import Scatter
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_duration

@@ -28,9 +28,9 @@ from iotrial.fleet.keys import STDIN, Keys, Part
 from iotrial.fleet.order import GRACE_S, LONGEST_GRACE_S, Order, Record
 from iotrial.fleet.ssh import SshHosts, reached_by_ssh, ssh_ways
 from iotrial.paths import store_path
+from iotrial.runner.planning import default_folder
 from iotrial.runner.refusals import check_trust
 from iotrial.runner.signals import Held
-from iotrial.runner.start import default_folder
 from iotrial.store import Store
 from iotrial.study.catalogue import is_shipped
 from iotrial.study.model import TYPICAL

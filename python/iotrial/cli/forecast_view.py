@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from iotrial.documents import Amount, Count, JsonObject
 from iotrial.report.notation import counted, percent
-from iotrial.runner.pilot import Pilot
 from iotrial.stats.forecast import Forecast, Predicted, Range
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
+
+if TYPE_CHECKING:
+    from iotrial.runner.pilot import Pilot
 
 
 class PilotFacts(JsonObject, frozen=True):

@@ -18,8 +18,7 @@ from iotrial.runner.invoking_user import command_user, invoking_user
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
-from iotrial.runner.syscall_pass import REPETITIONS, accounts, is_accounted
-from iotrial.runner.trace_job import Counted
+from iotrial.runner.trace_job import REPETITIONS, Counted, accounts, is_accounted
 from iotrial.store.model import shared_disks_in_words
 from iotrial.study import catalogue
 from iotrial.study.model import Holds, Setting, Study
@@ -33,7 +32,7 @@ _FEW_LINES = 12
 
 def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
     """Return the lines on lab, places, notes, changes and commands, each with a heading. ``disks``: the
-    result of ``runner.start.look_at_disks``."""
+    result of ``runner.planning.look_at_disks``."""
     return tuple(_lines(resolved, folder, disks))
 
 

@@ -13,9 +13,9 @@ from iotrial.cli.run_request import resolve_study
 from iotrial.design.plan import new_seed
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
+from iotrial.runner.planning import default_folder
 from iotrial.runner.progress import Silent
 from iotrial.runner.rehearsal import Rehearsed, ShortPlan, conduct_rehearsal, cut_down
-from iotrial.runner.start import default_folder
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_duration

@@ -30,6 +30,7 @@ from iotrial.cli.verbs import (
 )
 from iotrial.documents import JsonObject
 from iotrial.fleet.report.json_report import FleetReported
+from iotrial.report.audit.jsonaudit import Audited
 from iotrial.report.comparison_json import Compared
 from iotrial.report.jsonreport import Report
 from iotrial.report.progress import Progress
@@ -43,6 +44,7 @@ def _one_of(*keys: list[str]) -> Meta:
 
 #: by schema name, that is, the file name in ``schemas/`` without its suffix
 DOCUMENTS: dict[str, Any] = {
+    "audit": Audited,
     "compare": Compared,
     "completion": completion.Completion,
     "doctor": doctor_view.Examined,

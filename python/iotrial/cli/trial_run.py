@@ -10,7 +10,8 @@ from iotrial.cli.finish import Outputs, conclude
 from iotrial.cli.live_view import watcher_for
 from iotrial.cli.run_request import RunRequest, resolve_study
 from iotrial.paths import store_path
-from iotrial.runner.start import begin, default_folder, make_plan
+from iotrial.runner.planning import default_folder, make_plan
+from iotrial.runner.start import begin
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 

@@ -9,20 +9,18 @@ interaction is partially confounded with many columns, so none is offered.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
-import numpy.typing as npt
+from operator import mul
 
 from iotrial.design.model import Arm, Term, TermKind
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind, Factor, Study
 
-Floats = npt.NDArray[np.float64]
-
 MAX_TERMS = 512  # above this, interactions that the study does not name are dropped: nobody reads them
 _SAME = 1e-9
+_DIGITS = 8
 
 
 def terms(
@@ -48,27 +46,27 @@ def terms(
                 hint='ask for kind = "fractional" with resolution = 5, or for a full factorial of fewer factors',
             )
         return ()
-    columns = np.array([_vector(arms, weights) for weights in (*(term.weights for term in mains), *controls)])
+    columns = {_direction(_vector(arms, weights)): "a control" for weights in controls}
+    columns |= {_direction(_vector(arms, term.weights)): f"the effect of {term.factor}" for term in mains}
     found: list[Term] = []
-    vectors: list[Floats] = []
+    places: dict[tuple[float, ...], int] = {}
     for candidate, column in _candidates(study, arms, named, whole):
-        main = _same_as(column, columns)
-        if main is not None:
+        direction = _direction(column)
+        if direction in columns:
             if candidate.primary:
-                taken = f"the effect of {mains[main].factor}" if main < len(mains) else "a control"
                 raise RequestError(
-                    f"study {study.name}: its design cannot tell the interaction {candidate.factor} from {taken}",
+                    f"study {study.name}: its design cannot tell the interaction {candidate.factor} "
+                    f"from {columns[direction]}",
                     hint="ask for a higher resolution",
                 )
             continue
-        alias = _same_as(column, np.array(vectors)) if vectors else None
+        alias = places.get(direction)
         if alias is None:
+            places[direction] = len(found)
             found.append(candidate)
-            vectors.append(column)
         else:
-            found[alias] = _merged(
-                study, found[alias], candidate, opposite=bool(column @ vectors[alias] < 0.0)
-            )
+            opposite = sum(map(mul, column, _vector(arms, found[alias].weights))) < 0.0
+            found[alias] = _merged(study, found[alias], candidate, opposite=opposite)
         if len(found) > MAX_TERMS and not candidate.primary:
             return tuple(term for term in found if term.primary)
     return tuple(found)
@@ -76,7 +74,7 @@ def terms(
 
 def _candidates(
     study: Study, arms: Sequence[Arm], named: set[tuple[str, str]], whole: set[str]
-) -> Iterator[tuple[Term, Floats]]:
+) -> Iterator[tuple[Term, list[float]]]:
     """Yield a term and its column of weights for every pair of levels of every pair of factors, named ones first."""
     pairs = sorted(
         itertools.combinations(study.treatment_factors, 2),
@@ -87,9 +85,7 @@ def _candidates(
             column = _product(arms, (first, level), (second, other))
             if column is None:
                 continue
-            weights = {
-                arm.name: float(weight) for arm, weight in zip(arms, column, strict=True) if weight != 0.0
-            }
+            weights = {arm.name: weight for arm, weight in zip(arms, column, strict=True) if weight != 0.0}
             yield (
                 Term(
                     TermKind.INTERACTION,
@@ -114,35 +110,34 @@ def _merged(study: Study, term: Term, candidate: Term, *, opposite: bool) -> Ter
     return replace(term, aliases=(*term.aliases, "-" * opposite + candidate.factor))
 
 
-def _product(arms: Sequence[Arm], first: tuple[Factor, str], second: tuple[Factor, str]) -> Floats | None:
+def _product(
+    arms: Sequence[Arm], first: tuple[Factor, str], second: tuple[Factor, str]
+) -> list[float] | None:
     """Return weights of half of (first factor's effect at the second's level) minus (the same at the second's reference).
 
     None if a cell is empty.
     """
-    column = np.zeros(len(arms))
+    cells = [(arm.treatment[first[0].name], arm.treatment[second[0].name]) for arm in arms]
+    weights = {}
     for sign_a, label_a in ((1.0, first[1]), (-1.0, first[0].reference)):
         for sign_b, label_b in ((1.0, second[1]), (-1.0, second[0].reference)):
-            cell = np.array(
-                [
-                    arm.treatment[first[0].name] == label_a and arm.treatment[second[0].name] == label_b
-                    for arm in arms
-                ]
-            )
-            if not cell.any():
+            count = cells.count((label_a, label_b))
+            if not count:
                 return None
-            column[cell] += sign_a * sign_b / (2.0 * cell.sum())
-    return column
+            weights[label_a, label_b] = sign_a * sign_b / (2.0 * count)
+    return [weights.get(cell, 0.0) for cell in cells]
 
 
-def _vector(arms: Sequence[Arm], weights: Mapping[str, float]) -> Floats:
-    return np.array([weights.get(arm.name, 0.0) for arm in arms])
+def _vector(arms: Iterable[Arm], weights: Mapping[str, float]) -> list[float]:
+    return [weights.get(arm.name, 0.0) for arm in arms]
 
 
-def _same_as(column: Floats, others: Floats) -> int | None:
-    """Return the index of the row of ``others`` that equals this column up to sign and scale, or None."""
-    norms = np.linalg.norm(others, axis=1) * np.linalg.norm(column)
-    same = np.flatnonzero(np.abs(np.abs(others @ column) - norms) < _SAME * np.maximum(norms, 1e-300))
-    return int(same[0]) if same.size else None
+def _direction(column: Sequence[float]) -> tuple[float, ...]:
+    """Return the same key for columns that are equal up to sign and scale."""
+    first = next((value for value in column if abs(value) > _SAME), 0.0)
+    length = math.copysign(math.hypot(*column), first) or 1.0
+    # adding zero turns -0.0 into 0.0
+    return tuple(round(value / length, _DIGITS) + 0.0 for value in column)
 
 
 def _others(factor: Factor) -> list[str]:
@@ -156,24 +151,34 @@ def alias_table(
 
     The lists are empty for designs of resolution IV and above.
     """
-    return tuple((term.factor, mixed_into(study, arms, term.weights)) for term in mains)
+    products = _products(study, arms)
+    return tuple((term.factor, _shares(_vector(arms, term.weights), products)) for term in mains)
 
 
 def mixed_into(study: Study, arms: Sequence[Arm], weights: Mapping[str, float]) -> tuple[str, ...]:
     """Return the two-factor interactions that these weights (by arm name) do not cancel, each with the share that enters
     the contrast (``+0.33 a:b``)."""
-    vector = _vector(arms, weights)
+    return _shares(_vector(arms, weights), _products(study, arms))
+
+
+def _products(study: Study, arms: Sequence[Arm]) -> dict[str, list[float]]:
+    """Return the products of the signs of each pair of factors of two levels, by the name of their interaction."""
     signs = {
-        factor.name: _signs(arms, factor) for factor in study.treatment_factors if len(factor.levels) == 2
+        factor.name: [-1.0 if arm.treatment[factor.name] == factor.reference else 1.0 for arm in arms]
+        for factor in study.treatment_factors
+        if len(factor.levels) == 2
     }
+    return {
+        f"{one}:{other}": list(map(mul, signs[one], signs[other]))
+        for one, other in itertools.combinations(signs, 2)
+    }
+
+
+def _shares(vector: Sequence[float], products: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     found = []
-    for one, other in itertools.combinations(signs, 2):
+    for name, product in products.items():
         # contribution to the contrast of a product that moves the response by 1 between its signs
-        share = float(vector @ (signs[one] * signs[other])) / 2.0
+        share = math.fsum(map(mul, vector, product)) / 2.0
         if abs(share) > _SAME:
-            found.append(f"{share:+.2g} {one}:{other}")
+            found.append(f"{share:+.2g} {name}")
     return tuple(found)
-
-
-def _signs(arms: Sequence[Arm], factor: Factor) -> Floats:
-    return np.array([-1.0 if arm.treatment[factor.name] == factor.reference else 1.0 for arm in arms])

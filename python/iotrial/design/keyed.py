@@ -19,22 +19,16 @@ The stream of (seed, domain, coordinates) is SHA-256 in counter mode:
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 SEED_DIGITS = 32
 _WORDS_PER_DIGEST = 4
 _FOUR_WORDS = struct.Struct(">4Q")
 _SPACE = 1 << 64
-#: up to this many draws are faster one by one than as arrays
+#: up to this many draws are faster one by one than together
 _FEW = 32
 
 
@@ -83,27 +77,21 @@ class Stream:
         return tuple(items[:k])
 
     def _steps(self, n: int, k: int) -> list[int]:
-        """Return k draws below(n), below(n - 1), ...; vectorised if no word is rejected (almost always)."""
+        """Return k draws below(n), below(n - 1), ...; all at once if no word is rejected (almost always)."""
         if k <= _FEW:
             return [self.below(n - i) for i in range(k)]
-        left = self._words[self._next :]
-        missing = max(0, k - len(left))
-        fresh = self._draw(-(-missing // _WORDS_PER_DIGEST)).tolist() if missing else []
-        self._words, self._next = left + fresh, 0
-        words = np.array(self._words[:k], dtype=np.uint64)
-        bounds = np.arange(n, n - k, -1, dtype=np.uint64)
-        # 2**64 mod m in 64-bit arithmetic; a word is rejected if it exceeds 2**64 - 1 - (2**64 mod m).
-        largest = np.uint64(_SPACE - 1)
-        excess = (largest % bounds + np.uint64(1)) % bounds
-        if bool(np.any(words > largest - excess)):
-            return [self.below(n - i) for i in range(k)]
+        words = self._words[self._next :]
+        digests = -(-(k - len(words)) // _WORDS_PER_DIGEST)
+        if digests > 0:
+            drawn = b"".join(self._digest() for _ in range(digests))
+            words += struct.unpack(f">{_WORDS_PER_DIGEST * digests}Q", drawn)
+        self._words, self._next = words, 0
+        bounds = range(n, n - k, -1)
+        # A word is rejected if it is not below the largest multiple of its bound, which is above 2**64 - n.
+        if max(words[:k]) > _SPACE - n:
+            return [self.below(bound) for bound in bounds]
         self._next = k
-        steps: list[int] = (words % bounds).astype(np.int64).tolist()
-        return steps
-
-    def _draw(self, digests: int) -> npt.NDArray[np.uint64]:
-        parts = [self._digest() for _ in range(digests)]
-        return np.frombuffer(b"".join(parts), dtype=">u8").astype(np.uint64)
+        return list(map(operator.mod, words, bounds))
 
     def _digest(self) -> bytes:
         state = self._keyed.copy()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from iotrial.design.model import Screen
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind
 
@@ -28,6 +29,30 @@ _SIGNS = "-0+"
 
 class Inseparable(ValueError):
     """Columns of a design are linearly dependent on each other or on the mean."""
+
+
+def generated(
+    kind: DesignKind, levels: Sequence[int], *, resolution: int, fold_over: bool, what: str
+) -> Screen:
+    """Return the design for factors with these numbers of levels. Raises RequestError as ``screening_matrix`` does."""
+    made = screening_matrix(kind, levels, resolution=resolution, fold_over=fold_over, what=what)
+    return _screen(made, kind, what)
+
+
+def stored(rows: Sequence[str], kind: DesignKind, levels: Sequence[int], *, what: str) -> Screen:
+    """Return the design of these stored rows. Raises RequestError if they do not fit the levels."""
+    return _screen(from_text(rows, levels, what=what), kind, what)
+
+
+def _screen(matrix: Matrix, kind: DesignKind, what: str) -> Screen:
+    try:
+        weights = column_weights(matrix)
+    except Inseparable as error:
+        raise RequestError(
+            f"{what}: its factors cannot be told apart in a {kind.value} design",
+            hint="leave [design] out: for so few factors a full factorial is small",
+        ) from error
+    return Screen(matrix.astype(int).tolist(), weights.tolist(), to_text(matrix))
 
 
 def screening_matrix(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -97,3 +97,16 @@ class Block:
     index: int
     controls: bool
     runs: tuple[PlannedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A screening design.
+
+    ``codes``: for each row its code in each column, -1 (the reference), 0 or +1. ``weights``: for each column the weights
+    of the rows that give its effect. ``text``: the rows in stored form.
+    """
+
+    codes: Sequence[Sequence[int]]
+    weights: Sequence[Sequence[float]]
+    text: Sequence[str]

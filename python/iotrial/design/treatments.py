@@ -14,18 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from iotrial.design import interactions
-from iotrial.design.matrix import (
-    Inseparable,
-    Matrix,
-    column_weights,
-    from_text,
-    screening_matrix,
-    to_text,
-)
-from iotrial.design.model import Arm, ArmKind, Term, TermKind
+from iotrial.design.model import Arm, ArmKind, Screen, Term, TermKind
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind, Factor, Study
 
@@ -64,7 +54,7 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
     factors = study.treatment_factors
     whole = [factor for factor in factors if factor.whole_plot]
     sub = [factor for factor in factors if not factor.whole_plot]
-    rows, matrix = _rows(study, sub, design_rows, controls=controls)
+    rows, screen = _rows(study, sub, design_rows, controls=controls)
     stretches_wanted = math.prod(len(factor.levels) for factor in whole)
     count = stretches_wanted * len(rows) * (study.design.repeats if whole else 1)
     if count > MAX_ARMS:
@@ -74,25 +64,19 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
         )
     combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
     stretches = tuple(
-        tuple(_arm(factors, whole, sub, combination, row, number, matrix) for number, row in enumerate(rows))
+        tuple(_arm(factors, whole, sub, combination, row, number, screen) for number, row in enumerate(rows))
         for combination in combinations
     )
     arms = tuple(itertools.chain.from_iterable(stretches))
-    try:
-        column_controls = _control_weights(arms, rows, matrix) if matrix is not None and controls else {}
-        terms = _terms(study, whole, sub, arms, rows, matrix, list(column_controls.values()))
-    except Inseparable as error:
-        raise RequestError(
-            f"study {study.name}: its factors cannot be told apart in a {study.design.kind.value} design",
-            hint="leave [design] out: for so few factors a full factorial is small",
-        ) from error
+    column_controls = _control_weights(arms, rows, screen) if screen is not None and controls else {}
+    terms = _terms(study, whole, sub, arms, rows, screen, list(column_controls.values()))
     found = Treatments(
         stretches=stretches,
         reference=_reference(factors, arms),
         terms=terms,
-        control_columns=matrix is not None and controls,
+        control_columns=screen is not None and controls,
         column_controls=column_controls,
-        design_rows=() if matrix is None else to_text(matrix),
+        design_rows=() if screen is None else screen.text,
     )
     for name in {arm.name for arm in arms} & {NEGATIVE_ARM, POSITIVE_ARM}:
         raise RequestError(f'"{name}" is the name of a control and cannot be a level')
@@ -101,8 +85,8 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
 
 def _rows(
     study: Study, factors: Sequence[Factor], design_rows: Sequence[str], *, controls: bool
-) -> tuple[list[tuple[str, ...]], Matrix | None]:
-    """Return the labels of each row, and the coded matrix with the control columns last (None for a full factorial)."""
+) -> tuple[list[tuple[str, ...]], Screen | None]:
+    """Return the labels of each row, and the screening design with the control columns last (None for a full factorial)."""
     labels = [[level.label for level in factor.levels] for factor in factors]
     kind = study.design.kind
     if kind is DesignKind.FULL or not factors:
@@ -115,14 +99,17 @@ def _rows(
         return list(itertools.product(*labels)), None
     ends = [_ordered(study, factor) for factor in factors]
     levels, what = [len(some) for some in labels] + [2, 2] * controls, f"study {study.name}"
+    # numpy takes as long to import as all else that `show` needs, and only a screening design needs it
+    from iotrial.design.matrix import generated, stored
+
     if design_rows:
-        matrix = from_text(design_rows, levels, what=what)
+        screen = stored(design_rows, kind, levels, what=what)
     else:
         design = study.design
-        matrix = screening_matrix(
-            kind, levels, resolution=design.resolution, fold_over=design.fold_over, what=what
-        )
-    return [tuple(end[int(code) + 1] for end, code in zip(ends, row, strict=False)) for row in matrix], matrix
+        screen = generated(kind, levels, resolution=design.resolution, fold_over=design.fold_over, what=what)
+    return [
+        tuple(end[code + 1] for end, code in zip(ends, row, strict=False)) for row in screen.codes
+    ], screen
 
 
 def _ordered(study: Study, factor: Factor) -> tuple[str, str, str]:
@@ -147,17 +134,17 @@ def _arm(
     combination: tuple[str, ...],
     row: tuple[str, ...],
     number: int,
-    matrix: Matrix | None,
+    screen: Screen | None,
 ) -> Arm:
     given = {factor.name: label for factor, label in zip(whole, combination, strict=True)}
     given |= {factor.name: label for factor, label in zip(sub, row, strict=True)}
     treatment = {factor.name: given[factor.name] for factor in factors}
-    if matrix is None:
+    if screen is None:
         name = join(list(treatment.values()))
         return Arm(name, ArmKind.TREATMENT, treatment)
     name = "+".join([*(escaped(label, "+") for label in combination), f"row{number + 1:02d}"])
-    stretched = matrix.shape[1] > len(sub) and matrix[number, len(sub)] > 0.0
-    return Arm(name, ArmKind.TREATMENT, treatment, stretched=bool(stretched))
+    codes = screen.codes[number]
+    return Arm(name, ArmKind.TREATMENT, treatment, stretched=len(codes) > len(sub) and codes[len(sub)] > 0)
 
 
 def join(labels: Sequence[str]) -> str:
@@ -177,14 +164,17 @@ def _reference(factors: Sequence[Factor], arms: Sequence[Arm]) -> Arm:
 
 
 def _control_weights(
-    arms: Sequence[Arm], rows: Sequence[tuple[str, ...]], matrix: Matrix
+    arms: Sequence[Arm], rows: Sequence[tuple[str, ...]], screen: Screen
 ) -> dict[ArmKind, dict[str, float]]:
-    weights = column_weights(matrix)
-    stretches = len(arms) // len(rows)
     return {
-        kind: _named(arms, np.tile(weights[column], stretches) / stretches)
+        kind: _named(arms, _in_stretches(screen.weights[column], len(arms) // len(rows)))
         for kind, column in ((ArmKind.POSITIVE, -2), (ArmKind.NEGATIVE, -1))
     }
+
+
+def _in_stretches(weights: Sequence[float], stretches: int) -> list[float]:
+    """Return weights of the mean over the stretches, from those of one."""
+    return [weight / stretches for weight in weights] * stretches
 
 
 def _terms(
@@ -193,16 +183,15 @@ def _terms(
     sub: Sequence[Factor],
     arms: Sequence[Arm],
     rows: Sequence[tuple[str, ...]],
-    matrix: Matrix | None,
+    screen: Screen | None,
     controls: Sequence[Mapping[str, float]],
 ) -> tuple[Term, ...]:
     stretches = len(arms) // len(rows)
-    columns = column_weights(matrix) if matrix is not None else None
     found: list[Term] = []
     for factor in study.treatment_factors:
-        if columns is not None and not factor.whole_plot:
+        if screen is not None and not factor.whole_plot:
             low, _, high = _ordered(study, factor)
-            weights = np.tile(columns[list(sub).index(factor)], stretches) / stretches
+            weights = _in_stretches(screen.weights[list(sub).index(factor)], stretches)
             found.append(Term(TermKind.MAIN, factor.name, high, low, _named(arms, weights)))
             continue
         for level in factor.levels:
@@ -219,16 +208,15 @@ def _terms(
                     )
                 )
     wholes = {factor.name for factor in whole}
-    return (*found, *interactions.terms(study, arms, found, wholes, controls, screening=matrix is not None))
+    return (*found, *interactions.terms(study, arms, found, wholes, controls, screening=screen is not None))
 
 
-def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> Matrix:
+def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> list[float]:
     """Return weights of the mean of the arms at this label minus the mean of those at the reference."""
-    at = np.array([arm.treatment[factor.name] == label for arm in arms], dtype=np.float64)
-    reference = np.array([arm.treatment[factor.name] == factor.reference for arm in arms], dtype=np.float64)
-    weights: Matrix = at / at.sum() - reference / reference.sum()
-    return weights
+    labels = [arm.treatment[factor.name] for arm in arms]
+    share = {label: 1.0 / labels.count(label), factor.reference: -1.0 / labels.count(factor.reference)}
+    return [share.get(one, 0.0) for one in labels]
 
 
-def _named(arms: Sequence[Arm], weights: Matrix) -> dict[str, float]:
-    return {arm.name: float(weight) for arm, weight in zip(arms, weights, strict=True) if weight != 0.0}
+def _named(arms: Sequence[Arm], weights: Sequence[float]) -> dict[str, float]:
+    return {arm.name: weight for arm, weight in zip(arms, weights, strict=True) if weight != 0.0}

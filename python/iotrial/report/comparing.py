@@ -25,7 +25,7 @@ from iotrial.report.comparison import (
     gain_of,
 )
 from iotrial.report.notation import elided, joined
-from iotrial.report.safety import risk_of
+from iotrial.report.risks import risk_of
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape

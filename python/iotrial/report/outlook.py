@@ -16,8 +16,7 @@ from iotrial.design.plan import Plan, condition_key
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
 from iotrial.stats.forecast import Comparison, Rules, blocks_needed
-from iotrial.stats.model import Effect
-from iotrial.stats.scatter import Scatter
+from iotrial.stats.model import Effect, Scatter
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

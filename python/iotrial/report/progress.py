@@ -32,7 +32,8 @@ from iotrial.documents import Count, JsonObject, json_text
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed, named_level
 from iotrial.report.phrases import null_value
-from iotrial.report.safety import risk_of, risks_of
+from iotrial.report.risks import risk_of
+from iotrial.report.safety import risks_of
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.study.model import Study
 from iotrial.terminal import escape

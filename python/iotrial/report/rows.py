@@ -21,7 +21,8 @@ from iotrial.report.interactions import (
 )
 from iotrial.report.notation import capitalised
 from iotrial.report.phrases import effect_sentence, label
-from iotrial.report.safety import risk_of, risks_of
+from iotrial.report.risks import risk_of
+from iotrial.report.safety import risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence

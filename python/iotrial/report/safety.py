@@ -1,7 +1,7 @@
 """What the settings of a study do to the safety of data: for plans, headlines, tables and lists.
 
 Each knob declares it (``iotrial.knobs.declaration.Consequence``). Only the study of a trial is used, so that trials
-that were packed or stored before knobs declared it show it as well.
+that were packed or stored before knobs declared it show it as well. What it means for an effect: ``report.risks``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from msgspec import Meta, field
 from iotrial.documents import JsonObject
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.report.notation import joined, named_level
-from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Level, Setting, Study
 from iotrial.terminal import escape
 from iotrial.workloads.database import DatabaseWork
 
 _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safety.DATA_AT_RISK: 3}
-_MOST_IN_HEADLINE = 3
 #: the width of the heading of a line of a plan
 _HEADING = 11
 #: by factor and level, the consequence, for levels that put data at risk
@@ -101,66 +99,10 @@ def risks_of(study: Study) -> Risks:
     return found
 
 
-def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
-    """Return the faster (better) one of the two levels compared if it puts data at risk that the other does not."""
-    if effect.verdict in (Verdict.FASTER, Verdict.BETTER):
-        praised, other = effect.level, effect.reference
-    elif effect.verdict in (Verdict.SLOWER, Verdict.WORSE):
-        praised, other = effect.reference, effect.level
-    else:
-        return None
-    return praised if _riskier(praised, other, risks.get(effect.factor, {})) else None
-
-
-def safety_note(effects: Sequence[Effect], study: Study) -> str:
-    """Return the warning for a headline that calls a level faster.
-
-    E.g. "; but the faster barrier nobarrier puts data at risk: ..."; "" if no faster level puts data at risk.
-    """
-    return risk_note(effects, risks_of(study))
-
-
-def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
-    """Return ``safety_note`` if the study is not available."""
-    found: dict[tuple[str, str], bool] = {}
-    for effect in effects:
-        if (level := at_risk_where_faster(effect, risks)) is not None:
-            sure = not effect.conclusion.probable
-            found[effect.factor, level] = found.get((effect.factor, level), False) or sure
-    told = [
-        f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))} puts data at risk: "
-        f"{risks[factor][level]}"
-        for (factor, level), sure in found.items()
-    ]
-    if not told:
-        return ""
-    more = f"; and {len(told) - _MOST_IN_HEADLINE} more" if len(told) > _MOST_IN_HEADLINE else ""
-    return f"; but {'; '.join(told[:_MOST_IN_HEADLINE])}{more}"
-
-
-def risk_of(effect: Effect, risks: Risks) -> str:
-    """Return the mark of a row in a table, e.g. "data at risk (nobarrier)"; "" for none.
-
-    Marked is the faster level if it puts data at risk, or the level compared with the reference if it does and is not
-    slower.
-    """
-    level = at_risk_where_faster(effect, risks)
-    if effect.verdict in (Verdict.INCONCLUSIVE, Verdict.EQUIVALENT) and _riskier(
-        effect.level, effect.reference, risks.get(effect.factor, {})
-    ):
-        level = effect.level
-    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({escape(level)})"
-
-
 def consequence_of_level(study: Study, factor: str, label: str) -> Consequence | None:
     """Return what a level does to the safety of data; None for an interaction."""
     found = level_safety(study, factor, label)
     return None if found is None else Consequence.of(found)
-
-
-def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:
-    """Return whether a level puts data at risk that the other does not put at risk in the same way."""
-    return level in risks and risks[level] != risks.get(other)
 
 
 def _of_level(factor: str, level: Level) -> LevelSafety:

@@ -52,7 +52,7 @@ from iotrial.report.notation import (
 )
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
-from iotrial.report.safety import safety_note
+from iotrial.report.risks import safety_note
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import headline_note, on_means
 from iotrial.stats.carryover import in_words

@@ -23,9 +23,9 @@ from iotrial.runner.trial import Limits
 from iotrial.stats.analyse import Spec
 from iotrial.stats.contrast import Responses, usable
 from iotrial.stats.forecast import SCATTER_GROWS, Comparison, Forecast, Line, Rules, forecast
-from iotrial.stats.model import ObservedBlock
+from iotrial.stats.model import ObservedBlock, Scatter
 from iotrial.stats.run_statistics import fewest_blocks
-from iotrial.stats.scatter import FEWEST_BLOCKS, Scatter, scatter_of, scatter_of_contrasts
+from iotrial.stats.scatter import FEWEST_BLOCKS, scatter_of, scatter_of_contrasts
 from iotrial.store import Store
 from iotrial.store.model import TrialData
 from iotrial.study.model import TYPICAL, Response, Role, Scale

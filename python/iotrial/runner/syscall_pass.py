@@ -19,14 +19,11 @@ from iotrial.errors import IotrialError, NotSupported
 from iotrial.runner.progress import Watcher
 from iotrial.runner.run import Runner
 from iotrial.runner.signals import StopSignals
-from iotrial.runner.trace_job import Counted, Lost, Told
+from iotrial.runner.trace_job import REPETITIONS, Counted, Lost, Told, accounts
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
 from iotrial.store.model import AccountedCall, AccountedRequests
-from iotrial.study.model import DesignKind, Study
-from iotrial.study.places import DISK_LABS
 
-REPETITIONS = 3
 #: Attempts at a repetition in which some requests were lost.
 ATTEMPTS = 3
 #: Start another repetition of all arms only while the earlier ones have taken less than this. Applied
@@ -40,30 +37,6 @@ AT_LEAST_S = 1.0
 #: Recorded even if there were none.
 _ALWAYS_TOLD = ("read", "write")
 _NO_REQUEST: Mapping[str, Any] = {"count": 0, "total_ns": 0, "histogram": []}
-
-
-def is_accounted(study: Study) -> bool:
-    """Return whether a study's trial may have accounted repetitions.
-
-    False if the study disables them, and for screening designs: these have dozens of arms, no two of which
-    differ in one factor.
-    """
-    return study.account and study.design.kind is DesignKind.FULL
-
-
-def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
-    """Return what is counted of each workload: system calls of commands, and requests if the lab has its own
-    block device.
-    """
-    if not is_accounted(study):
-        return {}
-    found = {}
-    for workload in study.workloads:
-        calls = {Counted.CALLS} if workload.work.accountable else set()
-        requests = {Counted.REQUESTS} if lab in DISK_LABS and study.lab.link is None else set()
-        if calls or requests:
-            found[workload.name] = frozenset(calls | requests)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

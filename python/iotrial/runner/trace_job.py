@@ -1,4 +1,4 @@
-"""The fields of the probe's job and answer for an accounted repetition.
+"""Accounted repetitions: what they count, and the fields of the probe's job and answer.
 
 The job is that of a run, with additional fields for what is traced (docs/probe-protocol.md).
 """
@@ -12,8 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from iotrial.errors import ProbeError
+from iotrial.study.model import DesignKind, Study
+from iotrial.study.places import DISK_LABS
 from iotrial.study.work import calls_of
 
+REPETITIONS = 3
 #: Kinds of requests that the device's own counters distinguish, each as ``KIND_ios``.
 _COUNTED_BY_DEVICE = ("read", "write", "flush", "discard")
 
@@ -27,6 +30,30 @@ class Counted(StrEnum):
 
     CALLS = "system calls"
     REQUESTS = "requests"
+
+
+def is_accounted(study: Study) -> bool:
+    """Return whether a study's trial may have accounted repetitions.
+
+    False if the study disables them, and for screening designs: these have dozens of arms, no two of which
+    differ in one factor.
+    """
+    return study.account and study.design.kind is DesignKind.FULL
+
+
+def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
+    """Return what is counted of each workload: system calls of commands, and requests if the lab has its own
+    block device.
+    """
+    if not is_accounted(study):
+        return {}
+    found = {}
+    for workload in study.workloads:
+        calls = {Counted.CALLS} if workload.work.accountable else set()
+        requests = {Counted.REQUESTS} if lab in DISK_LABS and study.lab.link is None else set()
+        if calls or requests:
+            found[workload.name] = frozenset(calls | requests)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

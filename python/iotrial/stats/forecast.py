@@ -25,8 +25,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from iotrial.stats.model import RANGE_LEVEL, Scatter
 from iotrial.stats.power import blocks_to_resolve, blocks_to_see, resolvable_margin, visible_margin
-from iotrial.stats.scatter import RANGE_LEVEL, Scatter
 
 #: the share of trials that a range should include
 RANGE = 0.8

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from iotrial.design.model import ArmKind
-from iotrial.documents import Count, Probability, Unbounded
+from iotrial.documents import Amount, Count, Probability, Unbounded
 from iotrial.study.model import TYPICAL, Better, Scale
 
 EffectKind = Literal["main", "interaction", "pooled"]
@@ -397,3 +397,22 @@ class Analysis:
     notes: tuple[str, ...] = field(default_factory=tuple)
     failures: FailureCounts = FailureCounts()
     carry_over: tuple[CarryOver, ...] = ()
+
+
+#: confidence level of the range of a scatter
+RANGE_LEVEL = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Block SD of the contrast of two single arms, on the contrast's scale (natural log for ratios).
+
+    ``sd`` is used for planning, ``low`` to ``high`` is its 90 % range, ``plain_sd`` the root mean square,
+    ``blocks`` the number of blocks it is based on.
+    """
+
+    sd: Amount
+    low: Amount
+    high: Amount
+    plain_sd: Amount
+    blocks: Count

@@ -17,33 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from iotrial.documents import Amount, Count
+from iotrial.stats.model import RANGE_LEVEL, Scatter
 
 _TO_SD = 1.4826  # SD over median magnitude of a centred normal variable: 1 / Phi^-1(3/4)
 _RESAMPLES = 200
-#: confidence level of the range of a scatter
-RANGE_LEVEL = 0.90
 FEWEST_BLOCKS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """Block SD of the contrast of two single arms, on the contrast's scale (natural log for ratios).
-
-    ``sd`` is used for planning, ``low`` to ``high`` is its 90 % range, ``plain_sd`` the root mean square,
-    ``blocks`` the number of blocks it is based on.
-    """
-
-    sd: Amount
-    low: Amount
-    high: Amount
-    plain_sd: Amount
-    blocks: Count
 
 
 def scatter_of(blocks: Sequence[Sequence[float]]) -> Scatter | None:

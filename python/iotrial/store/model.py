@@ -1,4 +1,8 @@
-"""Stored records as frozen values: a trial, its runs, and what happened in it."""
+"""Stored records as frozen values: a trial, its runs, and what happened in it.
+
+The limits of the fields (``store.limits``) hold for records from elsewhere: in a packed trial or from another host. What is
+read from the user's own store was written by a conductor on this machine, and is only checked for its shape.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from iotrial.design.model import ArmKind
 from iotrial.stats.model import ObservedBlock
+from iotrial.store import limits
 from iotrial.store.states import TrialState
 from iotrial.study.model import Study
+from iotrial.study.schema import one_of
 
 __all__ = [
     "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "RunRecord", "StoredTrial",
@@ -27,17 +34,17 @@ class TrialHeader:
     machine, and the user's options (``time_s``, ``blocks``, ``no_stop``, ``controls``, the command line).
     """
 
-    id: str
+    id: limits.Id
     study: Study
-    seed: str
+    seed: limits.Seed
     seed_chosen: bool
-    alpha: float
-    margin: float
-    started: str
-    lab: Mapping[str, object]
-    host: Mapping[str, object]
+    alpha: Annotated[float, Meta(ge=1e-12, le=0.5)]
+    margin: Annotated[float, Meta(ge=1e-12, le=1)]
+    started: limits.Moment
+    lab: limits.Facts
+    host: limits.Facts
     options: Mapping[str, object]
-    version: str
+    version: Annotated[str, Meta(max_length=64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +55,19 @@ class RunRecord:
     by operation as ``[[nanoseconds, count], ...]``, ``checks`` what was verified and found.
     """
 
-    condition: str
-    block: int
-    slot: int
-    arm: str
-    kind: str
-    treatment: Mapping[str, str]
-    started_s: float
-    failure: str | None = None
-    responses: Mapping[str, float] = field(default_factory=dict)
-    evidence: Mapping[str, float] = field(default_factory=dict)
-    histograms: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
-    checks: Mapping[str, object] = field(default_factory=dict)
-    files: tuple[int, ...] | None = None
+    condition: limits.Text
+    block: limits.Block
+    slot: Annotated[int, Meta(ge=0, le=limits.MAX_SLOT)]
+    arm: limits.Text
+    kind: Annotated[str, one_of(*ArmKind)]
+    treatment: Annotated[Mapping[limits.Line, limits.Line], Meta(max_length=64)]
+    started_s: Annotated[float, Meta(ge=-limits.MAX_SPAN_S, le=limits.MAX_SPAN_S)]
+    failure: limits.Reason | None = None
+    responses: limits.Responses = field(default_factory=dict)
+    evidence: limits.Evidence = field(default_factory=dict)
+    histograms: limits.Histograms = field(default_factory=dict)
+    checks: limits.Facts = field(default_factory=dict)
+    files: Annotated[tuple[int, ...], Meta(max_length=limits.MAX_FILES)] | None = None
 
 
 #: Key among the checks of a run that followed a neutral, unmeasured one.
@@ -71,12 +78,12 @@ WASH_IN = "wash_in"
 class BlockEnd:
     """The end of a block: complete, or dropped by the void rule ``void``."""
 
-    condition: str
-    block: int
-    round: int
+    condition: limits.Text
+    block: limits.Block
+    round: Annotated[int, Meta(ge=0, le=2 * limits.MAX_BLOCK)]
     controls: bool
-    void: str | None = None
-    void_level: str | None = None
+    void: limits.Line | None = None
+    void_level: limits.Text | None = None
     gap: bool = False
 
 
@@ -84,9 +91,9 @@ class BlockEnd:
 class Event:
     """Something that happened during a trial and is not an observation. ``at`` is ISO 8601 in UTC."""
 
-    at: str
-    kind: str
-    text: str
+    at: limits.Moment
+    kind: limits.EventKind
+    text: limits.Reason
 
 
 @dataclass(frozen=True, slots=True)

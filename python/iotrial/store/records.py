@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -18,15 +19,18 @@ from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
 
-HEADER_COLUMNS = "id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version"
-RUN_COLUMNS = (
-    "condition, block, slot, arm, kind, treatment, started_s, failure, responses, evidence, histograms, checks, "
-    "files"
-)
+
+def _columns(record: type[TrialHeader | RunRecord | BlockEnd | Event]) -> str:
+    """Return the columns of a record's table: they are named like its fields."""
+    return ", ".join(field.name for field in fields(record))
+
+
+HEADER_COLUMNS = _columns(TrialHeader)
+RUN_COLUMNS = _columns(RunRecord)
 STORED_RUN_COLUMNS = f"attempt, at, {RUN_COLUMNS}"
 STATE_COLUMNS = "at, state, reason, pid, pid_started"
-EVENT_COLUMNS = "at, kind, text"
-END_COLUMNS = "condition, block, round, controls, void, void_level, gap"
+EVENT_COLUMNS = _columns(Event)
+END_COLUMNS = _columns(BlockEnd)
 
 SEED_DIGITS = 32
 _ARM_KINDS = {kind.value: kind for kind in ArmKind}

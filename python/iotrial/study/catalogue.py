@@ -74,6 +74,14 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
     raise UnknownName("study", name_or_path, shipped)
 
 
+def look_up(name: str) -> Study:
+    """Return the shipped study of this name to look at, not to run: see ``to_run`` of ``read_study``. Raises KeyError."""
+    from iotrial.study.reader import read_study
+
+    text = _shipped()[name].read_text("utf-8")
+    return read_study(text, name, trusted=True, beside=_beside(name), to_run=False)
+
+
 def is_shipped(study: Study) -> bool:
     """Return whether this is a shipped study as ``find`` returns it, not a file of the same name or a packed trial of it."""
     return study.trusted and study.origin in _shipped()

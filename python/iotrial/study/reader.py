@@ -276,16 +276,28 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     return replace(study, trusted=trusted or not others)
 
 
-def read_study(text: str, origin: str, *, trusted: bool, beside: Callable[[str], str] | None = None) -> Study:
+def read_study(
+    text: str,
+    origin: str,
+    *,
+    trusted: bool,
+    beside: Callable[[str], str] | None = None,
+    to_run: bool = True,
+) -> Study:
     """Read the study in this text.
 
     ``origin`` (file or catalogue name) identifies it in errors and reports. ``beside`` returns the text of a
     file that the study names, or raises ValueError.
+
+    A study that is not ``to_run``, only to be looked at, takes less time: its text is not made self-contained, and its
+    factors have no line.
     """
-    source = Source(text, origin, beside)
+    source = Source(text, origin, beside, keeps_lines=to_run)
     study = _read(source, trusted=trusted)
+    if not (to_run and source.read):
+        return study
     # The stored text must be self-contained.
-    return replace(study, text=with_texts(text, source.read)) if source.read else study
+    return replace(study, text=with_texts(text, source.read))
 
 
 def _read(source: Source, *, trusted: bool) -> Study:
@@ -423,7 +435,7 @@ def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
     whole = table.plot == "whole"
     if whole and role is not Role.TREATMENT:
         raise source.error(f'factor "{table.name}" is a condition, which has no plot', *path, "plot")
-    return Factor(table.name, role, levels, reference, default, source.line(*path), whole_plot=whole)
+    return Factor(table.name, role, levels, reference, default, source.line_to_keep(*path), whole_plot=whole)
 
 
 def known_label(source: Source, factor: str, labels: Iterable[str], text: str, *path: str | int) -> str:

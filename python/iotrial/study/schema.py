@@ -193,7 +193,9 @@ def scalar(value: object) -> str:
     return prose(value)
 
 
-def _fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable[[str], object]:
+def fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable[[str], object]:
+    """Return a check that raises ValueError unless the whole text matches."""
+
     def check(text: str) -> None:
         printable(text)
         if len(text) > longest:
@@ -232,10 +234,10 @@ def _several(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Name = Annotated[str, formed(Form("name", check=_fitting(_NAME, "name")))]
-StudyName = Annotated[str, formed(Form("name", check=_fitting(_STUDY_NAME, "study's name, or family/name")))]
-PlaceName = Annotated[str, formed(Form("name", check=_fitting(_PLACE, "name of a place", 32)))]
-KnobName = Annotated[str, formed(Form("knob", check=_fitting(_KNOB, "knob's name")))]
+Name = Annotated[str, formed(Form("name", check=fitting(_NAME, "name")))]
+StudyName = Annotated[str, formed(Form("name", check=fitting(_STUDY_NAME, "study's name, or family/name")))]
+PlaceName = Annotated[str, formed(Form("name", check=fitting(_PLACE, "name of a place", 32)))]
+KnobName = Annotated[str, formed(Form("knob", check=fitting(_KNOB, "knob's name")))]
 Label = Annotated[str, formed(Form("label", check=label))]
 Line = Annotated[str, Meta(max_length=500), formed(Form("text", check=printable))]
 Prose = Annotated[str, Meta(max_length=8192), formed(Form("text", check=prose))]
@@ -291,7 +293,7 @@ class Key:
     @property
     def form(self) -> Form | None:
         """How its values are written."""
-        return _form(self.wanted)
+        return form_of(self.wanted)
 
 
 @cache
@@ -301,7 +303,7 @@ def keys_of(struct: type[Struct]) -> dict[str, Key]:
     found = {}
     for entry in msgspec.structs.fields(struct):
         wanted = hints[entry.name]
-        form = _form(wanted)
+        form = form_of(wanted)
         named = next(
             (extra["key"] for meta in metas_of(wanted) if "key" in (extra := meta.extra or {})), None
         )
@@ -348,7 +350,7 @@ class _Described:
 def _described(wanted: Any) -> _Described:
     plain, metas = plain_of(wanted), _own_metas(wanted)
     origin, arguments = typing.get_origin(plain), typing.get_args(plain)
-    form = _form(wanted)
+    form = form_of(wanted)
     if origin in (typing.Union, UnionType):
         (member,) = (argument for argument in arguments if argument is not NoneType)
         inner = _described(Annotated[(member, *metas)] if metas else member)
@@ -478,7 +480,7 @@ def _complaint(said: str, wanted: Any, value: object) -> str:
         return f"wanted {listed}, found {shown(value)}"
     if match := _LENGTH.match(said):
         if match[2] == ">=":
-            return "cannot be empty"
+            return "cannot be empty" if match[3] == "1" else f"at least {match[3]} entries are needed"
         return f"at most {match[3]} {'characters' if match[1] == 'str' else 'entries'} are allowed"
     if match := _BOUND.match(said):
         return f"wanted {_BOUNDS[match[1]]} {float(match[2]):.15g}, found {shown(value)}"
@@ -512,7 +514,8 @@ def metas_of(wanted: Any) -> tuple[Meta, ...]:
     return (*inside, *_own_metas(wanted))
 
 
-def _form(wanted: Any) -> Form | None:
+def form_of(wanted: Any) -> Form | None:
+    """Return the form of a type, None if it has none."""
     found: Form | None = None
     for meta in metas_of(wanted):
         found = (meta.extra or {}).get("form", found)

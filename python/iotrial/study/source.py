@@ -18,15 +18,23 @@ class Source:
     """One study file.
 
     ``origin`` is its name in errors. ``beside`` reads a text file in the study's folder and raises ValueError
-    if it cannot.
+    if it cannot. Without ``keeps_lines`` the document is searched for lines only if there is an error.
     """
 
-    def __init__(self, text: str, origin: str, beside: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        origin: str,
+        beside: Callable[[str], str] | None = None,
+        *,
+        keeps_lines: bool = True,
+    ) -> None:
         self.text = text
         self.origin = origin
         #: text files that the study names, by name
         self.read: dict[str, str] = {}
         self._beside = beside
+        self._keeps_lines = keeps_lines
         self._locator: Locator | None = None
 
     def error(self, message: str, *path: str | int, hint: str | None = None) -> StudyError:
@@ -73,6 +81,10 @@ class Source:
         if self._locator is None:
             self._locator = Locator(self.text)
         return self._locator.line(*path)
+
+    def line_to_keep(self, *path: str | int) -> int | None:
+        """Return the line of this path, for a study that remembers it; None without ``keeps_lines``."""
+        return self.line(*path) if self._keeps_lines else None
 
 
 def table_name(path: Path) -> str:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from iotrial.report.analysed import Analysed
 from iotrial.report.notation import named_level
 from iotrial.report.phrases import interval, spoken
-from iotrial.report.safety import risk_of
+from iotrial.report.risks import risk_of
 from iotrial.stats.change_points import FEWEST, Change, changes
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.outline import Outline

@@ -13,7 +13,7 @@ from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.safety import worst
-from iotrial.study.catalogue import entries, find, names
+from iotrial.study.catalogue import entries, look_up, names
 from iotrial.terminal import escape
 
 
@@ -48,7 +48,7 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
             f"no study has {' and '.join(escape(word) for word in words)} in its name, title or question",
             hint="`iotrial list` shows all",
         )
-    studies = [(name, find(name)) for name in chosen]
+    studies = [(name, look_up(name)) for name in chosen]
     if as_json:
         rows = [Row.of(s, name=n, time_s=s.budget.time_s, safety=worst(s)) for n, s in studies]
         click.echo(json_text(Studies(rows)))

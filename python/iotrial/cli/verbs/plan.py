@@ -12,22 +12,23 @@ from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
 from iotrial.cli.options import GroupedCommand, study_options
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
-from iotrial.cli.pilot_run import DEFAULT, pilot_seconds, piloted
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
 from iotrial.cli.run_request import find_study, request_of, resolve_study
 from iotrial.design.model import ArmKind
 from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text
+from iotrial.errors import RequestError
 from iotrial.report.designs import Design, design_in_full, design_of, plan_lines
 from iotrial.report.safety import LevelSafety, every_level
+from iotrial.runner.planning import default_folder, look_at_disks, make_plan
 from iotrial.runner.same_disk import Together, sharing
-from iotrial.runner.start import default_folder, look_at_disks, make_plan
-from iotrial.stats.run_statistics import fewest_blocks
 from iotrial.stats.spec import Spec
 from iotrial.study.model import TYPICAL
-from iotrial.units import format_duration, format_percent
+from iotrial.units import UnitError, format_duration, format_percent, parse_duration
 
 #: where the second column begins
 _COLUMN = 11
+#: how long a pilot takes if the user does not say
+_PILOT = "10s"
 
 
 class Run(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -100,23 +101,26 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
 @click.option(
     "--pilot",
     is_flag=False,
-    flag_value=DEFAULT,
+    flag_value=_PILOT,
     metavar="[DURATION]",
     help="Measure copies of the reference for so long (10s), and predict the time to a verdict.",
 )
 @json_option
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
     """The design, the order of runs, and every change to this machine that a run would make."""
-    study, pilot_s = pilot_seconds(study, pilot)
+    study, pilot_s = _pilot_seconds(study, pilot)
     request = request_of(values)
     chosen, request = find_study(study, request)
     resolved = resolve_study(chosen, request)
     plan = make_plan(resolved, request.seed, controls=request.controls)
     folder = default_folder(resolved, request.on)
     disks = look_at_disks(resolved)
-    found = (
-        None if pilot_s is None else piloted(resolved, plan, pilot_s, request, folder=folder, quiet=as_json)
-    )
+    found = None
+    if pilot_s is not None:
+        # a plan that measures nothing needs no conductor
+        from iotrial.cli.pilot_run import piloted
+
+        found = piloted(resolved, plan, pilot_s, request, folder=folder, quiet=as_json)
     ending = 128 + found[0].ended.signal if found is not None and found[0].ended.signal is not None else 0
     listed = [
         Block(
@@ -163,13 +167,37 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     return ending
 
 
+def _pilot_seconds(study: str | None, text: str | None) -> tuple[str | None, float | None]:
+    """Return STUDY and the seconds of ``--pilot`` (None: not given). ``--pilot STUDY`` is read as the user
+    meant it.
+
+    Raises RequestError if the text is neither a duration nor a study.
+    """
+    if text is None:
+        return study, None
+    try:
+        seconds = parse_duration(text)
+    except UnitError as error:
+        if study is None:  # the option has consumed the study's name
+            return text, parse_duration(_PILOT)
+        raise RequestError(f"--pilot: {error.message}", hint=error.hint) from error
+    if seconds <= 0:
+        raise RequestError("a pilot takes more than 0 s", hint="leave --pilot out for a plan without one")
+    return study, seconds
+
+
 def _statistics(plan: Any) -> list[Statistic]:
     """Return the minimum of blocks for each response with a mean or a quantile."""
+    responses = [response for response in plan.study.responses if response.statistic != TYPICAL]
+    if not responses:
+        return []
+    # numpy, which hardly any plan needs
+    from iotrial.stats.run_statistics import fewest_blocks
+
     spec = Spec.from_plan(plan)
     return [
         Statistic.of(response, response=response.name, blocks_at_least=fewest_blocks(response, spec))
-        for response in plan.study.responses
-        if response.statistic != TYPICAL
+        for response in responses
     ]
 
 

@@ -15,8 +15,8 @@ from iotrial.cli.planned_changes import intent_lines
 from iotrial.cli.run_request import narrowed, quantity_of, request_of, resolve_study
 from iotrial.cli.trial_run import run_trial
 from iotrial.errors import RequestError
+from iotrial.runner.planning import default_folder
 from iotrial.runner.quick_study import Printed, Wish, study_text
-from iotrial.runner.start import default_folder
 from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
 

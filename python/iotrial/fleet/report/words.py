@@ -19,7 +19,7 @@ from iotrial.report.phrases import (
     statement,
     still_possible,
 )
-from iotrial.report.safety import risk_note, risk_of
+from iotrial.report.risks import risk_note, risk_of
 from iotrial.stats.fleet.combine import FEWEST_BLOCKS
 from iotrial.stats.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
 from iotrial.stats.model import Conclusion, Verdict

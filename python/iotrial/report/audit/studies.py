@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iotrial.audits.model import Audit
-from iotrial.study.catalogue import find, names
+from iotrial.study.catalogue import look_up, names
 from iotrial.study.model import Factor, Study
 from iotrial.units import scale_of
 
@@ -31,7 +31,7 @@ def answering(audit: Audit) -> Answer | None:
     """
     if audit.dataset.study is not None:
         wanted = audit.dataset.study
-        return _answer(wanted, find(wanted), _groups(audit)) if wanted in names() else None
+        return _answer(wanted, look_up(wanted), _groups(audit)) if wanted in names() else None
     groups = _groups(audit)
     measured = {_measures(one.unit) for one in audit.comparisons} - {""}
     if len(groups) < 2 or not measured:
@@ -39,7 +39,7 @@ def answering(audit: Audit) -> Answer | None:
     words = _words_of(audit)
     fitting = []
     for name in names():
-        study = find(name)
+        study = look_up(name)
         if measured & {_measures(one.unit) for one in study.responses if one.primary}:
             own = _words((name, study.title, *(one.name for one in study.responses if one.primary)))
             if any(_fits(factor, name, groups, words) for factor in study.treatment_factors):

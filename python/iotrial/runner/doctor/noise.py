@@ -16,13 +16,12 @@ from iotrial.design.plan import Plan
 from iotrial.lab.machine.neighbours import shares, ticks
 from iotrial.paths import state_folder
 from iotrial.runner.pilot import Pilot, conduct_pilot, line_of, rules_of
+from iotrial.runner.planning import default_folder, make_plan
 from iotrial.runner.progress import Watcher
 from iotrial.runner.resolve import resolve
-from iotrial.runner.start import default_folder, make_plan
 from iotrial.stats.analyse import Spec, analyse
 from iotrial.stats.forecast import control_sd, resolvable
-from iotrial.stats.model import Analysis
-from iotrial.stats.scatter import Scatter
+from iotrial.stats.model import Analysis, Scatter
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from msgspec import structs
 
+from iotrial.store.limits import MAX_REASON
 from iotrial.store.model import Event, TrialHeader
-from iotrial.store.packed.records import MAX_REASON, OPTIONS, PackedRecord, PackedRun, PackedState
+from iotrial.store.packed.records import OPTIONS, PackedRecord, PackedRun, PackedState
 from iotrial.study.model import Study
 from iotrial.study.schema import printable
 
