@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.design import interactions
+from iotrial.design.constructions import Matrix
 from iotrial.design.matrix import (
     Inseparable,
-    Matrix,
     column_weights,
     from_text,
     screening_matrix,

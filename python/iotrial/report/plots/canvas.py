@@ -15,6 +15,7 @@ is given logarithms, and its ticks are made here, which gives control over tick 
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import re
@@ -23,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,14 @@ LIGHT: Mapping[str, str] = {
 #: unique marker colours that no figure uses otherwise, one per role
 MARKS: Mapping[str, str] = {ink: f"#{0x070000 + place:06x}" for place, ink in enumerate(LIGHT)}
 _ONE_AT_A_TIME = threading.RLock()
+INSTALL = "pip install 'iotrial[figures]'"
+_NOT_DRAWN = f'<p class="lede">Not drawn: this needs matplotlib (<code>{escape_html(INSTALL)}</code>).</p>'
+
+
+@cache
+def can_draw() -> bool:
+    """Return whether matplotlib, an optional extra, is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def arm_ink(position: int) -> str:
@@ -114,9 +123,10 @@ def inks(colours: Mapping[str, str]) -> Iterator[None]:
 
 
 __all__ = [
-    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK", "VERDICT_INKS",
+    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "INSTALL", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK",
+    "VERDICT_INKS",
     "Drawing",
-    "arm_ink", "arm_marker", "calm", "draw",
+    "arm_ink", "arm_marker", "calm", "can_draw", "draw",
 ]  # fmt: skip
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
@@ -160,7 +170,9 @@ class Drawing:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG for embedding in a page, coloured by the page's style sheet."""
+        """The SVG for embedding in a page, coloured by the page's style sheet. Without matplotlib, a note that says so."""
+        if not can_draw():
+            return _NOT_DRAWN
         from matplotlib.figure import Figure
 
         with settings(self.name, MARKS):
