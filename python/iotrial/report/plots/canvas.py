@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,6 @@ INSTALL = "pip install 'iotrial[figures]'"
 _NOT_DRAWN = f'<p class="lede">Not drawn: this needs matplotlib (<code>{escape_html(INSTALL)}</code>).</p>'
 
 
-@cache
 def can_draw() -> bool:
     """Return whether matplotlib, an optional extra, is installed."""
     return importlib.util.find_spec("matplotlib") is not None
@@ -375,11 +374,24 @@ def scale_of(values: Floats, unit: str) -> Scale:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between the ends."""
-    from matplotlib.ticker import MaxNLocator
+    """Return round numbers between the ends: multiples of 1, 2, 2.5 or 5 times a power of ten, at least two if possible.
 
-    ticks = MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [round(float(tick), 12) for tick in ticks if low <= tick <= high]
+    The same numbers as matplotlib's ``MaxNLocator``, but web pages and reports need them where matplotlib is not installed.
+    """
+    span = high - low
+    if not span > 1e-14 * max(abs(low), abs(high)):
+        return [round(low, 12)]
+    widest = span / (_MOST_TICKS - 1)
+    decade = 10.0 ** math.floor(math.log10(widest))
+    steps = [step * decade * scale for scale in (0.1, 1.0) for step in (1.0, 2.0, 2.5, 5.0)] + [10.0 * decade]
+    first = next(place for place, step in enumerate(steps) if step >= widest)
+    ticks: list[float] = []
+    for step in reversed(steps[: first + 1]):
+        least = low // step * step
+        ticks = [tick for n in range(int(span / step) + 2) if low <= (tick := n * step + least) <= high]
+        if len(ticks) >= 2:
+            break
+    return [round(tick, 12) for tick in ticks]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
