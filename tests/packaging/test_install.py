@@ -61,8 +61,9 @@ def folder() -> Iterator[Path]:
 def wheel(folder: Path) -> Path:
     """Return the wheel as scripts/wheel builds it, in the folder with all packages that it needs."""
     built = Path(run(ROOT / "scripts/wheel", sys.executable).stdout.strip())
-    wheels = folder / "wheels"
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--only-binary", ":all:", "-w", wheels, built)
+    wheels, fetching = folder / "wheels", folder / "fetching"
+    run(python_with_venv(), "-m", "venv", fetching)
+    run(fetching / "bin/python", "-m", "pip", "wheel", "-q", "--only-binary", ":all:", "-w", wheels, built)
     for file in wheels.iterdir():
         file.chmod(0o644)
     return wheels / built.name
@@ -80,7 +81,7 @@ def plain_path(folder: Path) -> str:
     return str(programs)
 
 
-def environment(path: str, home: Path) -> Mapping[str, str]:
+def environment(path: str, home: Path) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "LANG", "LC_"))
     }
@@ -215,11 +216,12 @@ find /mnt/changed -name '*iotrial*' ! -path '/mnt/changed/tmp/*' -print
 
 
 @pytest.mark.root
-def test_the_debian_package_installs_runs_and_leaves_nothing_when_removed(wheel: Path) -> None:
+def test_the_debian_package_installs_runs_and_leaves_nothing_when_removed(wheel: Path, folder: Path) -> None:
     if shutil.which("dpkg-deb") is None or python_with_venv() != DEBIAN_PYTHON:
         pytest.skip("needs Debian")
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "EXTRAS": ""}
-    package = Path(run(ROOT / "scripts/deb", wheel, env={**os.environ, **offline}).stdout.strip())
+    env = {**environment(os.environ["PATH"], folder), "EXTRAS": ""}
+    env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+    package = Path(run(ROOT / "scripts/deb", wheel, env=env).stdout.strip())
     try:
         control = Parser().parsestr(run("dpkg-deb", "--field", package).stdout)
         listed = run("dpkg-deb", "--contents", package).stdout
@@ -259,7 +261,7 @@ def act(folder: Path, inputs: Mapping[str, str]) -> tuple[int, Mapping[str, str]
     output.touch()
     summary.write_text("An earlier step's summary.\n")
     env = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary),
         "RUNNER_TEMP": str(folder), "CI": "true",
     }  # fmt: skip
