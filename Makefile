@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual schemas notebooks build clean
+.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual schemas notebooks build wheel deb clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -39,6 +39,13 @@ test-long: $(VENV)/.developer
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.developer
 	@PYTHON=$(BIN)/python scripts/fuzz $(FUZZ_SECONDS)
+
+# What users install, into dist: see docs/install.md.
+wheel: $(VENV)/.installed
+	@scripts/wheel
+
+deb: $(VENV)/.installed
+	@scripts/deb
 
 # docs/audits.md, from the published tables in docs/audits.
 audits: $(VENV)/.installed

@@ -75,6 +75,9 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
 def test_every_option_in_a_workflow_is_one_of_its_verb(page: str, text: str) -> None:
     folded = re.sub(r">\n\s+", "", text)
     commands = re.findall(r"run: (iotrial .*(?:\n +--.*)*)", folded)
+    commands += [
+        f"iotrial run {options}" for options in re.findall(r"arguments: (.*)", text)
+    ]  # of action.yml
     assert commands
     for command in commands:
         done = iotrial(*shlex.split(command)[1:], "--help")  # an option that is none is refused all the same

@@ -13,6 +13,7 @@ import pydoe
 import pytest
 from factorials import SEED, factor, many, study
 
+from iotrial.design import constructions
 from iotrial.design.interactions import alias_table
 from iotrial.design.model import ArmKind, TermKind
 from iotrial.design.plan import Plan
@@ -335,6 +336,11 @@ def test_factors_that_a_design_cannot_separate_are_refused_in_words() -> None:
         Plan(many(2, Design(DesignKind.DEFINITIVE)), SEED, controls=False)
 
 
+def test_a_fraction_with_more_rows_than_a_block_may_have_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"resolution 5 for 30 columns has more than 1,024 rows"):
+        Plan(many(30, Design(DesignKind.FRACTIONAL, resolution=5)), SEED, controls=False)
+
+
 @pytest.mark.parametrize("resolution", [3, 4])
 def test_fractions_are_those_of_the_package_that_made_them_for_the_first_trials(resolution: int) -> None:
     for columns in range(resolution, 49):
@@ -350,14 +356,14 @@ def test_fractions_are_those_of_the_package_that_made_them_for_the_first_trials(
     [*SCREENS, Design(DesignKind.FRACTIONAL, resolution=5)],
     ids=lambda d: f"{d.kind.value}-{d.resolution}-{d.fold_over}",
 )
-def test_a_stored_screen_is_the_same_whatever_the_package_makes_by_then(
+def test_a_stored_screen_is_the_same_however_designs_are_built_by_then(
     design: Design, controls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = many(7, design)
     plan = Plan(of, SEED, controls=controls)
     options = json.loads(json.dumps({**plan.options, "controls": controls}))
-    for name in ("pbdesign", "fracfact_by_res", "definitive_screening_design"):
-        monkeypatch.setattr(pydoe, name, lambda *_: np.ones((8, 9)))
+    for name in ("plackett_burman", "fractional", "definitive"):
+        monkeypatch.setattr(constructions, name, lambda *_: np.ones((8, 9)))
     again = Plan.stored(of, SEED, options)
     assert again.treatments == plan.treatments
     assert again.terms == plan.terms
@@ -385,7 +391,7 @@ def test_stored_rows_that_cannot_be_the_study_s_are_refused(rows: list[str]) -> 
 
 
 def test_the_rows_of_every_design_are_those_of_trials_that_are_stored_without_them() -> None:
-    """Fixed vectors: an update of the package that makes the matrices must not change them unnoticed."""
+    """Fixed vectors: a change to the constructions must not change them unnoticed."""
     found = {}
     for design in SCREENS:
         plan = Plan(many(22, design), SEED)

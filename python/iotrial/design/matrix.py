@@ -3,24 +3,22 @@
 -1 is the reference, +1 the other level (of three ordered levels the one at the far end), 0 the level in between. The
 signs of a two-level design are flipped so that it contains the treatment with every factor at its reference.
 
-Fractional designs of resolution III and IV are built here. All others come from the package ``pydoe``. Its versions 0.9.9
-to 1.3 produce other rows than 1.5 for 338 of 469 designs, so a trial is stored with its rows (``to_text``, ``from_text``).
+``constructions`` builds the larger designs. A trial is stored with its rows (``to_text``, ``from_text``), so that it does
+not depend on how a later version builds them.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from iotrial.design import constructions
+from iotrial.design.constructions import Matrix, all_signs
 from iotrial.design.model import Screen
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind
-
-Matrix = npt.NDArray[np.float64]
 
 MAX_COLUMNS = 64
 MAX_ROWS = 1024
@@ -104,17 +102,10 @@ def from_text(rows: Sequence[str], levels: Sequence[int], *, what: str) -> Matri
 
 
 def _plackett_burman(columns: int) -> Matrix:
-    """Return the smallest Plackett-Burman design with this many columns (``pydoe`` has 2^n, 12 2^n and 20 2^n rows)."""
-    import pydoe
-
-    for rows in range(4 * (columns // 4 + 1), 4 * MAX_COLUMNS + 1, 4):
-        try:
-            made = np.asarray(pydoe.pbdesign(rows - 1), dtype=np.float64)
-        except ValueError:
-            continue
-        if made.shape[0] > columns:
-            return made[:, :columns]
-    raise AssertionError("a power of two is always among them")
+    """Return the smallest Plackett-Burman design with this many columns."""
+    sizes = range(4 * (columns // 4 + 1), 4 * MAX_COLUMNS + 1, 4)
+    made = next(found for rows in sizes if (found := constructions.plackett_burman(rows)) is not None)
+    return made[:, :columns]
 
 
 def _fractional(columns: int, resolution: int, what: str) -> Matrix:
@@ -124,32 +115,24 @@ def _fractional(columns: int, resolution: int, what: str) -> Matrix:
     resolution IV, fewest first (Box and Hunter, Technometrics 3, 1961).
     """
     if columns <= resolution - 1:  # the full factorial is needed
-        return _all_signs(columns)
+        return all_signs(columns)
     if resolution < 5:
         odd = resolution == 4
         base = next(k for k in itertools.count(2) if (2 ** (k - 1) if odd else 2**k - 1) >= columns)
         sizes = range(1, base + 1, 1 + odd)
         words = [word for size in sizes for word in itertools.combinations(range(base), size)]
-        signs = _all_signs(base)
+        signs = all_signs(base)
         return np.column_stack([signs[:, word].prod(axis=1) for word in words[:columns]])
-    import pydoe
-
-    try:
-        return np.asarray(pydoe.fracfact_by_res(columns, resolution), dtype=np.float64)
-    except ValueError as error:
+    made = constructions.fractional(columns, resolution)
+    if made is None:
         raise RequestError(
-            f"{what}: no fractional design of resolution {resolution} for {columns} columns: {error}",
+            f"{what}: a fractional design of resolution {resolution} for {columns} columns has more than {MAX_ROWS:,} rows",
             hint='ask for a lower resolution, or kind = "plackett-burman"',
-        ) from error
-
-
-def _all_signs(columns: int) -> Matrix:
-    return np.array(list(itertools.product((-1.0, 1.0), repeat=columns)))
+        )
+    return made
 
 
 def _definitive(levels: Sequence[int], what: str) -> Matrix:
-    import pydoe
-
     if any(count not in (2, 3) for count in levels):
         raise RequestError(
             f"{what}: a definitive screening design takes factors of two levels, or of three ordered ones",
@@ -157,10 +140,9 @@ def _definitive(levels: Sequence[int], what: str) -> Matrix:
         )
     ordered = [i for i, count in enumerate(levels) if count == 3]
     two = [i for i, count in enumerate(levels) if count == 2]
-    made: Any = pydoe.definitive_screening_design(len(ordered), len(two))
-    found = np.asarray(made, dtype=np.float64)
+    found = constructions.definitive(len(ordered), len(two))
     placed = np.empty_like(found)
-    placed[:, [*ordered, *two]] = found  # pydoe puts two-level factors last
+    placed[:, [*ordered, *two]] = found  # the construction has two-level factors last
     return placed
 
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iotrial.errors import RequestError, StoreError
+from iotrial.errors import MissingTool, RequestError, StoreError
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, csv_of, named
 from iotrial.report.figures import draw_figures
 from iotrial.report.markdown import escaped
 from iotrial.report.plots.alone import png_of, svg_of
+from iotrial.report.plots.canvas import INSTALL, can_draw
 from iotrial.terminal import escape
 
 INDEX, LIST = "index.md", "figures.json"
@@ -42,8 +43,10 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     """Draw all figures and write them.
 
     Raises RequestError if ``folder`` is not a folder or holds other files of these names; then nothing is written.
-    Raises StoreError on an I/O error.
+    Raises MissingTool if matplotlib is not installed, StoreError on an I/O error.
     """
+    if not can_draw():
+        raise MissingTool("writing figures needs matplotlib, which is not installed", hint=INSTALL)
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"writing figures to {escape(folder)}: wanted a folder, found a file")
     figures = list(named(draw_figures(document, most_panels=None).every()))

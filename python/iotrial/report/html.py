@@ -39,7 +39,7 @@ from iotrial.report.blocks import (
     shown_in,
 )
 from iotrial.report.figure import Figure, csv_of, named
-from iotrial.report.plots.canvas import DASHES, arm_marker
+from iotrial.report.plots.canvas import DASHES, arm_marker, can_draw
 from iotrial.report.templating import environment
 from iotrial.terminal import escape, escape_lines
 
@@ -81,7 +81,8 @@ class _Page:
         )
         blocks = shown_in(report.blocks, View.PAGE)
         sections = [block for block in blocks if isinstance(block, Section) and block.id]
-        turning = _turning() if any(drawn.scenes for drawn in figures_in(report.blocks)) else ""
+        turns = can_draw() and any(drawn.scenes for drawn in figures_in(report.blocks))
+        turning = _turning() if turns else ""
         self._values: dict[str, object] = {
             "r": report,
             "head": _kinds(block for block in blocks if block not in sections),

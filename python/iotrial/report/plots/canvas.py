@@ -15,6 +15,7 @@ is given logarithms, and its ticks are made here, which gives control over tick 
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import re
@@ -86,6 +87,13 @@ LIGHT: Mapping[str, str] = {
 #: unique marker colours that no figure uses otherwise, one per role
 MARKS: Mapping[str, str] = {ink: f"#{0x070000 + place:06x}" for place, ink in enumerate(LIGHT)}
 _ONE_AT_A_TIME = threading.RLock()
+INSTALL = "pip install 'iotrial[figures]'"
+_NOT_DRAWN = f'<p class="lede">Not drawn: this needs matplotlib (<code>{escape_html(INSTALL)}</code>).</p>'
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib, an optional extra, is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def arm_ink(position: int) -> str:
@@ -114,9 +122,10 @@ def inks(colours: Mapping[str, str]) -> Iterator[None]:
 
 
 __all__ = [
-    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK", "VERDICT_INKS",
+    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "INSTALL", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK",
+    "VERDICT_INKS",
     "Drawing",
-    "arm_ink", "arm_marker", "calm", "draw",
+    "arm_ink", "arm_marker", "calm", "can_draw", "draw",
 ]  # fmt: skip
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
@@ -160,7 +169,9 @@ class Drawing:
 
     @cached_property
     def inline(self) -> str:
-        """The SVG for embedding in a page, coloured by the page's style sheet."""
+        """The SVG for embedding in a page, coloured by the page's style sheet. Without matplotlib, a note that says so."""
+        if not can_draw():
+            return _NOT_DRAWN
         from matplotlib.figure import Figure
 
         with settings(self.name, MARKS):
@@ -363,11 +374,24 @@ def scale_of(values: Floats, unit: str) -> Scale:
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers between the ends."""
-    from matplotlib.ticker import MaxNLocator
+    """Return round numbers between the ends: multiples of 1, 2, 2.5 or 5 times a power of ten, at least two if possible.
 
-    ticks = MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [round(float(tick), 12) for tick in ticks if low <= tick <= high]
+    The same numbers as matplotlib's ``MaxNLocator``, but web pages and reports need them where matplotlib is not installed.
+    """
+    span = high - low
+    if not span > 1e-14 * max(abs(low), abs(high)):
+        return [round(low, 12)]
+    widest = span / (_MOST_TICKS - 1)
+    decade = 10.0 ** math.floor(math.log10(widest))
+    steps = [step * decade * scale for scale in (0.1, 1.0) for step in (1.0, 2.0, 2.5, 5.0)] + [10.0 * decade]
+    first = next(place for place, step in enumerate(steps) if step >= widest)
+    ticks: list[float] = []
+    for step in reversed(steps[: first + 1]):
+        least = low // step * step
+        ticks = [tick for n in range(int(span / step) + 2) if low <= (tick := n * step + least) <= high]
+        if len(ticks) >= 2:
+            break
+    return [round(tick, 12) for tick in ticks]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
