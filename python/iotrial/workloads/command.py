@@ -163,7 +163,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     )
     environment: Annotated[Variables, Meta(description="variables added to a minimal environment")] = ()
     inherit_environment: Annotated[
-        bool, Meta(description="the environment of whoever runs iotrial, instead of a minimal one; not stored")
+        bool,
+        Meta(description="the environment of whoever runs iotrial, instead of a minimal one; not stored"),
     ] = False
     reads: Annotated[
         Literal["data", "names"],
