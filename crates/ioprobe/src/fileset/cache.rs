@@ -51,7 +51,8 @@ pub fn evict_files(request: Paths) -> Result<Value> {
 }
 
 fn there(paths: Vec<String>) -> Vec<String> {
-    let is_file = |path: &String| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let is_file =
+        |path: &String| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     paths.into_iter().filter(is_file).collect()
 }
 
