@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find crates iotrial.data -type f) Cargo.toml Cargo.lock pyproject.toml .cargo/config.toml
 
-.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual schemas notebooks build wheel deb clean
+.PHONY: trial test test-all test-long lint fuzz bench truth method audits findings manual messages schemas notebooks build wheel deb clean
 
 trial: $(VENV)/.installed
 	@$(BIN)/iotrial run files/permissions
@@ -58,6 +58,10 @@ findings: $(VENV)/.installed
 # The manual page, from the commands.
 manual: $(VENV)/.installed
 	@$(BIN)/python scripts/manual
+
+# docs/messages.txt: every sentence that iotrial can print.
+messages: $(VENV)/.installed
+	@$(BIN)/python scripts/messages
 
 # The schemas of the JSON documents, from the Structs that are printed.
 schemas: $(VENV)/.installed

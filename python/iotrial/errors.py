@@ -36,7 +36,7 @@ class RequestError(IotrialError):
 _MOST_LISTED = 12
 #: how to see all names of a kind
 _LISTED_BY = {
-    "study": "`iotrial list` shows all studies, `iotrial list WORD` those with this word",
+    "study": "`iotrial list` shows all studies, `iotrial list WORD` those that match WORD",
     "knob": "`iotrial knobs` shows all knobs",
 }
 

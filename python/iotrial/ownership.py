@@ -39,7 +39,7 @@ def other_writer(path: Path) -> str | None:
     try:
         return next(filter(None, (_at(one) for one in _on_the_way(path))), None)
     except OSError as error:
-        return f"{path} cannot be looked at ({error.strerror})"
+        return f"cannot check {path} ({error.strerror})"
 
 
 def other_writer_of_open(file: int, path: Path) -> str | None:
@@ -62,7 +62,7 @@ def _along(file: int) -> str | None:
             if words is not None:
                 return words
             held.append(os.open(part, _FOLDER, dir_fd=held[-1]))
-        return None if os.path.samestat(os.fstat(held[-1]), os.fstat(file)) else f"{true} was exchanged"
+        return None if os.path.samestat(os.fstat(held[-1]), os.fstat(file)) else f"{true} was replaced"
     except OSError:
         return f"{true} was moved or removed"
     finally:
@@ -87,12 +87,12 @@ def _of(status: os.stat_result, name: str, looked_at: str) -> str | None:
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
         return None  # in a sticky folder only an entry's owner can replace it, and that owner is checked too
     if status.st_mode & stat.S_IWOTH:
-        return f"{name} can be written to by everybody"
+        return f"{name} is writable by everybody"
     if status.st_mode & stat.S_IWGRP:  # with an ACL, these bits are its mask: the most that any entry grants
         if _has_access_list(looked_at):
-            return f"{name} can be written to by users in its access list"
+            return f"{name} is writable by users in its access control list"
         if not _is_own_group(status.st_gid):
-            return f"{name} can be written to by group {status.st_gid}"
+            return f"{name} is writable by group {status.st_gid}"
     return None
 
 

@@ -80,24 +80,24 @@ def parse_size(text: str) -> int:
     """Parse "4 KiB", "64 B", "1.5 GiB" (binary) or "100 kB", "100KB" (decimal) to bytes; UnitError otherwise."""
     pairs = _quantities(text, "size", _SIZES, _SIZE_ALIASES, example="4 KiB")
     if len(pairs) > 1:
-        raise UnitError(f"a size has one number and one unit, found {_shown(text)}", hint='e.g. "1.5 GiB"')
+        raise UnitError(f"a size needs one number and one unit, found {_shown(text)}", hint='e.g. "1.5 GiB"')
     number, unit = pairs[0]
     size = number * _SIZES[unit]
     if size.denominator != 1:
         raise UnitError(f"{_shown(text)} is not a whole number of bytes")
     if size > MAX_BYTES:
-        raise UnitError(f"{_shown(text)} is more than a file offset can hold")
+        raise UnitError(f"{_shown(text)} is too large for a file offset")
     return int(size)
 
 
 def parse_bit_rate(text: str) -> float:
     """Parse "100 Mbit/s" or "2.5 Gbit/s" to bits per second; UnitError otherwise."""
     if not isinstance(text, str) or not text.strip().endswith("/s"):
-        raise UnitError(f'wanted a rate such as "100 Mbit/s", found {_shown(text)}')
+        raise UnitError(f'expected a rate such as "100 Mbit/s", found {_shown(text)}')
     plain = text.strip()[: -len("/s")]
     ((number, unit), *more) = _quantities(plain, "rate", _BIT_RATES, {}, example="100 Mbit")
     if more:
-        raise UnitError(f"a rate has one number and one unit, found {_shown(text)}", hint='e.g. "1 Gbit/s"')
+        raise UnitError(f"a rate needs one number and one unit, found {_shown(text)}", hint='e.g. "1 Gbit/s"')
     return float(number * _BIT_RATES[unit])
 
 
@@ -142,7 +142,7 @@ def parse_margin(value: str | float) -> float:
     """Parse "3 %", "3%", "0.03" or 0.03 to a fraction above 0 and at most 1; UnitError otherwise."""
     fraction = parse_fraction(value, what="margin")
     if not 0 < fraction <= 1:
-        raise UnitError(f"a margin lies above 0 % and at most at 100 %, found {_shown(value)}")
+        raise UnitError(f"a margin must be above 0 % and at most 100 %, found {_shown(value)}")
     return fraction
 
 
@@ -150,25 +150,25 @@ def parse_alpha(value: str | float) -> float:
     """Parse 0.05, "0.05" or "5 %" to an error level above 0 and at most 0.5; UnitError otherwise."""
     fraction = parse_fraction(value, what="alpha")
     if not 0 < fraction <= 0.5:
-        raise UnitError(f"alpha lies above 0 and at most at 0.5, found {_shown(value)}")
+        raise UnitError(f"alpha must be above 0 and at most 0.5, found {_shown(value)}")
     return fraction
 
 
 def parse_fraction(value: str | float, *, what: str = "fraction") -> float:
     """Parse "3 %" (0.03) or 0.03 to a fraction; a plain number above 1 is rejected, since it was meant as percent."""
     if isinstance(value, bool) or not isinstance(value, str | float | int):
-        raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {_shown(value)}')
+        raise UnitError(f'expected a {what} such as 0.03 or "3 %", found {_shown(value)}')
     if isinstance(value, str):
         if match := re.fullmatch(_PERCENT, value):
             return float(Fraction(match[1]) / 100)
         match = re.fullmatch(_PLAIN, value)
         if match is None:
-            raise UnitError(f'wanted a {what} such as "3 %", found {_shown(value)}')
+            raise UnitError(f'expected a {what} such as "3 %", found {_shown(value)}')
         value = float(Fraction(match[1]))
     if not (isinstance(value, int) and abs(value) > 2**53) and not math.isfinite(value):
-        raise UnitError(f'wanted a {what} such as 0.03 or "3 %", found {value}')
+        raise UnitError(f'expected a {what} such as 0.03 or "3 %", found {value}')
     if value > 1:
-        hint = f'for {value:g} per cent write "{value:g} %"' if value <= 100 else None
+        hint = f'for {value:g} percent write "{value:g} %"' if value <= 100 else None
         raise UnitError(f"a {what} without % is at most 1, found {_shown(value)}", hint=hint)
     return float(value)
 
@@ -251,7 +251,7 @@ def _quantities(
     """Return all (number, unit) pairs of the text; units in any case, aliases resolved."""
     if not isinstance(text, str):
         hint = f'write it with its unit, e.g. "{example}"'
-        raise UnitError(f"wanted a {what} in quotes, found {_shown(text)}", hint=hint)
+        raise UnitError(f"expected a {what} in quotes, found {_shown(text)}", hint=hint)
     known = {name.casefold(): name for name in units} | dict(aliases)
     quantity = re.compile(_QUANTITY)
     pairs = []
@@ -262,7 +262,7 @@ def _quantities(
             break
         unit = known.get(match[2].casefold())
         if unit is None:
-            message = f'{_shown(text)}: no unit of a {what} is called "{match[2][:20]}"'
+            message = f'{_shown(text)}: unknown unit of a {what}: "{match[2][:20]}"'
             raise UnitError(message, hint=_nearest(match[2], what, units))
         pairs.append((Fraction(match[1]), unit))
         position = match.end()
@@ -270,7 +270,7 @@ def _quantities(
         hint = None
         if re.fullmatch(_PLAIN, text):
             hint = f"add a unit: {', '.join(units)}"
-        raise UnitError(f'wanted a {what} such as "{example}", found {_shown(text)}', hint=hint)
+        raise UnitError(f'expected a {what} such as "{example}", found {_shown(text)}', hint=hint)
     return pairs
 
 

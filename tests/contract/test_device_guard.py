@@ -94,7 +94,7 @@ def test_two_disks_of_one_serial_number_are_both_refused(
     replace_look_up({disk_folder / name: SERIAL for name in ("disk.img", "other.img")})
     first, second = attach("disk.img"), attach("other.img")
     for disk in (first, second):
-        assert "both go by that name" in refused(disk, tmp_path)
+        assert "both have that name" in refused(disk, tmp_path)
 
 
 def test_a_loop_device_that_a_dead_run_of_these_tests_has_left_is_no_stand_in(

@@ -194,7 +194,7 @@ def test_a_disk_that_is_not_there_is_kept_and_found_again_under_another_name(
     disk.detach()
     missing = put_back(cut_off)["lab.device"]
     assert missing.kept
-    assert "wanted one, found none" in str(missing.problem)
+    assert "expected one, found none" in str(missing.problem)
     other = StandIn(disk_folder, "other.img", MIB)  # takes the loop device's number
     try:
         disk.attach()

@@ -101,7 +101,7 @@ def test_a_share_that_these_files_cannot_have_is_refused() -> None:
         knob.suits(Setting(knob.name, "99.9 %"), FilesWork(operations=(), files=1), MIB)
     knob.suits(Setting(knob.name, "5 %"), FilesWork(operations=(), files=20), MIB)
     for value in ("100 %", "-1 %", "5", "99.999 %", "1e1 %"):
-        with pytest.raises(UnsupportedLevel, match="no share"):
+        with pytest.raises(UnsupportedLevel, match="not a share"):
             knob.parse(Setting(knob.name, value))
 
 

@@ -75,8 +75,8 @@ def test_a_text_with_a_shell_needs_trust(state: Path) -> None:
     [
         (("files/permisions",), 'no study is called "files/permisions"', "unknown_name"),
         (("files/permissions", "--lab", "moon"), "moon", "bad_request"),
-        (("files/permissions", "--rehearse"), "--rehearse gives no trial", "bad_request"),
-        (("--help",), 'wanted a study, found the option "--help"', "bad_request"),
+        (("files/permissions", "--rehearse"), "--rehearse does not produce a trial", "bad_request"),
+        (("--help",), 'expected a study, found the option "--help"', "bad_request"),
     ],
 )
 def test_a_wrong_request_is_one(words: tuple[str, ...], said: str, code: str, state: Path) -> None:

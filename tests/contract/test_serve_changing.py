@@ -97,7 +97,7 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         running = store.create_trial(header("f" * 32))  # by this process
         number = running.number
         page = server.get(f"/trials/{number}").text
-        assert "No word from it yet" in page
+        assert "No progress yet" in page
         assert '<meta http-equiv="refresh" content="2">' in page
         write_standing(standing_path(path), standing(number))
         page = server.get(f"/trials/{number}").text
@@ -107,9 +107,9 @@ def test_a_running_trial_is_followed_by_its_file_and_nothing_is_analysed_beside_
         assert "0.80 [0.70, 0.90]" in page
         assert 'http-equiv="refresh"' not in server.get(f"/trials/{number}?refresh=no").text
         write_standing(standing_path(path), standing(number + 1))
-        assert "No word from it yet" in server.get(f"/trials/{number}").text
+        assert "No progress yet" in server.get(f"/trials/{number}").text
         standing_path(path).write_text("{half of it")
-        assert "No word from it yet" in server.get(f"/trials/{number}").text
+        assert "No progress yet" in server.get(f"/trials/{number}").text
 
         beside = server.get("/trials/1")
         assert beside.status == 202
@@ -155,7 +155,7 @@ def test_a_trial_whose_process_was_killed_is_interrupted_and_has_a_report(
     end = time.monotonic() + 60
     while server.get("/?state=running").text.count('class="tick"') and time.monotonic() < end:
         time.sleep(0.1)
-    assert "ended without a word" in server.settled(f"/trials/{number}").text
+    assert "ended without recording a reason" in server.settled(f"/trials/{number}").text
 
 
 # -- a store that is not what it was

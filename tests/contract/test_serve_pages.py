@@ -63,7 +63,7 @@ def test_words_of_verdicts_are_searched_once_trials_have_been_looked_at(server: 
     assert listed(server, "verdict=undecided") == [3, 2, 1]
     assert listed(server, "verdict=interrupted") == [3]
     assert listed(server, "verdict=nonsense") == []
-    assert "not looked at yet" not in server.get("/").text
+    assert "not analysed yet" not in server.get("/").text
 
 
 def test_a_report_is_the_file_with_ways_out_of_it(server: Served, whole: Path) -> None:
@@ -94,7 +94,7 @@ def test_trials_side_by_side_are_the_page_that_compare_writes(server: Served) ->
     assert told["schema"] == 1
     saved = server.settled("/compare/report.md?trials=1,2")
     assert saved.headers["content-disposition"] == 'attachment; filename="compare-1-2.md"'
-    assert "Name two or more" in server.get("/compare?trials=1").text
+    assert "Enter two or more" in server.get("/compare?trials=1").text
     assert 'value="1, 2"' in server.get("/compare?trials=1,2&choose=").text
 
 
@@ -106,14 +106,14 @@ def test_an_effect_over_time_is_told_by_machine_with_what_is_not_claimed(server:
         "Intel Xeon × 4, 8 GiB, Debian 12, lab directory",
     ]
     assert "too few trials, 2 of the 60" in page
-    assert "nothing is randomised" in page
+    assert "Nothing is randomised between trials" in page
     (first, second) = page.split("<h2>Intel")
     assert re.findall(r'<td><a href="[^"]*/trials/(\d)">', first) == ["1", "3"]
     assert re.findall(r'<td><a href="[^"]*/trials/(\d)">', second) == ["2"]
     key = re.search(r'<option value="([0-9a-f]{12})"', page)
     assert key is not None
     assert "f b / a" in server.settled(f"/history?study=example&effect={key[1]}").text
-    assert "There is no trial of that study" in server.get("/history?study=nothing").text
+    assert "There are no trials of that study" in server.get("/history?study=nothing").text
 
 
 def test_a_port_that_is_taken_and_an_address_of_the_network_are_refused(server: Served) -> None:

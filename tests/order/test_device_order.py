@@ -169,7 +169,7 @@ def test_at_the_end_the_range_is_zeroed_and_then_the_mark_and_then_the_disk_give
 def test_a_disk_that_carries_another_mark_when_it_is_taken_back_ends_the_trial(opened: Any) -> None:
     session, plan, probe = opened(workload=["probe"], cache=["cold"])
     probe.marked = "trial of somebody else"
-    with pytest.raises(LabError, match="wanted the mark of this trial"):
+    with pytest.raises(LabError, match="expected the mark of this trial"):
         Runner(session, injected=1.06).run(
             plan.conditions[0], plan.block(plan.conditions[0], 0).runs[0], block=0
         )
@@ -190,7 +190,7 @@ def test_a_disk_with_one_signature_that_is_not_the_labs_is_not_zeroed(
 
     monkeypatch.setattr(Disk, "_run", run)
     (place,) = session.places.values()
-    with pytest.raises(LabError, match="somebody else has written to it"):
+    with pytest.raises(LabError, match="another program has written to it"):
         place.close()
     assert not any(verb == "device_zero" for verb, _ in probe.calls)
 

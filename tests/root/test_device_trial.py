@@ -102,7 +102,7 @@ def test_plan_says_what_is_overwritten_and_writes_nothing(
     study = write_study(disk_folder, STUDY.replace("BLOCKS", "2"))
     said = iotrial(disk, "plan", study, *on(disk)).stdout
     assert f"on {disk.path}: stand-in, {SERIAL.lower()}" in said
-    assert "67,108,864 bytes, of which the first 25,165,824 are the lab's" in said
+    assert "67,108,864 bytes, of which the lab uses the first 25,165,824" in said
     assert "at the end those bytes are ZEROS" in said
     document = json.loads(iotrial(disk, "plan", study, *on(disk), "--json").stdout)
     assert document["disk"]["bytes"] == 64 * MIB
@@ -114,7 +114,7 @@ def test_plan_says_what_is_overwritten_and_writes_nothing(
     [
         (("--erase", SERIAL), "--device is missing"),
         (("--device", "DISK"), "--erase is missing"),
-        ((), "no disk is named"),
+        ((), "no disk given"),
         (("--device", "DISK", "--erase", "STANDIN-0002"), "not the serial number or WWN"),
         (("--device", "DISK", "--erase", SERIAL, "--lab", "image"), "this is a lab of kind image"),
     ],

@@ -108,6 +108,6 @@ def test_samples_are_drawn_and_a_meter_gives_runs_their_energy(state: Path, tmp_
 
 
 def test_a_period_that_cannot_be_sampled_is_refused(tmp_path: Path) -> None:
-    for period, told in (("1ms", "wanted 10 ms to 1 min"), ("often", "--sample")):
+    for period, told in (("1ms", "expected 10 ms to 1 min"), ("often", "--sample")):
         done = iotrial("run", write_study(tmp_path, NAP), "--trust", "--sample", period, check=2)
         assert told in done.stderr

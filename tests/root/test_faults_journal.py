@@ -150,7 +150,7 @@ def test_of_a_trial_cut_off_a_damaged_entry_is_named_and_the_others_are_put_back
         refused = iotrial("run", study(tmp_path))
         assert refused.returncode == 1
         assert str(garbled) in refused.stderr or str(foreign) in refused.stderr
-        assert "left 2 to put back" in iotrial("trials").stderr
+        assert "left 2 to undo" in iotrial("trials").stderr
         # once it belongs to its user again it is restored; the other one is dismissed after it was shown
         os.chown(foreign, 0, 0)
         assert restored()[0] == 5
@@ -327,7 +327,7 @@ def test_entries_that_cannot_be_taken_off_the_journal_are_said_to_be_put_back(
             subprocess.run(["chattr", "-i", str(journal)], check=True)
     assert status == 5, err
     assert "all of it was put back from memory" in err
-    assert "not everything could be put back" not in err
+    assert "not everything could be undone" not in err
     status, rows, err = restored()
     assert status == 0, err
     assert {row["outcome"] for row in rows} == {"already as before"}

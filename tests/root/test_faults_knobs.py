@@ -135,7 +135,7 @@ def test_the_third_setting_that_does_not_take_ends_the_trial_and_keeps_its_runs(
     done = iotrial("run", study, "--no-stop", "--json", env=environment)
     assert done.returncode == 1, done.stderr
     error = json.loads(done.stderr.splitlines()[-1])["error"]
-    assert "does not take (3 times)" in error["message"]
+    assert "cannot be applied (3 times)" in error["message"]
     assert "block.scheduler" in error["message"]
     assert 'wrote "bfq", kernel reports "none"' in error["message"]
     finished = stored_runs(state)

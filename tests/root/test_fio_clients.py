@@ -105,9 +105,9 @@ def test_hosts_work_in_the_folder_that_is_named(everybody: Path, state: Path) ->
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ('hosts = ["nas-client"]\nfolder = "/x"', "wanted an IP address"),
-        ('hosts = ["127.0.0.1"]', "go together"),
-        ('folder = "/x"', "go together"),
+        ('hosts = ["nas-client"]\nfolder = "/x"', "expected an IP address"),
+        ('hosts = ["127.0.0.1"]', "needs hosts"),
+        ('folder = "/x"', "needs hosts"),
         ('clients = 2\nhosts = ["127.0.0.1"]\nfolder = "/x"', "not both"),
     ],
 )

@@ -61,13 +61,13 @@ def test_what_is_made_is_of_the_wanted_type_and_size(state: Path, disk_folder: P
     ("old", "new", "message"),
     [
         ('"320 MiB"]', '"1 GiB"]', "in a lab of 320 MiB"),
-        ('"128 MiB"', '"64 MiB"', "wanted at least 128 MiB for btrfs"),
+        ('"128 MiB"', '"64 MiB"', "expected at least 128 MiB for btrfs"),
         ('"128 MiB"', '"1000000 B"', "a multiple of 4096"),
-        ('kind = "mkfs"', 'kind = "mkfs"\ncache = "cold"', "nothing to be cached"),
+        ('kind = "mkfs"', 'kind = "mkfs"\ncache = "cold"', "it has no data to cache"),
         (
             'knob = "work.option"\noption = "volume"\nlevels = ["128 MiB", "320 MiB"]',
             'knob = "mount.readonly"\nlevels = ["rw", "ro"]',
-            "turns nothing while",
+            "has no effect while",
         ),
         (
             'kind = "mkfs"',

@@ -50,7 +50,7 @@ def test_plan_and_report_say_that_the_disk_was_modelled_and_how(state: Path, tmp
     mine = study(tmp_path, 2)
     plan = iotrial("plan", mine).stdout
     for words in (
-        "the disk is modelled, not measured",
+        "the disk is simulated",
         "disk-15000: turns_per_minute 15000",
         "queue 1,",
         "FUSE",
@@ -59,7 +59,7 @@ def test_plan_and_report_say_that_the_disk_was_modelled_and_how(state: Path, tmp
     report = run_json(mine, "--no-account")
     [place] = report["trial"]["lab_settings"].get("places", [{}])
     text = " ".join(iotrial("report", "last").stdout.split())
-    assert "The disk is modelled, not measured: disk-15000" in text
+    assert "The disk is simulated: disk-15000" in text
     assert "disk-15000" in place.get("modelled", "disk-15000")
     for run in stored_runs(state):
         assert run["checks"]["bytes_read"] >= 256 << 10
@@ -70,12 +70,12 @@ def test_another_disk_or_none_is_asked_for_on_the_command_line(state: Path, tmp_
     mine = study(tmp_path, 1)
     assert "usb-stick: read_latency" in iotrial("plan", mine, "--disk", "usb-stick").stdout
     assert "modelled" not in iotrial("plan", mine, "--disk", "none").stdout
-    assert "there are: disk-7200" in iotrial("plan", mine, "--disk", "disk-1", check=2).stderr
+    assert "available: disk-7200" in iotrial("plan", mine, "--disk", "disk-1", check=2).stderr
 
 
 def server_of(trial: Trial) -> int:
     """Return the server of the simulated disk: the second child of the outer probe; the first is the worker."""
-    trial.until(lambda: len(trial.probes()) >= 3, "a modelled disk")
+    trial.until(lambda: len(trial.probes()) >= 3, "a simulated disk")
     return children(trial.probes()[0])[1]
 
 

@@ -110,6 +110,6 @@ def test_open_arrivals_end_to_end(state: Path, tmp_path: Path) -> None:
         assert {len(column) for column in seconds.values()} == {len(seconds["at_s"])}
     page = tmp_path / "page.html"
     text = iotrial("report", "last", "--html", str(page)).stdout
-    assert "Operations arrive open, 200 a second" in " ".join(text.split())
+    assert "Open arrivals, 200 per second" in " ".join(text.split())
     assert "What is compared is read p99." in text
-    assert "operations that ended, by the second" in page.read_text()
+    assert "operations completed in each second" in page.read_text()

@@ -88,7 +88,9 @@ def test_a_bundle_is_taken_apart_and_the_one_knob_that_matters_is_found(state: P
     assert found["none"] == found["without level"] == "slower"
     assert found["without ONE"] in ("equivalent", "inconclusive")
     assert found["without TWO"] in ("equivalent", "inconclusive")
-    assert again["trial"]["verdict"].startswith("1 of 3 settings earned the gain: without level it takes ")
+    assert again["trial"]["verdict"].startswith(
+        "1 of 3 settings contributed to the gain: without level it takes "
+    )
 
 
 @pytest.mark.long

@@ -35,8 +35,8 @@ def test_work_that_fails_is_told_with_its_words_and_nothing_is_stored(state: Pat
     done = iotrial("run", str(tmp_path / "failing.toml"), "--rehearse")
     assert done.returncode == 1, done.stderr
     assert "wrong: 2 runs, 2 failed: cat ended with status 1: cat: /nowhere/at/all" in done.stdout
-    assert "right: 2 runs, all as they should be" in done.stdout
-    assert "It cannot run here as it is." in done.stdout
+    assert "right: 2 runs, all as expected" in done.stdout
+    assert "The study cannot run here as it is." in done.stdout
     assert not (state / "trials.db").exists()
     assert not (state / "reports").exists()
     done = iotrial(

@@ -70,7 +70,7 @@ def test_whoever_does_the_work_may_write_there(state: Path) -> None:
 
 def test_a_placeholder_of_the_program_s_own_is_no_factor_s(state: Path) -> None:
     for old, new, message in (
-        ("{way}", "{out}", "is filled in by iotrial"),
+        ("{way}", "{out}", "is set by iotrial"),
         ("files = 3", "files = 3\nreplicates = 2", "empty at the start of a run"),
     ):
         refused = iotrial("plan", write_study(state.parent, COPY.replace(old, new)), check=2)
@@ -118,10 +118,10 @@ def test_files_that_a_run_makes_are_there_while_it_lasts_and_no_longer(state: Pa
         (
             '"mount.atime"\nlevels = ["relatime", "noatime"]',
             '"file.mode"\nlevels = ["0444", "0777"]',
-            "nothing to turn",
+            "nothing to act on",
         ),
-        ('order = "by-phase"', 'order = "by-phase"\ncache = "warm"', "nothing of them can be warm"),
-        ('"close", "unlink"]', '"close"]', "the next run would find them there"),
+        ('order = "by-phase"', 'order = "by-phase"\ncache = "warm"', "they cannot be warm"),
+        ('"close", "unlink"]', '"close"]', "the next run would find them"),
         ('content = "words"', 'content = "c"\nsize = "1000 B"', "end inside a function"),
         (
             '"mount.atime"\nlevels = ["relatime", "noatime"]',

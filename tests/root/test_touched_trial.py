@@ -228,9 +228,7 @@ def test_warm_work_says_that_what_is_turned_on_the_device_could_not_matter(
         report = run_json(write_study(tmp_path, text), "--no-controls", "--no-stop")
         assert report["trial"]["state"] == "done"
         notes = [
-            note
-            for note in report["diagnostics"]["notes"]
-            if "had no request while any run was timed" in note
+            note for note in report["diagnostics"]["notes"] if "had no requests during any timed run" in note
         ]
         assert len(notes) == told, cache
 

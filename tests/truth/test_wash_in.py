@@ -118,7 +118,7 @@ def test_carry_over_that_the_neutral_run_does_not_stop_makes_the_trial_invalid(
     assert any(block.wash_in for block in data.blocks)
     assert state is TrialState.INVALID
     (reason,) = analyse(Spec.from_plan(plan), data.blocks).invalid_reasons
-    assert "although a neutral run comes before each" in reason
+    assert "despite a neutral run before each" in reason
 
 
 def test_a_study_may_ask_for_the_neutral_runs_from_the_first_block_on(stood_in: Path) -> None:

@@ -59,7 +59,7 @@ def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
     }
     assert told(answer, BOTH, ["loop3"]) == Told({"read": {}}, {"read": {}})
     assert told(answer, REQUESTS, ["loop4"]) == Told(None, {})
-    with pytest.raises(ProbeError, match="requests: wanted those of loop5"):
+    with pytest.raises(ProbeError, match="requests: expected requests of loop5"):
         told(answer, REQUESTS, ["loop5"])
     lost = {"account": {"lost": 2, "calls": {}}}
     with pytest.raises(ProbeError, match="2 events were lost"):
@@ -75,7 +75,7 @@ def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> N
 
     for seen in (3, 4):  # the trace may also see requests that precede the counters
         assert told(answer(seen), REQUESTS, ["loop3"]).requests is not None
-    with pytest.raises(Lost, match="loop3 has counted 3 of kind read, of which 2 were seen"):
+    with pytest.raises(Lost, match="loop3 counted 3 of kind read, of which 2 were seen"):
         told(answer(2), REQUESTS, ["loop3"])
 
 
@@ -126,7 +126,7 @@ def test_each_treatment_once_in_each_of_three_repetitions_and_no_control(site: C
     assert len(found) == 2 * 12
     assert {(one.kind, one.count, len(one.histogram)) for one in found} == {("read", 2, 1), ("write", 0, 0)}
     assert here.notes == []
-    assert here.heard.said == ["counting the requests of each arm, in repetitions that are not timed"]
+    assert here.heard.said == ["counting requests of each arm in untimed repetitions"]
 
 
 REPEATED = (
@@ -253,13 +253,14 @@ def test_the_plan_says_what_will_be_counted_and_why_not() -> None:
     text = STUDY.replace('knob = "sysctl"\nkey = "vm.vfs_cache_pressure"\nlevels = ["50", "200"]', "")
     text = text[: text.index('[[factor]]\nname = "pressure"')] + text[text.index("[[workload]]") :]
     said = plan_said(text, "image")
-    assert "accounted up to 3 repetitions of each arm after the last block, not timed" in said
+    assert "accounted after the last block up to 3 untimed repetitions of each arm" in said
     assert "requests to the lab's device" in said
     assert "system calls" not in said
-    assert "accounted nothing: no workload is a command, and a folder has no block device" in plan_said(
-        text, "directory"
+    assert (
+        "accounted nothing: no workload is a command, and a directory lab has no block device"
+        in plan_said(text, "directory")
     )
     with_command = plan_said(text + COMMAND, "directory")
     assert "system calls of cat" in with_command
-    assert "no requests: a folder has no block device of its own" in with_command
+    assert "no requests: a directory lab has no block device of its own" in with_command
     assert "accounted" not in plan_said(text.replace("[study]", "[study]\naccount = false"), "image")

@@ -45,8 +45,7 @@ def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
     assert {key for key, *_ in runs.asked} == {first}
     assert len(runs.asked) == 2, "both arms of a condition that was begun"
     assert here.notes == [
-        "requests were not counted in 1 of 2 conditions: that would have taken more than a tenth of the time "
-        "that was measured"
+        "requests were not counted in 1 of 2 conditions: this would have taken more than a tenth of the measured time"
     ]
     assert second not in here.notes[0]
 

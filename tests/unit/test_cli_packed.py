@@ -60,7 +60,7 @@ def test_export_names_the_file_by_number_and_study_and_replaces_nothing(
     end = json.loads(gzip.decompress(file.read_bytes()).splitlines()[-1])["end"]
     assert told["sha256"] == end["sha256"]
     file.write_bytes(b"precious")
-    with pytest.raises(RequestError, match="is there already") as caught:
+    with pytest.raises(RequestError, match="already exists") as caught:
         verb("export")
     assert "--force" in (caught.value.hint or "")
     assert file.read_bytes() == b"precious"
@@ -150,7 +150,7 @@ def test_a_number_or_an_id_goes_before_a_file_of_that_name(
     here: Path, verb: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("1", "0123", "last"):
-        (here / name).write_bytes(b"no packed trial")
+        (here / name).write_bytes(b"not a packed trial")
         verb("report", name, "--json")
         assert json.loads(capsys.readouterr().out)["trial"]["number"] == 1
 
@@ -174,9 +174,9 @@ def test_a_file_that_is_no_packed_trial_is_refused_by_every_verb(here: Path, ver
 
 def test_a_study_or_a_packed_trial_is_named_and_not_both(verb: Verb) -> None:
     for words, found in (
-        (("run",), "which study"),
-        (("run", "files/permissions", "--like", "x.iotrial"), "two studies are named"),
-        (("plan",), "which study"),
+        (("run",), "no study given"),
+        (("run", "files/permissions", "--like", "x.iotrial"), "two studies given"),
+        (("plan",), "no study given"),
     ):
         with pytest.raises(RequestError, match=found):
             verb(*words)

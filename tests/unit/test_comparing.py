@@ -79,7 +79,7 @@ def test_intervals_that_touch_or_overlap_show_nothing_and_nothing_is_called_the_
     made = compare([one("a", faster(0.55, 0.5, 0.6)), one("b", faster(*other))])
     assert made.rows[0].agreement is Agreement.NOT_SHOWN
     assert headline(made).startswith("No difference between the 2 trials is shown")
-    assert "not to say that effects are the same" in said(made)
+    assert "does not mean that the effects are equal" in said(made)
 
 
 def test_of_three_trials_each_pair_is_held_against_the_other() -> None:
@@ -153,7 +153,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(RequestError, match="named twice"):
         compare([mine, replace(mine, number=3)])
     stranger = replace(other, study="mount/atime", effects=(faster(0.9, 0.8, 1.0, factor="atime"),))
-    with pytest.raises(RequestError, match="shares no comparison with the others") as caught:
+    with pytest.raises(RequestError, match="has no comparison in common with the others") as caught:
         compare([mine, stranger])
     assert "--like" in (caught.value.hint or "")
     with pytest.raises(ValueError, match="alpha / 2"):
@@ -187,7 +187,7 @@ def test_only_what_differs_and_lasts_is_told_of_machines_labs_and_works() -> Non
         ("lab", "disk"): ("sda", "sdb"),
         ("work", "files"): ("20", "40"),
     }
-    assert "The same labels stand for other work in these trials: files." in said(compare([first, second]))
+    assert "The same labels mean different things in these trials: files." in said(compare([first, second]))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_json_keeps_to_its_schema_and_has_every_number() -> None:
 def test_medians_are_told_without_a_verdict() -> None:
     made = compare([one("a", faster(0.55, 0.5, 0.6)), one("b", faster(0.95, 0.9, 1.0))])
     assert "Medians by arm (observational: no verdict)" in text_of(made, full=True)
-    assert "no verdict is given" in said(made)
+    assert "so there is no verdict" in said(made)
     assert "Medians by arm (observational: no verdict)" in comparison_markdown(made)
 
 

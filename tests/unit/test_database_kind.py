@@ -91,7 +91,7 @@ def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
         ({"engine": "sqlite", "huge_pages": True}, "no server"),
         ({"engine": "sqlite", "connection": "loopback"}, "no server"),
         ({"engine": "postgresql", "buffer_dump": True}, "only MariaDB"),
-        ({"engine": "sqlite", "test": "fetch", "rows": 1000, "changed": 1001}, "there are 1,000"),
+        ({"engine": "sqlite", "test": "fetch", "rows": 1000, "changed": 1001}, "the table has 1,000"),
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, object], message: str) -> None:
@@ -136,7 +136,7 @@ def test_a_study_cannot_name_a_program_by_its_path() -> None:
     plain = plain.replace(
         'knob = "work.option"\noption = "durable"', 'knob = "command.argument"\nplaceholder = "{x}"'
     )
-    with pytest.raises(RequestError, match="none of its workloads"):
+    with pytest.raises(RequestError, match="no workload of the study"):
         select(read_study(plain, "x.toml", trusted=False), sets={"program": ["/opt/a"]})
 
 
@@ -163,12 +163,12 @@ def test_programs_that_others_can_write_to_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     looked_at(tmp_path / "link")
     program.chmod(0o757)
-    with pytest.raises(RequestError, match="written to by everybody"):
+    with pytest.raises(RequestError, match="is writable by everybody"):
         looked_at(folder)
     program.chmod(0o755)
     folder.chmod(0o777)
     for path in (folder, program, tmp_path / "link"):
-        with pytest.raises(RequestError, match="written to by everybody"):
+        with pytest.raises(RequestError, match="is writable by everybody"):
             looked_at(path)
     folder.chmod(0o755)
     program.chmod(0o644)

@@ -200,7 +200,7 @@ def test_designs_that_do_not_fit_their_factors_are_refused_in_words() -> None:
     Plan(middle, SEED)
     with pytest.raises(RequestError, match="three in order"):
         Plan(four, SEED)
-    with pytest.raises(RequestError, match="at most 1,024"):
+    with pytest.raises(RequestError, match="the maximum is 1,024"):
         Plan(many(11, Design()), SEED)
     with pytest.raises(RequestError, match="columns"):
         Plan(many(64, Design(DesignKind.PLACKETT_BURMAN)), SEED)
@@ -327,7 +327,7 @@ def test_an_interaction_that_is_the_column_of_a_control_is_no_term_and_refused_w
 
 def test_many_whole_plots_are_refused_before_they_are_multiplied() -> None:
     factors = [factor(f"w{number}", whole=True) for number in range(40)]
-    with pytest.raises(RequestError, match="at most 1,024"):
+    with pytest.raises(RequestError, match="the maximum is 1,024"):
         Plan(study(*factors, factor("mode")), SEED)
 
 

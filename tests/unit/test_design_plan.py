@@ -231,7 +231,7 @@ def test_a_round_holds_each_undecided_condition_once_in_an_order_of_its_own() ->
         ),
         ({"factors": (factor("workload", "a b"),)}, "cannot be the name of a factor"),
         ({"factors": (factor("mode", "444 444"),)}, "different labels"),
-        ({"factors": (factor("mode", "444 control:negative"),)}, "name of a control"),
+        ({"factors": (factor("mode", "444 control:negative"),)}, "reserved for a control"),
         (
             {"workloads": (Workload("w", "files", FilesWork(operations=(), files=5, pool=4)),)},
             "needs 5 files",

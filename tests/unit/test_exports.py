@@ -194,9 +194,9 @@ def test_a_file_is_named_by_its_format_and_replaces_nothing(
     told = json.loads(capsys.readouterr().out)["exported"]
     assert (told["file"], told["as"], told["bytes"]) == (name, kind, (here / name).stat().st_size)
     (here / name).write_bytes(b"precious")
-    with pytest.raises(RequestError, match="is there already"):
+    with pytest.raises(RequestError, match="already exists"):
         verb("export", "last", "--as", kind)
-    with pytest.raises(RequestError, match="is there already"):
+    with pytest.raises(RequestError, match="already exists"):
         verb("export", "--as", kind, "--to", name)
     assert (here / name).read_bytes() == b"precious"
     verb("export", "--as", kind, "--to", name, "--force")
@@ -209,7 +209,7 @@ def test_a_packed_trial_is_exported_too_and_one_file_at_a_time(here: Path, verb:
     verb("export", "x.iotrial", "--as", "csv")
     verb("export", "last", "--as", "csv")
     assert (here / "example.csv").read_bytes() == (here / "1-example.csv").read_bytes()
-    with pytest.raises(RequestError, match="one file"):
+    with pytest.raises(RequestError, match="two files given"):
         verb("export", "last", "a.csv", "--to", "b.csv", "--as", "csv")
 
 

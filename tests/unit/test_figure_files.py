@@ -112,7 +112,7 @@ def test_the_index_names_every_file_with_title_and_sentence(folder: Path) -> Non
     linked = set(re.findall(r"\]\(([^)]+)\)", index))
     assert linked == {path.name for path in folder.iterdir()} - {INDEX, LIST}
     assert "## Effects\n" in index
-    assert "Mode 0444 is where 0777 is, within the margin (equivalent): 1.001" in index
+    assert "Mode 0444 is equal to 0777 within the margin (equivalent): 1.001" in index
 
 
 @pytest.mark.slow
@@ -177,10 +177,10 @@ def test_a_list_that_lies_makes_nobody_elses_file_its_own(tmp_path: Path) -> Non
 def test_a_file_is_no_folder_and_a_folder_may_refuse(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(RequestError, match="wanted a folder, found a file"):
+    with pytest.raises(RequestError, match="expected a folder, found a file"):
         write_figures(small(), file)
     assert file.read_text() == "mine"
-    with pytest.raises(StoreError, match="writing figures to"):
+    with pytest.raises(StoreError, match="cannot write figures to"):
         write_figures(small(), file / "below")
 
 
@@ -274,6 +274,6 @@ def test_the_verb_writes_nothing_where_the_folder_is_a_file(
     verb: Callable[..., object], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RequestError, match="wanted a folder, found a file"):
+    with pytest.raises(RequestError, match="expected a folder, found a file"):
         verb("report", "--figures", "file", "--html", "page.html", "--markdown", "page.md")
     assert {path.name for path in tmp_path.iterdir()} == {"state", "file"}

@@ -34,13 +34,14 @@ def test_fairness_is_of_the_clients_and_not_of_their_sum() -> None:
 
 def test_a_client_that_gave_nothing_or_failed_is_told() -> None:
     assert missing_of(TWO, 2) is None
-    assert missing_of(TWO, 3) == "fio had results of 2 of 3 clients"
+    assert missing_of(TWO, 3) == "fio returned results of 2 of 3 clients"
     assert "port 2 ended with error 5" in str(
         missing_of({"client_stats": [entry(1, 1.0), entry(2, 1.0, error=5)]}, 2)
     )
     # two processes of one client are one client
     assert (
-        missing_of({"client_stats": [entry(1, 1.0), entry(1, 1.0)]}, 2) == "fio had results of 1 of 2 clients"
+        missing_of({"client_stats": [entry(1, 1.0), entry(1, 1.0)]}, 2)
+        == "fio returned results of 1 of 2 clients"
     )
 
 
@@ -63,13 +64,16 @@ job = "[a]\\nrw=read\\nsize=1m\\nbs={bs}"
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ('clients = 2\npick = ["jobs.a.read.iops"]\n', "is not of all clients"),
-        ('folder = "/mnt"\npick = ["read.iops"]\n', "go together"),
-        ('hosts = ["10.0.0.1"]\nfolder = "mnt"\npick = ["all.read.iops"]\n', "path from the root"),
-        ('hosts = ["10.0.0.1"]\npick = ["all.read.iops"]\n', "go together"),
-        ('hosts = ["nas"]\nfolder = "/mnt"\npick = ["all.read.iops"]\n', "wanted an IP address"),
-        ('hosts = ["10.0.0.1"]\nfolder = "/mnt"\nclients = 2\npick = ["all.read.iops"]\n', "not both"),
-        ('clients = 2\nrun_as = "root"\npick = ["all.read.iops"]\n', "never root"),
+        ('clients = 2\npick = ["jobs.a.read.iops"]\n', "is not a number of all clients"),
+        ('folder = "/mnt"\npick = ["read.iops"]\n', "needs hosts"),
+        ('hosts = ["10.0.0.1"]\nfolder = "mnt"\npick = ["all.read.iops"]\n', "absolute path"),
+        ('hosts = ["10.0.0.1"]\npick = ["all.read.iops"]\n', "needs hosts"),
+        ('hosts = ["nas"]\nfolder = "/mnt"\npick = ["all.read.iops"]\n', "expected an IP address"),
+        (
+            'hosts = ["10.0.0.1"]\nfolder = "/mnt"\nclients = 2\npick = ["all.read.iops"]\n',
+            "on this machine or on hosts",
+        ),
+        ('clients = 2\nrun_as = "root"\npick = ["all.read.iops"]\n', "never run as root"),
         ("clients = 300\npick = ['all.read.iops']\n", "clients"),
     ],
 )

@@ -311,10 +311,10 @@ def test_a_block_or_a_trial_that_the_store_has_already_is_its_hosts_fault(
     with collecting(tmp_path / "coordinator.db") as (store, collector):
         collector.add(ALPHA, batch)
         elsewhere = Collector(store, "e" * 32, "example")
-        refused = pytest.raises(Distrusted, match="host alpha: it is in the store already")
+        refused = pytest.raises(Distrusted, match="host alpha: it is already in the store")
         with collector.together() if together else nullcontext(), refused:
             collector.add(ALPHA, again)
-        with pytest.raises(Distrusted, match="host alpha: it is in the store already"):
+        with pytest.raises(Distrusted, match="host alpha: it is already in the store"):
             elsewhere.add(ALPHA, batch)
         assert len(store.data("last").ends) == 2
         assert store.find("last").state is TrialState.RUNNING

@@ -131,7 +131,9 @@ def test_the_mean_is_of_the_sound_hosts_and_every_other_has_its_reason(report: F
     (one,) = report.comparisons
     reasons = {row.trial.host: row.why for row in one.rows if row.why is not None}
     assert reasons.keys() == {"broken-controls", "failed", "short", "runs-failed", HOSTILE}
-    assert str(reasons["broken-controls"]).startswith("invalid: wall tells two identical arms apart")
+    assert str(reasons["broken-controls"]).startswith(
+        "invalid: wall finds a difference between identical arms"
+    )
     assert reasons["failed"] == "failed: the disk is full"
     assert str(reasons["short"]).startswith("5 usable blocks")
     assert reasons["runs-failed"] == "runs failed"
@@ -168,7 +170,7 @@ def test_the_terminal_gets_it_in_80_columns_without_what_steers_it(report: Fleet
     text = said(report)
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b[31m" not in text
-    assert "still running: the mean is not final" in " ".join(text.split())
+    assert "still running: the mean is provisional" in " ".join(text.split())
     assert text.startswith("On average over 7 of 12 hosts")
 
 
@@ -305,12 +307,12 @@ def test_opposite_hosts_and_hosts_that_are_all_equivalent_are_said_to_be(tmp_pat
             for number, ratio in enumerate(ratios):
                 add_host(store, number, ratio=ratio, blocks=40)
         text = " ".join(said(report_of(path)[0]).split())
-        assert ("Some hosts go one way and some the other" in text) is (name == "apart")
+        assert ("Hosts differ in direction, and" in text) is (name == "apart")
         assert ("is undecided" in text) is (name == "apart")
         assert ("That every host is equivalent is wrong with probability 0.05 at most" in text) is (
             name == "same"
         )
-        assert "two hosts say nothing of a third" in text
+        assert "two hosts cannot predict a third" in text
 
 
 def test_comparisons_of_several_workloads_are_told_apart_and_what_all_share_is_said_once(
@@ -339,7 +341,7 @@ def test_comparisons_of_several_workloads_are_told_apart_and_what_all_share_is_s
     assert text.count("10 KiB") == page.count("10 KiB") == markdown.count("10 KiB") == 1
     assert text.count("outlying host at") == 3  # hosts are listed for at most this many comparisons
     assert "Hosts of 1 further comparison" in text
-    assert "In no mean: 2 of 12 hosts" in " ".join(text.split())  # broken controls, and a full disk
+    assert "Not averaged: 2 of 12 hosts" in " ".join(text.split())  # broken controls, and a full disk
 
 
 def test_what_intervals_cannot_say_is_not_said_in_figures(tmp_path: Path) -> None:
@@ -348,8 +350,8 @@ def test_what_intervals_cannot_say_is_not_said_in_figures(tmp_path: Path) -> Non
         for number, ratio in enumerate((0.2, 1.0, 5.0)):  # three such hosts say nothing about a fourth
             add_host(store, number, ratio=ratio, blocks=12)
     text = " ".join(said(report_of(path)[0]).split())
-    assert "cannot be said from 3 hosts with intervals as wide as these" in text
-    assert "further host like these" not in text
+    assert "cannot be estimated from 3 hosts with intervals as wide as these" in text
+    assert "Expected on another host like these" not in text
 
 
 def test_a_level_says_what_is_left_of_a_hundred_per_cent() -> None:
@@ -367,5 +369,5 @@ def test_one_host_with_another_margin_moves_nothing_that_the_others_are_judged_b
     assert found.margin == report.margin
     assert headline(found).startswith("On average over 7 of 8 hosts, f b is faster than a")
     assert [row.why for row in found.comparisons[0].rows if row.why] == [
-        "invalid: asks or judges otherwise than most hosts"
+        "invalid: its question or criteria differ from those of most hosts"
     ]

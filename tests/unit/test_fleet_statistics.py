@@ -95,7 +95,7 @@ def test_what_is_no_number_is_refused() -> None:
         mean_of(np.array([0.1, math.nan]), np.array([0.1, 0.1]), 0.05)
     with pytest.raises(ValueError, match="two"):
         mean_of(np.array([0.1]), np.array([0.1]), 0.05)
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         evidence([math.nan], 0.05)
 
 

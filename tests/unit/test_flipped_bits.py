@@ -156,4 +156,4 @@ def test_a_trial_whose_options_are_lost_cannot_go_on(path: Path) -> None:
         filled(store, header("c" * 32))
     status, out, err = said(("continue", "1", "--time", "1s"))
     assert (status, out) == (2, "")
-    assert "trial 1 does not say how it was begun (lab, time_s, blocks)" in err
+    assert "trial 1 does not record how it was started (lab, time_s, blocks)" in err

@@ -85,7 +85,7 @@ def test_the_whole_kernel_is_that_of_the_same_version_for_any_machine(log: Path,
 def test_a_version_that_cannot_be_had_is_told_with_those_that_can(log: Path, tmp_path: Path) -> None:
     with pytest.raises(LabError) as caught:
         Packages(tmp_path / "guest").kernel("6.2")
-    assert caught.value.hint == "there are: 6.1.0, 6.12.117"
+    assert caught.value.hint == "available: 6.1.0, 6.12.117"
 
 
 def test_what_was_fetched_needs_nothing_more(log: Path, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_labs_that_a_hint_offers_serve_the_study(name: str) -> None:
                     with_root = root  # the hint offers this as an alternative to root
                 again = refusal(name, other, root=with_root)
                 if again is not None:  # it only remains to name a disk
-                    assert "no disk is named" in str(again), f"{error}: {error.hint}, but {other}: {again}"
+                    assert "no disk given" in str(again), f"{error}: {error.hint}, but {other}: {again}"
 
 
 def test_some_hints_do_offer_labs() -> None:

@@ -100,7 +100,7 @@ def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
         (["run", "files/permissions", "--set", "mode=9"], "unknown_name", "0444"),
         (["run", "files/permissions", "--set", "mode"], "bad_request", "--set size="),
         (["run", "missing.toml"], "bad_study", "iotrial list"),
-        (["run", "files/permissions", "--on", "/nowhere/at/all"], "bad_request", "name one that is there"),
+        (["run", "files/permissions", "--on", "/nowhere/at/all"], "bad_request", "name an existing folder"),
         (["run", "files/permissions", "--seed", "x"], "bad_request", "--seed 7"),
         (["report"], "bad_request", "iotrial run files/permissions"),
         (["report", "--frobnicate"], "bad_request", "iotrial report --help"),
@@ -123,7 +123,7 @@ def test_a_wrong_request_has_status_2_and_says_where_to_look(
     "words", [["run", "files/permissions", "--time", "soon"], ["resume", "--time", "soon"]], ids=" ".join
 )
 def test_an_option_that_cannot_be_read_is_named(words: list[str], state: Path) -> None:
-    assert refused(*words)["message"].startswith("--time: wanted a duration")
+    assert refused(*words)["message"].startswith("--time: expected a duration")
 
 
 def test_a_file_that_cannot_be_written_has_status_1(state: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ JOURNALED = sorted(name for name, knob in registry.knobs().items() if isinstance
 class Untouchable:
     """Fake target on which any write fails the test."""
 
-    name = "a target"
+    name = "a kernel target"
 
     def call(self, verb: str, **fields: Any) -> dict[str, Any]:
         assert verb == "read", (verb, fields)
@@ -41,7 +41,7 @@ class Untouchable:
 )  # fmt: skip
 def test_an_entry_that_names_a_file_which_its_knob_never_turns_is_not_obeyed(name: str, path: str) -> None:
     entry = Entry(1, name, {"path": path}, original="root::0:0::/:/bin/sh", ours=("ours",))
-    with pytest.raises(LabError, match="never turns"):
+    with pytest.raises(LabError, match="never sets"):
         registry.knob(name).undo(Target(Untouchable()), entry)
 
 

@@ -419,7 +419,7 @@ def test_what_is_in_somebody_elses_hands_blocks_no_trial_but_one_that_would_chan
     tmp_path: Path,
 ) -> None:
     record(Journal(tmp_path))
-    with pytest.raises(LabError, match="cut off and left 1 thing "):
+    with pytest.raises(LabError, match="cut off and left 1 change "):
         refuse_leftovers(Journal(tmp_path))
     restore(Journal(tmp_path), Target(Files({REQUESTS: "77"})))
     after = Journal(tmp_path)

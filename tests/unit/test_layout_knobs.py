@@ -49,15 +49,15 @@ def test_shares_are_those_of_extents_beyond_one_a_file() -> None:
 @pytest.mark.parametrize(
     ("levels", "files", "size", "words"),
     [
-        (("0 %", "5 %"), 10, "4 MiB", "5 % cannot be had of 10 files: with 11 extents it is 9.091 %"),
+        (("0 %", "5 %"), 10, "4 MiB", "5 % is impossible with 10 files: with 11 extents it is 9.091 %"),
         (
             ("0 %", "50 %"),
             20,
             "4 KiB",
             "50 % of 20 files of 4,096 bytes are 40 extents, and they have only 20",
         ),
-        (("0 %", "100 %"), 20, "4 MiB", '"100 %" is no share'),
-        (("0 %", "half"), 20, "4 MiB", '"half" is no share'),
+        (("0 %", "100 %"), 20, "4 MiB", '"100 %" is not a share'),
+        (("0 %", "half"), 20, "4 MiB", '"half" is not a share'),
     ],
 )
 def test_a_share_that_the_files_cannot_have_is_refused(
@@ -86,7 +86,7 @@ def test_a_missing_defragmenter_names_its_package(
 
 def test_a_share_of_rewritten_files_is_a_whole_number_of_them() -> None:
     resolve(study("file.rewritten", "0 %", "10 %", "100 %"), root=True)
-    with pytest.raises(UnsupportedLevel, match="1 % of 20 files is no whole number"):
+    with pytest.raises(UnsupportedLevel, match="1 % of 20 files is not a whole number"):
         resolve(study("file.rewritten", "0 %", "1 %"), root=True)
     with pytest.raises(UnsupportedLevel, match="101"):
         resolve(study("file.rewritten", "0 %", "101 %"), root=True)

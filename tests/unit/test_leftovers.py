@@ -35,7 +35,7 @@ def test_after_a_power_cut_there_is_no_lock_and_the_leftovers_are_mentioned(
     mention_leftovers()
     out, err = capsys.readouterr()
     assert out == ""
-    assert "left 3 to put back; run `iotrial restore`" in err
+    assert "left 3 to undo; run `iotrial restore`" in err
 
 
 def test_while_a_conductor_is_at_work_they_are_its_own(

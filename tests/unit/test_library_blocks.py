@@ -67,7 +67,7 @@ def test_a_margin_that_is_given_is_excluded_sooner() -> None:
         sooner += aimed.within(0.03) - plain.within(0.03)
     assert sooner >= 3
     for wrong in ({"margin": 0.0}, {"margin": 0.03, "scale": "difference"}):
-        with pytest.raises(iotrial.RequestError, match="wanted a margin"):
+        with pytest.raises(iotrial.RequestError, match="expected a margin"):
             iotrial.compare_blocks([1.0], [1.0], **wrong)  # type: ignore[arg-type]
 
 
@@ -90,14 +90,14 @@ def test_differences_are_in_the_unit_of_the_numbers_and_may_be_zero() -> None:
     found = iotrial.compare_blocks([0, 1, 2] * 6, [10, 11, 12] * 6, scale="difference")
     assert (found.value, found.ratio) == (pytest.approx(10.0), None)
     assert found.detected
-    with pytest.raises(iotrial.RequestError, match="wanted ratios"):
+    with pytest.raises(iotrial.RequestError, match="expected ratios"):
         found.within(0.03)
 
 
 def test_few_blocks_bound_nothing_and_say_so() -> None:
     found = iotrial.compare_blocks([1.0] * 3, [1.1, 1.2, 1.15])
     assert (found.low, found.high, found.detected) == (None, None, False)
-    assert "too few to bound it" in repr(found)
+    assert "too few for an interval" in repr(found)
     nothing = iotrial.compare_blocks([], [])
     assert (nothing.blocks, nothing.p, nothing.value) == (0, 1.0, None)
     assert not nothing.within(0.5)
@@ -116,12 +116,12 @@ def test_an_effect_that_changes_is_told() -> None:
     [
         ([1.0, 2.0], [1.0], "found 2 and 1"),
         ([1.0, float("nan")], [1.0, 1.0], "found nan in block 1"),
-        ([1.0, 1.0], [1.0, float("inf")], "level: wanted finite numbers above 0, found inf in block 1"),
+        ([1.0, 1.0], [1.0, float("inf")], "level: expected finite numbers above 0, found inf in block 1"),
         ([1.0, 0.0], [1.0, 1.0], "found 0 in block 1"),
         ([-1.0], [1.0], "found -1 in block 0"),
         ([[1.0, 2.0]], [[1.0, 2.0]], r"found shape \(1, 2\)"),
-        (["fast"], ["slow"], "wanted numbers"),
-        ([None], [1.0], "found nan in block 0|wanted numbers"),
+        (["fast"], ["slow"], "expected numbers"),
+        ([None], [1.0], "found nan in block 0|expected numbers"),
     ],
 )
 def test_what_is_no_pair_of_numbers_a_block_is_refused(
@@ -179,7 +179,7 @@ def test_audit_says_that_one_group_was_run_before_the_other_if_the_rows_are_in_o
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({}, "wanted 1 to"),
+        ({}, "expected 1 to"),
         ({"a": [float("nan")]}, "found nan"),
         (3, "found int"),
         ("/nonexistent/it.csv", "read /nonexistent/it.csv"),

@@ -57,7 +57,7 @@ def test_alpha_is_shared_by_all_cells_and_primary_tests() -> None:
 
 def test_a_file_that_is_no_multiple_of_a_record_that_fits_is_refused() -> None:
     with pytest.raises(
-        RequestError, match="a file of 1,048,576 bytes is no multiple of its record of 98,304"
+        RequestError, match="a file of 1,048,576 bytes is not a multiple of its record of 98,304"
     ):
         Plan(study(records='["96 KiB"]', files='["64 KiB", "1 MiB"]'), SEED)
     with pytest.raises(RequestError, match="with direct a record is a multiple of 512 bytes, found 1,000"):
@@ -69,10 +69,10 @@ def test_a_file_that_is_no_multiple_of_a_record_that_fits_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tests": '["reed"]'}, 'no test is called "reed"'),
-        ({"tests": '["read", "read"]'}, '"read" stands there twice'),
+        ({"tests": '["reed"]'}, 'unknown test "reed"'),
+        ({"tests": '["read", "read"]'}, '"read" is listed twice'),
         ({"extra": 'record_size = "8 MiB"'}, "a record of 8 MiB in a file of 4 MiB"),
-        ({"extra": 'record_size = "3 KiB"'}, "no multiple of its record of 3,072"),
+        ({"extra": 'record_size = "3 KiB"'}, "not a multiple of its record of 3,072"),
         ({"extra": "stride = 0"}, "stride"),
         ({"extra": "files = 3"}, 'has no key "files"'),
     ],
@@ -121,7 +121,7 @@ def test_a_size_that_is_none_is_refused(value: str) -> None:
 def test_what_does_not_reach_the_jobs_own_file_is_refused() -> None:
     base = text(extra="").replace('knob = "mount.option"\nlevels = ["data=ordered", "data=journal"]', "{}")
     mode = base.replace("{}", 'knob = "file.mode"\nlevels = ["0600", "0644"]')
-    with pytest.raises(RequestError, match=r"knob file\.mode: a matrix works on a file of its own"):
+    with pytest.raises(RequestError, match=r"knob file\.mode: a matrix uses its own file"):
         resolve(read_study(mode, "own.toml", trusted=False), root=True)
     with pytest.raises(RequestError, match="its cache state cannot be prepared"):
         resolve(study(extra='cache = "warm"'), root=True)

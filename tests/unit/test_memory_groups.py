@@ -70,7 +70,7 @@ def test_a_mount_that_shows_a_part_of_the_groups_is_read_from_its_root() -> None
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"/sys/fs/cgroup/user.slice/cgroup.subtree_control": "pids"}, "memory controller is not on"),
+        ({"/sys/fs/cgroup/user.slice/cgroup.subtree_control": "pids"}, "memory controller is not enabled"),
         ({"/sys/fs/cgroup/user.slice/session-1.scope/memory.max": "1048576"}, "would escape"),
         ({"/proc/self/mountinfo": ""}, "no control groups for memory"),
     ],
@@ -87,5 +87,5 @@ def test_where_no_group_can_be_made_it_is_said_why(changed: dict[str, str], word
 )  # fmt: skip
 def test_an_entry_that_names_no_group_of_a_lab_is_not_obeyed(path: str) -> None:
     entry = Entry(1, "lab.cgroup", {"path": path}, "absent", ("present",))
-    with pytest.raises(LabError, match="no control group of a lab"):
+    with pytest.raises(LabError, match="not a control group of a lab"):
         LabCgroup().undo(Target(Files({})), entry, None)  # type: ignore[arg-type]

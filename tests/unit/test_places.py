@@ -37,15 +37,15 @@ def test_the_name_of_a_place_can_be_part_of_a_path_without_being_one(name: str) 
         (DEVICE, 'lab.device "ssd": the study declares no place'),
         (PLACES.replace('"tape"', '"taps"') + DEVICE, '"tape"'),
         (PLACES + '[[place]]\nname = "ssd"\n' + DEVICE, 'two places are called "ssd"'),
-        (PLACES + MODE, 'no run happens at place "ssd"'),
-        (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system is given one"),
+        (PLACES + MODE, 'no run uses place "ssd"'),
+        (PLACES + '[[place]]\nname = "log"\nholds = "log"\n' + DEVICE, "no file system uses one"),
         (
             PLACES + DEVICE + '[[factor]]\nname = "fs"\nknob = "filesystem.type"\nlevels = ["ext4", "xfs"]\n',
             'place "disk" has a file system of its own',
         ),
-        (PLACES + '[[place]]\nname = "log"\nholds = "log"\nfilesystem = "xfs"\n' + DEVICE + LOG, "a bare device"),
+        (PLACES + '[[place]]\nname = "log"\nholds = "log"\nfilesystem = "xfs"\n' + DEVICE + LOG, "a device without"),
         (PLACES + '[[place]]\nname = "log"\nholds = "files"\n' + DEVICE + LOG, '"log" is the place of the file systems'),
-        (PLACES + '[[place]]\nname = "log"\nholds = "log"\nkind = "device"\n' + DEVICE + LOG, "lies on an image"),
+        (PLACES + '[[place]]\nname = "log"\nholds = "log"\nkind = "device"\n' + DEVICE + LOG, "must be an image"),
     ],
 )  # fmt: skip
 def test_places_that_cannot_be_meant_are_refused_in_the_file(text: str, wanted: str) -> None:
@@ -105,11 +105,11 @@ def test_disks_and_images_are_places_of_one_trial() -> None:
     ("located", "lab", "wanted"),
     [
         ({"sdd": Where("/x")}, None, "sdd"),
-        ({"tape": Where("/x")}, None, "no run of the chosen levels happens there"),
-        ({"ssd": ON_A_DISK, "disk": Where(consent=Consent("/dev/sdy", "s-1234"))}, None, "named on one disk"),
-        ({"ssd": ON_A_DISK}, "directory", "no use for a disk"),
-        ({}, "device", "place ssd: no disk is named"),
-        ({"ssd": ON_A_DISK}, "device", "place disk: no disk is named"),
+        ({"tape": Where("/x")}, None, "not used by the chosen levels"),
+        ({"ssd": ON_A_DISK, "disk": Where(consent=Consent("/dev/sdy", "s-1234"))}, None, "are on one disk"),
+        ({"ssd": ON_A_DISK}, "directory", "does not use a disk"),
+        ({}, "device", "place ssd: no disk given"),
+        ({"ssd": ON_A_DISK}, "device", "place disk: no disk given"),
     ],
 )
 def test_places_that_are_located_wrongly_are_refused(
@@ -138,13 +138,13 @@ def test_a_disk_for_the_whole_lab_is_no_disk_of_a_place() -> None:
 
 def test_kinds_that_a_place_wants_are_held_to() -> None:
     wants_a_disk = PLACES.replace('size = "100 MiB"', 'kind = "device"')
-    with pytest.raises(RequestError, match="place disk: no disk is named"):
+    with pytest.raises(RequestError, match="place disk: no disk given"):
         resolve(chosen(wants_a_disk, DEVICE), root=True)
     wants_a_folder = PLACES.replace('size = "100 MiB"', 'kind = "directory"')
-    with pytest.raises(RequestError, match="wants a place of kind directory"):
+    with pytest.raises(RequestError, match="needs a place of kind directory"):
         resolve(chosen(wants_a_folder, DEVICE), root=True)
     wants_an_image = PLACES.replace('size = "100 MiB"', 'kind = "image"')
-    with pytest.raises(RequestError, match="wants an image"):
+    with pytest.raises(RequestError, match="needs an image"):
         resolve(chosen(wants_an_image, DEVICE), root=True, located={"disk": ON_A_DISK})
 
 
@@ -156,7 +156,7 @@ def test_the_log_is_a_place_without_being_declared() -> None:
     lab, log = resolve(study, root=True).sites
     assert (lab.name, log.name, log.kind, log.size_bytes >> 20) == ("", "log", "log", 16)
     assert resolve(study, root=True, located={"log": Where("/x")}).sites[1].where.folder == "/x"
-    with pytest.raises(RequestError, match="a log lies on an image"):
+    with pytest.raises(RequestError, match="a log is an image"):
         resolve(study, root=True, located={"log": ON_A_DISK})
 
 
@@ -174,11 +174,11 @@ def test_a_file_system_without_a_log_is_given_none() -> None:
     )
     plain = PLACES.replace('filesystem = "xfs"\n', "")
     for parts in ((plain, DEVICE, LOG, kinds), (PLACES.replace('"xfs"', '"btrfs"'), DEVICE, LOG)):
-        with pytest.raises(RequestError, match="btrfs has no log"):
+        with pytest.raises(RequestError, match="btrfs does not support an external log"):
             resolve(chosen(*parts), root=True)
     resolve(chosen(PLACES, DEVICE, LOG), root=True)
     without = '[[factor]]\nname = "j"\nknob = "mkfs.option"\nlevels = ["default", "-O ^has_journal"]\n'
-    with pytest.raises(RequestError, match="lies nowhere"):
+    with pytest.raises(RequestError, match="there is no place for one"):
         resolve(chosen(plain, DEVICE, LOG, without), root=True)
 
 

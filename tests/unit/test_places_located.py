@@ -55,19 +55,19 @@ def test_a_disk_is_named_twice(disk: str) -> None:
 @pytest.mark.parametrize(
     ("places", "options", "wanted"),
     [
-        (["ssd"], {}, "wanted NAME=FOLDER"),
-        (["ssd="], {}, "wanted NAME=FOLDER"),
+        (["ssd"], {}, "expected NAME=FOLDER"),
+        (["ssd="], {}, "expected NAME=FOLDER"),
         (["ssd=/nowhere/at/all"], {}, "there is no such folder"),
         (["ssd=/", "ssd=/"], {}, "given twice"),
         (["ssd=/dev/sdx"], {}, "--erase ssd=SERIAL-OR-WWN is missing"),
-        (["ssd=/dev/sdx"], {"erase": ["S-1234"]}, "for no disk that is named"),
+        (["ssd=/dev/sdx"], {"erase": ["S-1234"]}, "does not belong to any disk that was named"),
         (["ssd=/dev/sdx"], {"erase": ["ssd="]}, "the serial number or WWN is missing"),
         (["ssd=/dev/sdx"], {"erase": ["ssd=A", "ssd=B"]}, "given twice"),
-        (["ssd=/dev/sdx"], {"erase": ["ssd=A", "disk=B"]}, "for no disk that is named"),
-        (["ssd=/"], {"erase": ["ssd=A"]}, "is no disk"),
-        (["ssd=/dev/sdx"], {"erase": ["ssd=A"], "discard": True}, "does not say of which disk"),
+        (["ssd=/dev/sdx"], {"erase": ["ssd=A", "disk=B"]}, "does not belong to any disk that was named"),
+        (["ssd=/"], {"erase": ["ssd=A"]}, "is not a disk"),
+        (["ssd=/dev/sdx"], {"erase": ["ssd=A"], "discard": True}, "which disk"),
         (["ssd=/dev/sdx"], {"erase": ["ssd=A"], "of": ["disk"]}, "--discard-contents-of disk"),
-        ([], {"erase": ["A", "B"], "device": "/dev/sdx"}, "for no disk that is named"),
+        ([], {"erase": ["A", "B"], "device": "/dev/sdx"}, "does not belong to any disk that was named"),
     ],
 )
 def test_places_without_consent_or_with_too_much_of_it_are_refused(

@@ -29,13 +29,13 @@ BLOCK = 4096
     ("keys", "message"),
     [
         ({"size": "2 KiB"}, "larger than a file"),
-        ({"depth": 2}, "one operation under way at a time"),
-        ({"engine": "mmap", "direct": True}, "goes through the page cache"),
+        ({"depth": 2}, "one operation in flight at a time"),
+        ({"engine": "mmap", "direct": True}, "uses the page cache"),
         ({"engine": "io_uring", "block": "1 MiB", "depth": 2048}, "more memory than 1 GiB"),
         ({"ramp": 100}, "a ramp through the page cache would fill it"),
-        ({"files": 3, "pool": 2}, "too small to draw 3 from"),
-        ({"rate": 1e-5, "operations": 1}, "wanted 0, or 1.16e-05 to 1e\\+09 operations a second"),
-        ({"rate": 1, "operations": 43_201, "replicates": 2}, "86,402 operations at 1 a second take"),
+        ({"files": 3, "pool": 2}, "too small for 3 files per run"),
+        ({"rate": 1e-5, "operations": 1}, "expected 0, or 1.16e-05 to 1e\\+09 operations per second"),
+        ({"rate": 1, "operations": 43_201, "replicates": 2}, "86,402 operations at 1 per second take"),
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, Any], message: str) -> None:
@@ -163,7 +163,7 @@ def test_a_study_of_open_arrivals_is_read_stored_and_held_against_the_limits() -
     assert again == study
     check_limits(again, origin="x")
     too_slow = replace(study, workloads=(replace(study.workloads[0], work=replace(work, rate=1e-6)),))
-    with pytest.raises(StudyError, match="operations a second"):
+    with pytest.raises(StudyError, match="operations per second"):
         check_limits(too_slow, origin="x")
 
 

@@ -142,7 +142,7 @@ def test_the_choice_is_told_within_80_columns(screen: Document) -> None:
     proposed, _ = propose(screen, "follow-up")
     lines = "\n".join(choice_lines(proposed)).splitlines()[2:]
     assert max(map(len, lines)) <= 80
-    assert "varied   f12: its interval excludes no effect" in lines
+    assert 'varied   f12: its interval excludes "no effect"' in lines
     assert any("--fold-over" in line for line in lines)
 
 
@@ -211,15 +211,15 @@ def test_the_report_of_a_bundle_taken_apart_says_what_earned_the_gain(bundle: Do
     slow = {"none": 0.5, "without level": 0.5}
     made = conducted(text, lambda t: slow.get(t["tuning"], 0.0), blocks=30)
     said = made.summary.headline
-    assert said.startswith("1 of 3 settings earned the gain: without level it takes 6")
+    assert said.startswith("1 of 3 settings contributed to the gain: without level it takes 6")
     assert "A and B make no difference of 3 %" in said
     assert "without all of them it takes 6" in said
 
 
 def test_a_bundle_without_a_gain_is_told_so(bundle: Document) -> None:
     made = conducted(propose(bundle, "ablate")[1], lambda _: 0.0, blocks=30)
-    assert "None of 3 settings is shown to have earned a gain of its own" in made.summary.headline
-    assert "there was no gain to earn" in made.summary.headline
+    assert "None of 3 settings is shown to contribute to the gain" in made.summary.headline
+    assert "there was no gain" in made.summary.headline
     assert ablation_finding(made.analysis.effects[:1], made.conditions, margin=0.03)
 
 
@@ -231,8 +231,8 @@ def test_a_part_that_helps_here_and_harms_there_is_neither_earned_nor_left_out(b
     better = replace(worse, verdict=Verdict.FASTER, value=0.5, low=0.45, high=0.55)
     others = [e for e in made.analysis.effects if e.level != "without level"]
     said = ablation_finding([worse, better, *others], made.conditions, margin=0.03)
-    assert said.startswith("none of 3 settings is shown to have earned a gain of its own everywhere")
-    assert "without level it depends: it takes 6" in said
+    assert said.startswith("none of 3 settings is shown to contribute to the gain everywhere")
+    assert "without level, it depends: it takes 6" in said
     assert "but it takes 50 % less time [-55, -45]" in said
     assert "better left out" not in said
 
@@ -255,7 +255,7 @@ def test_an_unknown_factor_is_refused_with_the_nearest(screen: Document) -> None
 
 
 def test_too_many_named_factors_are_refused(screen: Document) -> None:
-    with pytest.raises(RequestError, match="64 runs a block"):
+    with pytest.raises(RequestError, match="64 runs per block"):
         propose(screen, "follow-up", factors=[f"f{i:02d}" for i in range(1, 12)])
 
 
@@ -333,7 +333,7 @@ def test_a_rewriting_that_does_not_say_what_is_wanted_is_refused() -> None:
     wanted = replace(
         read(text), lab=replace(read(text).lab, filesystem="xfs")
     )  # not one of the parts that are rewritten
-    with pytest.raises(StudyError, match="cannot be changed reliably"):
+    with pytest.raises(StudyError, match="prevents changing it reliably"):
         rewritten(text, wanted, origin="x.toml")
 
 
@@ -371,7 +371,7 @@ def test_the_verb_writes_a_new_file_and_never_over_one(
     assert read((tmp_path / "screen-follow-up.toml").read_text()).design.interactions
     again = run(monkeypatch, screen, "--trust")
     assert isinstance(again.exception, RequestError)
-    assert "not written over" in str(again.exception)
+    assert "not overwritten" in str(again.exception)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     linked = run(monkeypatch, screen, "--out", "link", "--trust")
     assert isinstance(linked.exception, RequestError)

@@ -128,6 +128,6 @@ def test_the_first_screen_shows_every_alarm_however_long_the_table() -> None:
     failed = Control("negative", {"cache": "cold"}, "wall", 1.0, 1.05, 1.02, 1.08, False, True, 60)
     text = short(effects=all_equivalent(), valid=False, control=[failed])
     assert text.startswith(
-        "No verdict, the trial is invalid: a copy of the reference was told from its original"
+        "No verdict, the trial is invalid: an identical copy of the reference differs from the original"
     )
-    assert "What to do" in text or "Nothing that was recorded explains it" in text
+    assert "What to do" in text or "No recorded cause explains this" in text

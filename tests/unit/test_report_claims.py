@@ -171,7 +171,7 @@ def test_a_claim_that_depends_on_the_condition_says_how_often_it_stands() -> Non
     effects.append(effect(Verdict.FASTER, 0.9, 0.88, 0.92, condition=CONDITIONS[3]))
     (group,) = grouped(hold_claims([PUBLISHED], effects, Conditions(study()), margin=0.03))
     assert group.outcome is None
-    assert "held against 4 conditions: not confirmed in 3, confirmed in 1." in group.sentence
+    assert "compared with 4 conditions: not confirmed in 3, confirmed in 1." in group.sentence
 
 
 def test_what_was_not_measured_cannot_be_said() -> None:

@@ -24,6 +24,7 @@ from iotrial.report.interactions import adjust, at_levels, doubled, interaction_
 from iotrial.report.jsonreport import report_json
 from iotrial.report.progress import effect_lines
 from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.sentences import Tone
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Claim, Role, Scale
 from iotrial.study.reader import read_study
@@ -44,6 +45,13 @@ def crossed() -> Document:
     text = screen_text(8, design='kind = "fractional"\nresolution = 4')
     both = lambda t: 0.12 * (on(t, "f01") and on(t, "f02"))  # noqa: E731
     return conducted(text, lambda t: -0.1 * on(t, "f01") + 0.05 * on(t, "f02") + both(t), blocks=30)
+
+
+def test_a_screen_is_badged_by_the_settings_that_have_an_effect(screen: Document) -> None:
+    made = conducted(screen_text(26), lambda t: 0.2 * on(t, "f12"), blocks=30, sd=0.03)
+    assert made.summary.headline.startswith("1 of 26 settings changes the wall time")
+    assert made.summary.tone is Tone.SLOWER
+    assert screen.summary.tone is Tone.MIXED  # one setting gains, another costs
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +127,7 @@ def test_an_interaction_is_told_as_the_whole_difference_of_the_effects() -> None
     assert doubled(one) == pytest.approx((1.21, 1.1025, 1.44))
     assert interaction_sentence(one, pair_study(), margin=0.03) == (
         "with b fast, the ratio of a on to off is 1.2 [1.1, 1.4] times what it is with b slow: "
-        "together, a on and b fast are slower than their separate effects make"
+        "together, a on and b fast are slower than their separate effects predict"
     )
 
 
@@ -160,13 +168,13 @@ def test_aliases_are_printed_with_every_format(crossed: Document) -> None:
     name = row.effect.aliases[0].removeprefix("-").replace(":", " × ")
     for text in (printed(crossed), markdown_report(crossed), html_report(crossed)):
         plain = " ".join(text.split()).replace("\\", "")
-        assert "this design cannot tell it from" in plain
+        assert "this design cannot distinguish it from" in plain
         assert name in plain
 
 
 def test_an_alias_of_opposite_sign_is_told_so() -> None:
     made = document([interaction(Verdict.SLOWER, 1.1, 1.05, 1.2, aliases=("-c:d", "e:f"))], of=pair_study())
-    assert made.effects[0].aliases == "this design cannot tell it from c × d turned round or e × f"
+    assert made.effects[0].aliases == "this design cannot distinguish it from c × d reversed or e × f"
 
 
 def test_interactions_and_pooled_effects_are_named_as_such_in_json(
@@ -236,9 +244,9 @@ def test_the_design_of_a_screen_is_printed_with_coded_rows_and_aliases() -> None
     assert " ".join(" ".join(lines[:2]).split()) == (
         "design Plackett-Burman screening design: 9 factors, 12 treatments, 12 runs in a block"
     )
-    assert any("9 of 9 main effects mixed with interactions" in line for line in lines)
+    assert any("9 of 9 main effects mixed with two-factor interactions" in line for line in lines)
     assert "           ---------  row01" in lines
-    assert sum("row" in line and " stretched" in line for line in lines) == 6
+    assert sum("row" in line and " slowed" in line for line in lines) == 6
     assert max(map(len, lines)) <= 80
     as_json = plain(design_in_full(text))
     assert as_json["kind"] == "plackett-burman"
@@ -250,7 +258,7 @@ def test_the_design_of_a_screen_is_printed_with_coded_rows_and_aliases() -> None
 def test_main_effects_of_resolution_four_are_told_to_be_clear(crossed: Document) -> None:
     assert crossed.design is not None
     assert crossed.design.clear
-    assert "main effects are clear of interactions of two factors" in list(aliases_in_lines(crossed.design))
+    assert "main effects are not mixed with two-factor interactions" in list(aliases_in_lines(crossed.design))
     assert crossed.design.mixed
 
 

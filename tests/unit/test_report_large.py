@@ -27,7 +27,7 @@ def test_three_thousand_runs_are_thinned_in_the_figure_and_whole_in_the_table() 
         all_equivalent()[:1], runs={"blocks": 1000, "conditions": CONDITIONS[:1], "histograms": False}
     )
     text = html_report(made)
-    assert "as few as one run in 2 has a mark" in text
+    assert "as few as one run in 2 is drawn" in text
     assert "3,000 runs" in text
     assert text.count("<use ") < 4000
 

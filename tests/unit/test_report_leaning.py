@@ -13,7 +13,7 @@ def leaning(condition: dict[str, str]) -> Effect:
 
 
 def sentences(effects: list[Effect]) -> list[str]:
-    return [line for line in document(effects).summary.details if "the first ones excluded" in line]
+    return [line for line in document(effects).summary.details if "the first blocks excluded" in line]
 
 
 def test_such_comparisons_are_named_beside_the_verdict() -> None:

@@ -240,11 +240,11 @@ def test_what_is_said_stands_above_the_table_and_the_table_follows() -> None:
     out = Screen()
     with TerminalView(Console(file=out, width=80, height=40, force_terminal=True), clock=Clock()) as view:
         view.update(progress())
-        view.say("booting it anew")
+        view.say("booting it again")
         rows = out.rows(80)
-        assert rows[0] == "booting it anew"
+        assert rows[0] == "booting it again"
         assert rows[1].startswith("Trial 12")
-    assert out.rows(80) == ["booting it anew", ""]
+    assert out.rows(80) == ["booting it again", ""]
 
 
 def test_the_cursor_is_never_hidden() -> None:

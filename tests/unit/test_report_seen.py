@@ -60,7 +60,7 @@ def test_levels_that_agree_are_said_together_with_the_widest_interval() -> None:
         "1.20 [1.10, 1.30]."
     )
     assert effects_sentence(document(all_equivalent())).startswith(
-        "Mode 0444 is where 0777 is, within the margin (equivalent) in all 4 conditions; "
+        "Mode 0444 is equal to 0777 within the margin (equivalent) in all 4 conditions; "
     )
 
 
@@ -84,7 +84,7 @@ def test_an_interval_beside_one_that_is_not_settled_is_no_effect() -> None:
         for condition in CONDITIONS[:2]
     ]
     assert effects_sentence(document(capped)) == (
-        "Undecided whether mode 0444 lies left or right of 0777 in both conditions; 2 have an open end."
+        "Undecided whether mode 0444 is left or right of 0777 in both conditions; 2 have an open end."
     )
 
 
@@ -104,7 +104,8 @@ def test_an_invalid_trial_says_that_nothing_is_a_verdict_in_every_figure_of_effe
     runs = [figure.sentence for figure in figures if figure.stem.startswith("runs-")]
     assert len(runs) == 4
     assert all(
-        "the trial is invalid, so whether arms part is not said" in sentence.lower() for sentence in runs
+        "the trial is invalid, so there is no verdict on differences between arms" in sentence.lower()
+        for sentence in runs
     )
 
 
@@ -112,7 +113,7 @@ def test_the_level_changes_as_often_as_the_diagnostics_say() -> None:
     some = panel([1.0, 2.0], [1.0, 2.0])
     assert runs_seen(some, diagnostic(3.0, 9.0), [], valid=True) == "The level of the blocks changes twice."
     assert runs_seen(some, diagnostic(3.0), [], valid=True) == "The level of the blocks changes once."
-    assert runs_seen(some, diagnostic(), [], valid=True) == "No change of level between blocks is found."
+    assert runs_seen(some, diagnostic(), [], valid=True) == "No change of level between blocks was found."
     assert runs_seen(some, diagnostic(3.0, blocks=20), [], valid=True) == "4 runs of 2 arms."
     assert runs_seen(some, None, [], valid=True) == "4 runs of 2 arms."
 
@@ -145,12 +146,12 @@ def test_whether_arms_part_is_what_the_verdicts_say() -> None:
     ]
     some = panel([1.0, 2.0], [1.0, 2.0])
     assert runs_seen(some, None, effects, valid=True) == (
-        "Mode 0444 lies below 0777 (faster), 0666 and 0555 do not part from 0777 by more than the margin (equivalent), "
+        "Mode 0444 lies below 0777 (faster), 0666 and 0555 do not differ from 0777 by more than the margin (equivalent), "
         "whether 0400 parts from 0777 is undecided."
     )
     assert runs_seen(some, None, effects[3:], valid=True) == "Whether mode 0400 parts from 0777 is undecided."
     assert runs_seen(some, None, effects, valid=False) == (
-        "The trial is invalid, so whether arms part is not said."
+        "The trial is invalid, so there is no verdict on differences between arms."
     )
 
 
@@ -158,10 +159,10 @@ def test_distributions_are_farthest_apart_where_counting_says_so() -> None:
     """For {1, 2, 3, 4} and {3, 4, 5, 6}: half of the values of the first are at most 2, none of the second."""
     assert widest_gap(np.array([1.0, 2, 3, 4]), np.array([3.0, 4, 5, 6])) == (0.5, 2.0)
     assert distribution_seen(panel([1, 2, 3, 4], [3, 4, 5, 6])) == (
-        "Medians of wall: 0777 2.5 s, 0444 4.5 s; farthest apart at 2 s, which none of the runs of 0444 and 50 % of the runs "
+        "Medians of wall: 0777 2.5 s, 0444 4.5 s; largest gap at 2 s, which none of the runs of 0444 and 50 % of the runs "
         "of 0777 do not exceed."
     )
-    assert distribution_seen(panel([1, 2], [1, 2])).endswith("; the curves lie on each other.")
+    assert distribution_seen(panel([1, 2], [1, 2])).endswith("; the curves coincide.")
     assert distribution_seen(panel([1, 2])) == "Medians of wall: 0777 1.5 s."
 
 
@@ -178,8 +179,7 @@ def test_curves_within_a_run_are_farthest_apart_where_both_last() -> None:
     assert apart(first, other) == (3.0, 1.0, 4.0, 1.0)
     seen = within_seen(WithinPanel(CONDITION, "device busy", "%", (first, other)))
     assert (
-        seen
-        == "In the middle of its curve: 0777 1 %, 0444 2 %; farthest apart after 1 s: 0444 4 %, 0777 1 %."
+        seen == "At the middle of the curves: 0777 1 %, 0444 2 %; largest gap after 1 s: 0444 4 %, 0777 1 %."
     )
     assert apart(first, Curve(ARMS[1], np.array([9.0]), np.array([1.0]), np.zeros(1), np.zeros(1), 1))[0] == 0
 

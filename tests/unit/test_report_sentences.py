@@ -6,6 +6,7 @@ from report_fixtures import CONDITIONS, all_equivalent, controls, document, effe
 
 from iotrial.report.document import build_document
 from iotrial.report.sentences import Tone
+from iotrial.report.trial_blocks import _effects_lede
 from iotrial.stats.model import Control, Effect, Verdict, VoidCount
 from iotrial.store.model import TrialData, TrialState
 from iotrial.study.model import Better, Response, Role, Scale, Workload
@@ -85,7 +86,7 @@ def test_no_margin_is_named_for_values_that_are_subtracted() -> None:
     )  # fmt: skip
     timed = effect(Verdict.FASTER, 0.5, 0.4, 0.6, condition=ONE)
     margin = "the margin is 3 %"
-    every = "where values are subtracted, every difference counts"
+    every = "for differences there is no margin: every difference counts"
     for effects, told in (([counted], every), ([timed], margin), ([timed, counted], f"{margin}; {every}")):
         (measured_in,) = (
             line for line in document(effects).summary.details if line.startswith("Measured in")
@@ -206,13 +207,11 @@ def test_an_invalid_trial_gives_no_verdict_but_likely_reasons() -> None:
     failed = Control("negative", {**ONE, "workload": "probe"}, "wall", 1.0, 1.05, 1.02, 1.08, False, True, 60)
     made = document(all_equivalent(), valid=False, control=[failed]).summary
     assert made.headline == (
-        "No verdict, the trial is invalid: a copy of the reference was told from its original (cache cold, size "
+        "No verdict, the trial is invalid: an identical copy of the reference differs from the original (cache cold, size "
         "4 KiB: 1.050 [1.020, 1.080])."
     )
     assert made.tone is Tone.INVALID
-    assert made.details[0].startswith(
-        "Nothing that was recorded explains it. Run the study again with a new seed"
-    )
+    assert made.details[0].startswith("No recorded cause explains this. Run the study again with a new seed")
     assert "as fast as" not in " ".join((made.headline, *made.details))
 
 
@@ -221,7 +220,7 @@ def test_a_missed_slow_down_is_the_other_way_to_be_invalid() -> None:
         "positive", {**ONE, "workload": "probe"}, "wall", 1.06, 1.01, 0.99, 1.03, False, False, 60
     )
     assert headline(all_equivalent(), valid=False, control=[failed]) == (
-        "No verdict, the trial is invalid: the injected slowdown of 1.060 times was not found as such "
+        "No verdict, the trial is invalid: the injected slowdown (ratio 1.060) was not measured correctly "
         "(cache cold, size 4 KiB: 1.010 [0.990, 1.030])."
     )
 
@@ -261,7 +260,7 @@ def test_failures_and_voids_are_told_beside_the_verdict() -> None:
         "Runs failed: mode 0444 against 0777 (3). A comparison with failures is at best undecided." in details
     )
     assert (
-        "2 blocks were void and left out, whole, by rules that do not see the result (cache_not_cold)."
+        "2 blocks were void and left out by rules that do not depend on the result (cache_not_cold)."
         in details
     )
 
@@ -286,13 +285,13 @@ def test_a_reader_of_open_arrivals_is_told_from_where_latency_counts() -> None:
         return " ".join(document(all_equivalent(), of=of).summary.details)
 
     told = (
-        "Operations arrive open, 2,500 a second: each has an intended start, which no stall moves, and its latency "
-        "counts from there"
+        "Open arrivals, 2,500 per second: latency counts from the intended start of each operation, "
+        "which stalls do not move"
     )
     assert f"{told}." in details(RandomWork(rate=2500.0))
     other = Workload("other", "random", RandomWork())
     assert f"{told} (workload probe)." in details(RandomWork(rate=2500.0), other)
-    assert "arrive open" not in details(RandomWork(), other)
+    assert "Open arrivals" not in details(RandomWork(), other)
 
 
 def test_a_machine_that_does_not_keep_up_with_open_arrivals_is_told_of() -> None:
@@ -308,10 +307,32 @@ def test_a_machine_that_does_not_keep_up_with_open_arrivals_is_told_of() -> None
         )
 
     assert (
-        "The machine did not keep up in 1 of 2 cases: under 0444 (cache cold, size 4 KiB) the rate was"
-        in details(1500.0)
+        "The machine did not keep up with the requested rate in 1 of 2 cases: under 0444 (cache cold, size 4 KiB) "
+        "the rate was" in details(1500.0)
     )
     assert "keep up" not in details(1990.0)
+
+
+def test_a_ratio_below_one_is_less_time_or_a_lower_rate() -> None:
+    rate = {"response": "rate", "unit": "B/s", "better": Better.HIGHER}
+    slower = [replace(found, **rate) for found in all_equivalent()]
+    assert "the response at the reference: below 1 is less time. Intervals" in _effects_lede(
+        document(all_equivalent())
+    )
+    assert "the response at the reference: below 1 is a lower rate. Intervals" in _effects_lede(
+        document(slower)
+    )
+    assert "below 1 is less time or a lower rate." in _effects_lede(
+        document([all_equivalent()[0], slower[1]])
+    )
+
+
+def test_failed_runs_are_two_words_of_the_headline() -> None:
+    """A note says which runs failed, and what follows from it."""
+    failed = effect(Verdict.INCONCLUSIVE, 0.5, 0.4, 0.6, failures=3, reason="failures")
+    made = document([failed])
+    assert "undecided (runs failed)" in made.summary.headline
+    assert any("A comparison with failures is at best undecided" in note.text for note in made.summary.notes)
 
 
 def test_a_percentile_that_is_compared_is_named_and_a_whole_time_is_not() -> None:
@@ -319,9 +340,9 @@ def test_a_percentile_that_is_compared_is_named_and_a_whole_time_is_not() -> Non
     tail = replace(of.responses[0], name="read_p99", stretchable=False)
     of = replace(of, responses=(tail, *of.responses[1:]))
     effects = [replace(found, response="read_p99") for found in all_equivalent()]
-    assert "What is compared is read p99." in document(effects, of=of).summary.details
+    assert "The response compared is read p99." in document(effects, of=of).summary.details
     whole = document(all_equivalent()).summary.details
-    assert not any(text.startswith("What is compared") for text in whole)
+    assert not any(text.startswith("The response compared") for text in whole)
 
 
 def test_what_no_slow_down_can_be_put_into_is_called_by_the_kind_of_its_work() -> None:
@@ -334,7 +355,7 @@ def test_what_no_slow_down_can_be_put_into_is_called_by_the_kind_of_its_work() -
         (sentence,) = (
             text
             for text in document(all_equivalent(), of=of, control=positive).summary.details
-            if "nothing can be put into" in text
+            if "no slowdown can be injected into" in text
         )
         return sentence
 
@@ -350,4 +371,4 @@ def test_what_no_slow_down_can_be_put_into_is_called_by_the_kind_of_its_work() -
         better=Better.LOWER,
     )
     job = FioWork(job="[j]", picks=(pick,))
-    assert "into what the program reports of itself (lat)" in on_control("fio", job, "lat")
+    assert "into what the program reports (lat)" in on_control("fio", job, "lat")

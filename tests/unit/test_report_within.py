@@ -138,13 +138,13 @@ def test_what_a_work_did_in_each_second_is_drawn_beside_what_was_sampled() -> No
     data = TrialData(trial(study()), blocks, told, ends)
     panels = {panel.what: panel for panel in within_of(data, Conditions(study()), arms_of(data))}
     assert {what: panel.unit for what, panel in panels.items()} == {
-        "operations that ended, by the second": "1/s",
-        "99th percentile of latency, by the second": "s",
+        "operations completed in each second": "1/s",
+        "99th percentile of latency in each second": "s",
         "device busy": "%",
     }
-    rate = panels["operations that ended, by the second"].curves[0]
+    rate = panels["operations completed in each second"].curves[0]
     assert np.interp([0.5, 1.5, 2.5], rate.at_s, rate.middle) == pytest.approx([100, 0, 50], abs=2)
-    tail = panels["99th percentile of latency, by the second"].curves[0]
+    tail = panels["99th percentile of latency in each second"].curves[0]
     assert set(np.round(tail.middle, 6)) <= {0.002, 0.004}, "a second without an operation has no latency"
 
 

@@ -169,7 +169,7 @@ def test_a_study_asks_for_a_statistic_and_keeps_it_when_stored() -> None:
         ('statistic = "p99"\ncap = 5', "cap"),
         ('statistic = "mean"\ncap = 1', "cap"),
         ('statistic = "mean"\nprimary = false', "not primary"),
-        ('statistic = "mean"\nscale = "difference"', "no time compared by ratio"),
+        ('statistic = "mean"\nscale = "difference"', "not a time compared by ratio"),
     ],
 )
 def test_a_statistic_that_cannot_be_had_is_refused_with_its_place(table: str, said: str) -> None:

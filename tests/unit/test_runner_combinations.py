@@ -68,14 +68,14 @@ def test_options_that_have_nothing_to_do_with_each_other_go_together() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
-        (mount("default", "nodelalloc"), mount("default", "delalloc"), "one option"),
-        (mount("default", "sync"), mount("default", "async"), "one option"),
-        (mount("default", "dioread_lock"), mount("default", "dioread_nolock"), "one option"),
+        (mount("default", "nodelalloc"), mount("default", "delalloc"), "set the same option"),
+        (mount("default", "sync"), mount("default", "async"), "set the same option"),
+        (mount("default", "dioread_lock"), mount("default", "dioread_nolock"), "set the same option"),
         (mount("default", "data=journal"), mount("default", "delalloc"), "refuses to mount with both"),
         (mount("default", "data=journal"), mount("default", "dioread_nolock"), "refuses to mount with both"),
         (mount("default", "data=writeback"), mkfs("default", "-O ^has_journal"), "without a journal"),
         (mount("default", "commit=30"), mkfs("default", "-O ^dir_index,^has_journal"), "without a journal"),
-        (mkfs("default", "-O ^dir_index"), mkfs("default", "-O flex_bg,dir_index"), "one option"),
+        (mkfs("default", "-O ^dir_index"), mkfs("default", "-O flex_bg,dir_index"), "set the same option"),
         (("block.scheduler", "", ["none", "bfq"]), ("block.wbt_lat_usec", "", ["0", "2000"]), "bfq"),
         (
             ("sysctl", "vm.dirty_ratio", ["20", "40"]),
@@ -90,7 +90,7 @@ def test_options_that_have_nothing_to_do_with_each_other_go_together() -> None:
         (
             ("mount.atime", "", ["relatime", "lazytime"]),
             mount("default", "lazytime"),
-            "when times are written",
+            "when timestamps are written",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_two_factors_whose_levels_cannot_meet_are_refused(
 def test_pages_that_are_cached_already_are_on_nobodys_limit() -> None:
     limit = ("memory.limit", "", ["none", "64 MiB"])
     combinations.check(study(limit))
-    with pytest.raises(RequestError, match="charged to whoever"):
+    with pytest.raises(RequestError, match="charged to the process that"):
         combinations.check(study(limit, work='cache = "warm"'))
 
 

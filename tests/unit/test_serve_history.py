@@ -44,7 +44,7 @@ def test_a_level_that_changes_is_found_where_it_does() -> None:
     found, said = changes_of(points([*noise(60, 1.0), *noise(61, 2.0)]))
     assert [change.place for change in found] == [60]
     assert said.startswith("the level changes before trial 61 (2026-03-01): from 1")
-    assert re.search(r"from (1|0\.99\d|1\.0\d*) to (2|1\.9\d|2\.0\d*) on the average", said)
+    assert re.search(r"from (1|0\.99\d|1\.0\d*) to (2|1\.9\d|2\.0\d*) on average", said)
 
 
 def test_a_place_is_counted_with_the_trials_that_say_nothing() -> None:
@@ -65,7 +65,7 @@ def test_a_level_that_stays_is_no_change() -> None:
 def test_too_few_trials_are_said_to_be_too_few() -> None:
     found, said = changes_of(points([*noise(20, 1.0), *noise(FEWEST - 21, 3.0)]))
     assert not found
-    assert said == f"too few trials, {FEWEST - 1} of the {FEWEST} that a search for them takes at least."
+    assert said == f"too few trials, {FEWEST - 1} of the {FEWEST} needed for a search."
 
 
 def test_differences_are_not_taken_for_ratios() -> None:

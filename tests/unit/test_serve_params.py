@@ -35,7 +35,7 @@ def test_trials_to_compare_come_from_boxes_and_from_text_alike() -> None:
     assert trials_of(pairs_of(b"trials=3&trials=1")) == (3, 1)
     assert trials_of(pairs_of(b"trials=3%2C+1%2C3")) == (3, 1)
     assert trials_of(pairs_of(b"")) == ()
-    with pytest.raises(RequestError, match="no number"):
+    with pytest.raises(RequestError, match="not the number of a trial"):
         trials_of(pairs_of(b"trials=1,../2"))
     with pytest.raises(RequestError, match="at most 20"):
         trials_of(pairs_of(b"trials=" + b",".join(b"%d" % n for n in range(1, 30))))

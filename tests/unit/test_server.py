@@ -62,6 +62,6 @@ def test_a_socket_whose_path_is_too_long_for_the_kernel_is_refused_before() -> N
 
 def test_how_a_server_had_died_is_said_with_its_last_words() -> None:
     answer = {"died": True, "exit": None, "signal": 9, "stderr": "out of memory\n"}
-    assert server.stop(Target(Channel(answer)), WEB) == "server web was ended by signal 9: out of memory"
+    assert server.stop(Target(Channel(answer)), WEB) == "server web was killed by signal 9: out of memory"
     answer = {"died": True, "exit": 3, "signal": None, "stderr": ""}
     assert server.stop(Target(Channel(answer)), WEB) == "server web ended with status 3"

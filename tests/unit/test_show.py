@@ -90,7 +90,7 @@ def test_a_study_that_cannot_be_planned_is_shown_with_the_reason(tmp_path: Path)
     )
     done = program.iotrial("show", str(tmp_path / "large.toml"))
     assert done.returncode == 0, done.stderr
-    assert "design     cannot be made at the default levels" in done.stdout
+    assert "design     cannot be run at the default levels" in done.stdout
     assert "1,600 arms" in " ".join(done.stdout.split())
 
 

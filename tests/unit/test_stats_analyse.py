@@ -189,7 +189,7 @@ def test_a_positive_control_that_misses_what_was_injected_makes_the_trial_invali
 
     found = analyse(spec, conducted(plan, 120, change=unstretched))
     assert not found.valid
-    assert any("misses the injected ratio 1.1" in reason for reason in found.invalid_reasons)
+    assert any("does not show the injected ratio 1.1" in reason for reason in found.invalid_reasons)
     # and where the slowdown was not seen, nothing may be called equivalent
     primary = {(e.level, e.condition["cache"]): e for e in found.effects if e.primary}
     assert primary["555", "cold"].reason == "control_not_seen"

@@ -104,7 +104,7 @@ def test_a_stretch_that_does_nothing_is_named_as_the_reason(made: Study) -> None
     plan = Plan(made, SEED)
     (first, *_) = reasons_of(plan, simulated(plan, 60, lambda _: 0.0, injected=1.0), {})
     assert first.code == "not_in_response"
-    assert "wall does not hold the slow-down" in first.text
+    assert "wall does not include the slowdown" in first.text
 
 
 @pytest.mark.parametrize("made", PLANS)

@@ -53,7 +53,7 @@ def test_with_equal_chances_the_bet_has_mean_one() -> None:
 def test_a_rule_that_hits_one_level_only_makes_the_trial_invalid() -> None:
     notes, reasons = compare_void_rates([void("777")] * 20)
     assert notes == []
-    assert reasons == ["20 of 20 void blocks are due to 777: the void rule does not treat the levels alike"]
+    assert reasons == ["20 of 20 void blocks are due to 777: the void rule does not treat the levels equally"]
 
 
 def test_a_conspicuous_share_is_noted_before_it_is_proof() -> None:

@@ -240,7 +240,7 @@ def test_a_trigger_that_is_not_ours_is_never_fired(path: Path) -> None:
         path, "CREATE TRIGGER evil AFTER INSERT ON trial BEGIN INSERT INTO event SELECT 1, 1, '', '', ''; END"
     )
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="not those that iotrial makes"):
+    with pytest.raises(StoreError, match="not created by iotrial"):
         Store.open(path)
     assert path.read_bytes() == before
     assert _read_all(path, analysed=True) == (3, 0)
@@ -250,7 +250,7 @@ def test_a_view_in_the_place_of_a_table_is_refused_unread(path: Path) -> None:
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n"
     _changed(path, "DROP TABLE event", f"CREATE VIEW event AS {endless}")
     for read_only in (True, False):
-        with pytest.raises(StoreError, match="event is no table"):
+        with pytest.raises(StoreError, match="event is not a table"):
             Store.open(path, read_only=read_only)
 
 
@@ -360,7 +360,7 @@ def test_a_newer_store_is_read_by_verbs_that_read_and_refused_by_those_that_writ
     for words in (("trials",), ("report", "2", "--json"), ("export", "2", "--force")):
         capsys.readouterr()
         verb(*words)
-        assert "schema 7, this one knows 2): opened for reading only" in capsys.readouterr().err
+        assert "schema 7, this one knows 2): opened read-only" in capsys.readouterr().err
     for words in (("import", "one.iotrial"), ("resume", "1")):
         with pytest.raises(StoreError, match="newer iotrial") as caught:
             verb(*words)

@@ -137,7 +137,7 @@ def test_another_program_s_database_is_refused_and_left_alone(tmp_path: Path) ->
     other.commit()
     other.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="no store of trials"):
+    with pytest.raises(StoreError, match="not a store of trials"):
         Store.open(path)
     assert path.read_bytes() == before
 
@@ -155,7 +155,7 @@ def test_a_newer_store_is_read_with_a_warning_and_never_written(tmp_path: Path) 
         assert [trial.number for trial in store.trials()] == [1]
         assert len(store.data(1).runs) == 50
         assert "schema 99, this one knows 2" in store.warnings[0]
-        assert "what this one does not know is not shown" in store.warnings[0]
+        assert "read-only; unknown records are not shown" in store.warnings[0]
     with pytest.raises(StoreError, match="schema 99") as caught:
         Store.open(path)
     assert "update iotrial" in (caught.value.hint or "")

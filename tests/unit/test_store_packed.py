@@ -248,7 +248,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with written_whole(path, force=False) as file:
         file.write(b"whole")
-    with pytest.raises(RequestError, match="is there already"), written_whole(path, force=False):
+    with pytest.raises(RequestError, match="already exists"), written_whole(path, force=False):
         pass
     assert path.read_bytes() == b"whole"
     with written_whole(path, force=True) as file:
@@ -275,7 +275,7 @@ def test_a_file_has_its_name_only_once_its_bytes_are_on_the_disk(
 
 def test_a_name_taken_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "x.iotrial"
-    with pytest.raises(RequestError, match="is there already"), written_whole(path, force=False):
+    with pytest.raises(RequestError, match="already exists"), written_whole(path, force=False):
         path.write_bytes(b"theirs")
     assert path.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [path]
@@ -287,7 +287,7 @@ def test_force_replaces_no_pipe_link_or_folder(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "link", "folder"):
         with (
-            pytest.raises(RequestError, match="no regular file"),
+            pytest.raises(RequestError, match="not a regular file"),
             written_whole(tmp_path / name, force=True),
         ):
             pass

@@ -85,7 +85,7 @@ def _deep_between_texts(levels: int) -> object:
         (_set("trial", "margin", 2), "margin: wanted at most 1,"),
         (_set("trial", "margin", True), "margin: wanted a number"),
         (_set("trial", "started", "yesterday"), "ISO 8601"),
-        (_set("trial", "started", "0001-01-01T00:00:00+23:00"), "the year 1"),
+        (_set("trial", "started", "0001-01-01T00:00:00+23:00"), "not a year of a trial: 1"),
         (_set("trial", "version", "x" * 65), "at most 64"),
         (_set("trial", "surprise", 1), "unknown key"),
         (_set("trial", "options", {"folder": "/home/anna"}), "unknown key"),
@@ -116,14 +116,14 @@ def _deep_between_texts(levels: int) -> object:
         (_set_study([], "factors"), "factors: cannot be empty"),
         (_set_study([], "workloads"), "workloads: cannot be empty"),
         (_set_study("all", "factors", 0, "levels", 0, "label"), "reserved"),
-        (_set_study("B", "factors", 0, "levels", 0, "label"), "one name"),
+        (_set_study("B", "factors", 0, "levels", 0, "label"), "have the same name"),
         (_set_study("c", "factors", 0, "reference"), "reference"),
         (_set_study([], "factors", 0, "default"), "factors.default"),
         (_set_study("Knob!", "factors", 0, "levels", 0, "settings", 0, "knob"), "knob"),
         (_set_study("x" * 5000, "factors", 0, "levels", 0, "settings", 0, "value"), "4096"),
         (
             _set_study([["path", "/etc"]], "factors", 0, "levels", 0, "settings", 0, "options"),
-            "wanted one of key, variable, placeholder, option",
+            "expected one of key, variable, placeholder, option",
         ),
         (_set_study("rituals", "workloads", 0, "kind"), "no workload kind"),
         (_set_study("lukewarm", "workloads", 0, "cache"), "workloads.cache"),
@@ -167,15 +167,15 @@ def _deep_between_texts(levels: int) -> object:
         (_set("event", "kind", "imported"), "belongs to a store"),
         (_set("event", "kind", "A b"), "kind: wanted a kind of event"),
         (_set("event", "at", "now"), "ISO 8601"),
-        (_insert(1, {"run": {}}), "the trial comes first"),
-        (_insert(3, {"oracle": {}}), "no record"),
+        (_insert(1, {"run": {}}), "expected the trial first"),
+        (_insert(3, {"oracle": {}}), "unknown kind of record"),
         (_insert(3, {}), "one key"),
         (_insert(3, {"run": {}, "state": {}}), "one key"),
-        (lambda lines: lines.insert(3, lines[1]), "out of its place"),
+        (lambda lines: lines.insert(3, lines[1]), "in the wrong place"),
         (lambda lines: lines.insert(4, lines[4]), "measured twice"),
         (lambda lines: lines.insert(-2, lines[-3]), "ended twice|out of its place"),
         (lambda lines: lines.pop(4) and None, "not complete"),
-        (lambda lines: lines.insert(0, {"format": "tar"}), "no packed trial"),
+        (lambda lines: lines.insert(0, {"format": "tar"}), "not a packed trial"),
         (lambda lines: lines[0].update(version=2), "update iotrial|newer"),
         (lambda lines: lines[0].update(version="1"), "header"),
         (lambda lines: lines[0].update(author="me"), "header"),
@@ -227,7 +227,7 @@ def _resumed(*attempts: int) -> Lines:
 
 
 def test_attempts_follow_each_other_and_a_block_of_two_is_marked() -> None:
-    assert "no attempt 1 at this place" in refused(signed(_resumed(2, 1)))
+    assert "no attempt 1 in this slot" in refused(signed(_resumed(2, 1)))
     lines = _resumed(1, 2)
     assert "measured by two attempts and is not marked" in refused(signed(lines))
     first(lines, "block_end")["gap"] = True
@@ -276,7 +276,7 @@ def test_a_file_without_its_digest_is_refused(digest: str) -> None:
     [
         (b'{"format":"iotrial packed trial","version":1,"version":1}\n', "key twice"),
         (b"x" * (stream.MAX_LINE + 2 * stream._PIECE), "a line is longer than 4 MiB"),
-        (b'{"format":"iotrial packed trial","version":NaN}\n', "no finite number"),
+        (b'{"format":"iotrial packed trial","version":NaN}\n', "not a finite number"),
         (b'{"format":"iotrial packed trial","version":1e999}\n', "not finite"),
         (b'{"format":"iotrial packed trial","version":1E+309}\n', "not finite"),
         (b'{"format":"iotrial packed trial","version":-' + b"9" * 310 + b".0}\n", "not finite"),
@@ -288,7 +288,7 @@ def test_a_file_without_its_digest_is_refused(digest: str) -> None:
         (b"[]\n", "an object"),
         (b"\xff\n", "UTF-8"),
         (b"\xef\xbb\xbf{}\n", "BOM"),
-        (b"{}", "no end"),
+        (b"{}", "incomplete"),
         (b"", "no end record"),
         (b"\n", "line 1"),
     ],
@@ -299,9 +299,9 @@ def test_lines_that_are_no_plain_json_are_refused(raw: bytes, says: str) -> None
 
 def test_what_is_wrong_with_the_gzip_stream_is_refused() -> None:
     data = sound()
-    assert "no packed trial" in refused(b"PK\x03\x04" + data)
-    assert "no packed trial" in refused(b"")
-    assert "no packed trial" in refused(
+    assert "not a packed trial" in refused(b"PK\x03\x04" + data)
+    assert "not a packed trial" in refused(b"")
+    assert "not a packed trial" in refused(
         gzip.compress(b"", mtime=0)[:3] + b"\x08" + data[4:]
     )  # with a file name
     for cut in (5, 20, len(data) // 2, len(data) - 9, len(data) - 1):
@@ -337,7 +337,7 @@ def test_what_unpacks_to_far_more_than_it_should_is_not_read_further() -> None:
     data = signed(sound_lines())
     body = gzip.decompress(data)
     padding = body.splitlines(keepends=True)[0]
-    with pytest.raises(RequestError, match="more than any trial needs"):
+    with pytest.raises(RequestError, match="more than the maximum of a trial"):
         for _ in stream._unpacked(io.BytesIO(_bomb(padding, (64 << 20) // len(padding))), "x"):
             pass
 

@@ -36,9 +36,9 @@ def test_every_kind_of_the_folder_is_found() -> None:
         (["open", "write-byte", "close"], "open for reading only"),
         (["open", "open", "close"], "while the file is still open"),
         (["open", "read"], "never closed"),
-        (["unlink", "stat"], '"stat" finds no file'),
-        (["stat", "create", "close"], '"create" finds the file there already'),
-        (["open-write", "write-byte", "write-all", "close"], "behind something that was written"),
+        (["unlink", "stat"], '"stat" has no file'),
+        (["stat", "create", "close"], '"create" of a file that already exists'),
+        (["open-write", "write-byte", "write-all", "close"], "after another write"),
         (["fsync"], '"fsync" before the file is open'),
         (["opne", "close"], 'no operation is called "opne"'),
     ],
@@ -123,7 +123,7 @@ def test_the_check_accepts_a_sequence_exactly_when_the_kernel_does(
 
 def test_files_that_a_run_makes_itself_have_to_be_gone_at_its_end() -> None:
     whole = ["create", "write-all", "close"]
-    with pytest.raises(Problem, match="the next run would find them there"):
+    with pytest.raises(Problem, match="the next run would find them"):
         work_of(FilesWork, {"operations": whole})
     work_of(FilesWork, {"operations": [*whole, "unlink"]})
     work_of(FilesWork, {"operations": ["unlink", *whole]})

@@ -26,23 +26,23 @@ def _complaint(text: str) -> StudyError:
     [
         ('margin = "2 %"', "margn = 2", 9, '[study] has no key "margn"', '"margin"'),
         ('margin = "2 %"', "margin = 2", 9, "without % is at most 1", '"2 %"'),
-        ('margin = "2 %"', "margin = nan", 9, "wanted a margin", ""),
-        ('margin = "2 %"', "margin = true", 9, "wanted a margin", ""),
-        ("alpha = 0.01", "alpha = 0.7", 10, "alpha lies above 0", ""),
+        ('margin = "2 %"', "margin = nan", 9, "expected a margin", ""),
+        ('margin = "2 %"', "margin = true", 9, "expected a margin", ""),
+        ("alpha = 0.01", "alpha = 0.7", 10, "alpha must be above 0", ""),
         ('name = "whole" ', "#", 1, '[study] lacks "name"', ""),
         (
             'kind = "image"',
             'kind = "imgae"',
             13,
-            'wanted "directory", "image", "device", "guest" or "in-place", found "imgae"',
+            'expected "directory", "image", "device", "guest" or "in-place", found "imgae"',
             "",
         ),
         ('size = "1 GiB"', 'size = "1 GiB 2 B"', 15, "one number and one unit", ""),
-        ('size = "1 GiB"', "size = 1073741824", 15, "wanted a size in quotes, found 1073741824", ""),
-        ('size = "1 GiB"', 'size = "1 GIBS"', 15, 'no unit of a size is called "GIBS"', '"GiB"'),
-        ('time = "90 s"', 'time = "0 s"', 20, "wanted above 0", ""),
-        ("blocks = 100", "blocks = 1.5", 21, "wanted a whole number, found 1.5", ""),
-        ("blocks = 100", "blocks = true", 21, "wanted a whole number, found true", ""),
+        ('size = "1 GiB"', "size = 1073741824", 15, "expected a size in quotes, found 1073741824", ""),
+        ('size = "1 GiB"', 'size = "1 GIBS"', 15, 'unknown unit of a size: "GIBS"', '"GiB"'),
+        ('time = "90 s"', 'time = "0 s"', 20, "expected above 0", ""),
+        ("blocks = 100", "blocks = 1.5", 21, "expected a whole number, found 1.5", ""),
+        ("blocks = 100", "blocks = true", 21, "expected a whole number, found true", ""),
         ("[budget]", "[bugdet]", 19, 'the file has no key "bugdet"', '"budget"'),
         (
             'reference = "relatime"',
@@ -64,9 +64,9 @@ def _complaint(text: str) -> StudyError:
         ('"strictatime", "relatime", "noatime"', '"relatime", "no\\u202eatime"', 26, "U+202E", ""),
         ('"strictatime", "relatime", "noatime"', '"relatime", 1.5', 26, "found 1.5", ""),
         ('"strictatime", "relatime", "noatime"', '"relatime"', 26, "two levels", ""),
-        ('"strictatime", "relatime", "noatime"', '"relatime", "a,b"', 26, "join labels", ""),
+        ('"strictatime", "relatime", "noatime"', '"relatime", "a,b"', 26, "cannot contain", ""),
         ('"strictatime", "relatime", "noatime"', '"relatime", "control:negative"', 26, "reserved", ""),
-        ('knob = "mount.atime"', "", 26, "names no knob for this level", ""),
+        ('knob = "mount.atime"', "", 26, "has no knob for this level", ""),
         ('knob = "mount.atime"', 'knob = "block.read_ahead_kb"', 30, 'varied by factor "atime" already', ""),
         (
             'set = { "block.read_ahead_kb" = 128 }',
@@ -83,16 +83,16 @@ def _complaint(text: str) -> StudyError:
             'role = "condition"\ndefault',
             'role = "conditon"\ndefault',
             41,
-            'wanted "treatment" or "condition"',
+            'expected "treatment" or "condition"',
             "",
         ),
-        ('placeholder = "{threads}"', 'placeholder = "{thread}"', 47, 'holds the placeholder "{thread}"', ""),
+        ('placeholder = "{threads}"', 'placeholder = "{thread}"', 47, 'has the placeholder "{thread}"', ""),
         ('key = "vm.dirty_ratio"', 'keys = "vm.dirty_ratio"', 53, '[[fixed]] has no key "keys"', '"key"'),
-        ('knob = "sysctl"', 'knob = "mount.atime"\nplaceholder="x"', 53, "no command workload holds", ""),
-        ("level = 10", "level = []", 54, "wanted text, a whole number, true or false, found a list", ""),
+        ('knob = "sysctl"', 'knob = "mount.atime"\nplaceholder="x"', 53, "no command workload has", ""),
+        ("level = 10", "level = []", 54, "expected text, a whole number, true or false, found a list", ""),
         ('kind = "files"', 'kind = "file"', 58, 'no workload kind is called "file"', '"files"'),
         ("files = 20", "fiels = 20", 59, '[[workload]] has no key "fiels"', '"files"'),
-        ("files = 20", "files = 0", 59, "wanted at least 1, found 0", ""),
+        ("files = 20", "files = 0", 59, "expected at least 1, found 0", ""),
         (
             '"open", "read-to-end", "close"',
             '"open", "reed", "close"',
@@ -102,9 +102,9 @@ def _complaint(text: str) -> StudyError:
         ),
         ('cache = "warm"', 'cache = "clod"', 62, 'no cache state is called "clod"', '"cold"'),
         ('knob = "file.size"', 'knob = "cache.state"', 62, 'varied by factor "size"', ""),
-        ('timeout = "5 min"', 'timeout = "5 mni"', 67, 'no unit of a duration is called "mni"', '"min"'),
-        ('{ LC_ALL = "C" }', "{ LC_ALL = 1 }", 68, "wanted text in quotes, found 1", ""),
-        ('{ LC_ALL = "C" }', '{ "LC ALL" = "C" }', 68, "a variable's name", ""),
+        ('timeout = "5 min"', 'timeout = "5 mni"', 67, 'unknown unit of a duration: "mni"', '"min"'),
+        ('{ LC_ALL = "C" }', "{ LC_ALL = 1 }", 68, "expected text in quotes, found 1", ""),
+        ('{ LC_ALL = "C" }', '{ "LC ALL" = "C" }', 68, "the name of a variable", ""),
         ("only = { size", 'only = { atime = ["noatime"], size', 69, "restricted by condition factors", ""),
         ('"10KiB", "1 MiB"]', '"10KiB", "2 MiB"]', 69, 'no level of "size" is called "2 MiB"', '"1 MiB"'),
         ('name = "out"', 'name = "in"', 74, 'two steps are called "in"', ""),
@@ -113,7 +113,7 @@ def _complaint(text: str) -> StudyError:
         ('argv = ["md5sum", "{file}"]', "", 77, "found neither", ""),
         ('argv = ["md5sum", "{file}"]', "argv = []", 80, "cannot be empty", ""),
         ('argv = ["md5sum", "{file}"]', 'argv = ["a\\u0000"]', 80, "U+0000", ""),
-        ('argv = ["md5sum", "{file}"]', 'argv = "md5sum x"', 80, "wanted a list, found", ""),
+        ('argv = ["md5sum", "{file}"]', 'argv = "md5sum x"', 80, "expected a list, found", ""),
         (
             'name = "read_to_end_time"',
             'name = "read_to_end"',
@@ -130,8 +130,8 @@ def _complaint(text: str) -> StudyError:
         ),
         ('name = "cpu"', 'name = "cpu"\nunit = "ms"', 90, 'measured in "s", not in "ms"', ""),
         ('name = "cpu"', 'name = "read_to_end_time"', 88, "declared twice", ""),
-        ("ratio = 0.5", "ratio = -0.5", 97, "wanted above 0, found -0.5", ""),
-        ("ratio = 0.5", "ratio = inf", 97, "wanted a finite number", ""),
+        ("ratio = 0.5", "ratio = -0.5", 97, "expected above 0, found -0.5", ""),
+        ("ratio = 0.5", "ratio = inf", 97, "expected a finite number", ""),
         ('level = "noatime"', 'level = "relatime"', 96, "compares two levels", ""),
         ('size = "10kib", w', 'sizes = "10kib", w', 100, 'no condition is called "sizes"', '"size"'),
         ('response = "read_to_end_time"', 'response = "max_rss"', 99, 'no response is called "max_rss"', ""),
@@ -155,14 +155,14 @@ def test_a_misspelt_key_is_reported_and_not_the_one_that_is_missing_for_it() -> 
 
 def test_a_claim_names_its_factor_where_there_are_several() -> None:
     error = _complaint(WHOLE.replace('factor = "atime"\nlevel = "noatime"', 'level = "noatime"'))
-    assert "names its factor" in error.message
+    assert "needs its factor" in error.message
     assert error.line == 92
 
 
 def test_a_claim_of_a_direction_has_no_number() -> None:
     error = _complaint(WHOLE.replace("\nratio = ", '\nsays = "faster"\nratio = ', 1))
-    assert "no ratio and no value" in error.message
-    assert 'wanted one of "faster"' not in error.message
+    assert "cannot have a ratio or value" in error.message
+    assert 'expected one of "faster"' not in error.message
     misspelt = _complaint(WHOLE.replace("\nratio = ", '\nsays = "quicker"\n# ', 1))
     assert "faster" in str(misspelt)
 
@@ -213,9 +213,9 @@ def test_what_a_study_cannot_do_without_is_named() -> None:
         ("a = 1 # " + "x" * 20000, 1, "16384 characters"),
         ("#\n" * 600_000, None, "1 MiB"),
         ("factor = 3", None, "the table [study]"),
-        ("study = 3", 1, "wanted a table, found 3"),
-        ("study = {}\nfactor = 3", 2, "wanted a list, found 3"),
-        ("study = {}\nfactor = [1]", 2, "wanted a table, found 1"),
+        ("study = 3", 1, "expected a table, found 3"),
+        ("study = {}\nfactor = 3", 2, "expected a list, found 3"),
+        ("study = {}\nfactor = [1]", 2, "expected a table, found 1"),
         ("study = {}\nfactor = [" + "{}," * 65 + "]", 2, "at most 64 entries"),
     ],
 )

@@ -45,12 +45,12 @@ def test_a_run_works_on_as_many_files_as_its_streams_need(keys: str, files: int)
         ('operation = "read"\nstreams = 2\npool = 1', "too small"),
         ('operation = "read"\non = "device"\nstreams = 2', "read by one stream"),
         ('operation = "copy"\non = "device"', "only read"),
-        ('operation = "read"\ncopy_with = "copy-file-range"', "is of a copy"),
-        ('operation = "copy"\ncopy_with = "copy-file-range"\ndirect = true', "through the cache"),
-        ('operation = "copy"\ndata = "random"', '"data" is of writing'),
-        ('operation = "copy"\ntime = "3 s"', "only reading can end with a time"),
+        ('operation = "read"\ncopy_with = "copy-file-range"', "is only for a copy"),
+        ('operation = "copy"\ncopy_with = "copy-file-range"\ndirect = true', "uses the cache"),
+        ('operation = "copy"\ndata = "random"', '"data" is only for writing'),
+        ('operation = "copy"\ntime = "3 s"', "only a read can end after a time"),
         ('operation = "copy"\nvolume = "1500 B"\nblock_size = "1 KiB"', "whole blocks"),
-        ('operation = "rewrite"\ntruncate = false', '"truncate" is of writing'),
+        ('operation = "rewrite"\ntruncate = false', '"truncate" is only for writing'),
     ],
 )
 def test_streams_that_cannot_be_are_refused_when_they_are_read(keys: str, message: str) -> None:

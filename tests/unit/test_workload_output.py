@@ -51,19 +51,19 @@ def test_of_several_values_what_is_asked_for_counts() -> None:
         assert found(lines, regex="took ([0-9]+) ms", take=take, unit="ms") == pytest.approx(value / 1000)
     assert found(lines, regex="(took)", take="count", unit="ms") == 5
     assert found("fine", regex="(error)", take="count", scale="difference") == 0
-    with pytest.raises(RequestError, match="wanted one value, found 5"):
+    with pytest.raises(RequestError, match="expected one value, found 5"):
         found(lines, regex="took ([0-9]+) ms")
 
 
 @pytest.mark.parametrize(
     ("text", "fields", "says"),
     [
-        ("", {"json": "a"}, "wanted JSON in stdout"),
+        ("", {"json": "a"}, "expected JSON in stdout"),
         ('{"b": {"aa": 1}}', {"json": "b.a"}, "no b.a in the JSON"),
-        ('{"a": "many"}', {"json": "a"}, "wanted a number, found 'many'"),
-        ('{"a": [1]}', {"json": "a"}, "wanted a number"),
-        ('{"a": NaN}', {"json": "a"}, "wanted a number"),
-        ('{"a": 0}', {"json": "a"}, "a ratio is of numbers above 0"),
+        ('{"a": "many"}', {"json": "a"}, "expected a number, found 'many'"),
+        ('{"a": [1]}', {"json": "a"}, "expected a number"),
+        ('{"a": NaN}', {"json": "a"}, "expected a number"),
+        ('{"a": 0}', {"json": "a"}, "a ratio needs numbers above 0"),
         ("nothing", {"regex": "rate=([0-9]+)"}, "nothing in stdout matches"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_value_that_is_not_there_or_is_no_number_is_told(
 def test_the_nearest_paths_are_named() -> None:
     with pytest.raises(RequestError) as caught:
         found('{"b": {"aa": 1}}', json="b.a")
-    assert caught.value.hint == "near it: b.aa"
+    assert caught.value.hint == "similar: b.aa"
 
 
 def test_more_than_is_kept_is_no_value() -> None:
@@ -126,16 +126,16 @@ def test_a_failed_command_has_failed_for_that_and_its_output_is_not_looked_for()
     [
         ({}, "either json or regex, found neither"),
         ({"json": "a", "regex": "(a)"}, "either json or regex, found both"),
-        ({"regex": "a"}, "wanted one group"),
-        ({"regex": "(a)(b)"}, "wanted one group"),
-        ({"regex": "(a"}, "no regular expression"),
-        ({"json": "a", "from": "/etc/passwd"}, 'wanted "stdout", "stderr" or'),
-        ({"json": "a", "from": "{out}/../x"}, 'wanted "stdout", "stderr" or'),
-        ({"json": "a", "from": "{out}/"}, 'wanted "stdout", "stderr" or'),
-        ({"json": "a", "step": "load"}, 'no step "load"'),
+        ({"regex": "a"}, "expected one group"),
+        ({"regex": "(a)(b)"}, "expected one group"),
+        ({"regex": "(a"}, "not a regular expression"),
+        ({"json": "a", "from": "/etc/passwd"}, 'expected "stdout", "stderr" or'),
+        ({"json": "a", "from": "{out}/../x"}, 'expected "stdout", "stderr" or'),
+        ({"json": "a", "from": "{out}/"}, 'expected "stdout", "stderr" or'),
+        ({"json": "a", "step": "load"}, 'unknown step "load"'),
         ({"json": "a", "name": "wall"}, 'two responses are called "wall"'),
         ({"json": "a", "fact": True, "take": "sum"}, "a fact is a word"),
-        ({"json": "a", "take": "some"}, 'wanted "only"'),
+        ({"json": "a", "take": "some"}, 'expected "only"'),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(fields: dict[str, Any], says: str) -> None:
@@ -146,7 +146,7 @@ def test_a_table_that_cannot_be_meant_is_refused(fields: dict[str, Any], says: s
 
 def test_with_several_steps_it_is_said_which_one_prints() -> None:
     steps = [{"name": "a", "argv": ["a"]}, {"name": "b", "argv": ["b"]}]
-    with pytest.raises(Problem, match="which of the steps"):
+    with pytest.raises(Problem, match="the step that"):
         work_of(CommandWork, {"step": steps, "output": [{"name": "x", "json": "x"}]})
     made = work_of(CommandWork, {"step": steps, "output": [{"name": "x", "json": "x", "step": "b"}]})
     printed = [
@@ -189,7 +189,7 @@ def test_what_is_printed_is_the_primary_response_and_survives_storing() -> None:
     again = study_from_json(stored, foreign=True)
     assert again == study
     stored["study"]["workloads"][0]["work"]["outputs"][0]["regex"] = "(a)(b)"
-    with pytest.raises(StudyError, match="wanted one group"):
+    with pytest.raises(StudyError, match="expected one group"):
         study_from_json(stored, foreign=True)
 
 
@@ -203,5 +203,5 @@ def test_an_error_names_file_and_line() -> None:
 def test_a_kind_that_is_gone_is_refused_with_what_to_use_instead(kind: str) -> None:
     with pytest.raises(StudyError) as caught:
         read_study(STUDY.replace('kind = "command"', f'kind = "{kind}"'), "own.toml", trusted=False)
-    assert f'kind "{kind}" is not run any more' in caught.value.message
+    assert f'kind "{kind}" is not supported any more' in caught.value.message
     assert "use kind = " in str(caught.value.hint)

@@ -27,27 +27,27 @@ from iotrial.terminal import escape_lines
 
 #: one-line help of each verb, in the order in which a new user meets them
 SHORT_HELPS = {
-    "list": "Studies in the catalogue.",
-    "show": "What a study asks, why, and how it is designed.",
-    "plan": "What a run would do and change, before it does.",
-    "run": "Put a study on trial on this machine.",
-    "try": "Put settings on trial with a command of your own, in place.",
-    "resume": "Go on with an interrupted trial.",
-    "continue": "Measure more blocks of a trial that has ended.",
-    "report": "What a stored or packed trial says.",
-    "compare": "Lay trials side by side.",
-    "refine": "Write the study that follows a trial.",
-    "audit": "What somebody else's numbers can show.",
-    "trials": "Stored trials, newest last.",
-    "fleet": "Trials on many hosts: keys, workers, and what all hosts say together.",
-    "serve": "Show stored trials as pages in a browser.",
-    "export": "Write a stored trial into a file.",
-    "import": "Store a packed trial of another machine.",
-    "meter": "Give a trial's runs a power meter's readings.",
-    "knobs": "Knobs that a study can turn.",
-    "doctor": "What this machine can measure, and how finely.",
-    "restore": "Put back what a cut-off trial has left.",
-    "completion": "Print the script that completes command lines.",
+    "list": "List the studies of the catalogue.",
+    "show": "Show a study: its question, why it matters, its design.",
+    "plan": "Show what a run would do and change.",
+    "run": "Run a study on this machine.",
+    "try": "Try settings with your own command, in place.",
+    "resume": "Resume an interrupted trial.",
+    "continue": "Measure more blocks of a finished trial.",
+    "report": "Report a stored or packed trial.",
+    "compare": "Compare trials side by side.",
+    "refine": "Write a follow-up study for a trial.",
+    "audit": "Check what published or imported measurements can show.",
+    "trials": "List stored trials, newest last.",
+    "fleet": "Run trials on many hosts: keys, workers, combined verdict.",
+    "serve": "Show stored trials in a web browser.",
+    "export": "Export a stored trial to a file.",
+    "import": "Import a packed trial of another machine.",
+    "meter": "Add the readings of a power meter to a trial.",
+    "knobs": "List the knobs that a study can set.",
+    "doctor": "Check what this machine can measure, and how precisely.",
+    "restore": "Undo what a trial that was cut off left behind.",
+    "completion": "Print the script for shell completion.",
 }
 
 
@@ -69,10 +69,10 @@ class Verbs(LazyGroup):
 )
 @click.version_option(__version__, prog_name="iotrial")
 def cli() -> None:
-    """Puts storage tuning on trial: does this setting make this work faster, on this machine, by how much,
-    and how sure are we?
+    """Measure whether a storage setting makes a workload faster on this machine, by how much, and how
+    certain that is.
 
-    Start with `iotrial run files/permissions`; `iotrial list` shows what else there is.
+    Start with `iotrial run files/permissions`; `iotrial list` shows all studies.
     """
 
 
@@ -139,5 +139,5 @@ def _where_to_look(error: click.ClickException) -> str:
     """Return a hint that names the help page for the failed command."""
     context = getattr(error, "ctx", None)
     if context is None or context.parent is None:
-        return "`iotrial --help` shows the verbs"
-    return f"`iotrial {context.info_name} --help` shows what it takes"
+        return "`iotrial --help` lists the commands"
+    return f"`iotrial {context.info_name} --help` shows its options"

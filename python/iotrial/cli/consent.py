@@ -42,7 +42,7 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> 
     ask_consent(resolved.study, trust=trust)
     if resolved.lab == IN_PLACE and resolved.changes and not yes and not _confirmed("Make these changes?"):
         raise RequestError(
-            "the trial changes settings of this machine in use; nothing was changed",
+            "the trial would change settings of this machine in use; nothing was changed",
             hint="read the list above; to agree, type yes on a terminal, or add --yes",
         )
 
@@ -57,7 +57,7 @@ def ask_consent(study: Study, *, trust: bool) -> None:
         return
     if not _confirmed(f"{_why_asked(study)}. Run its commands?"):
         raise RequestError(
-            f"{_why_asked(study)}: its commands run only with your consent; nothing was changed",
+            f"{_why_asked(study)}: its commands need your consent to run; nothing was changed",
             hint="read the commands above; if you trust them, add --trust",
         )
 

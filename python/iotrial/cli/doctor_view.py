@@ -119,9 +119,9 @@ def _noise(noise: Noise) -> Iterator[str]:
     yield from _wrapped(
         "",
         f"Noise floor: {counted(noise.blocks, 'block')} of two identical arms and their controls in "
-        f"{format_duration(noise.seconds)}, nothing turned. Scatter is that of one comparison from block to block; "
-        "the rest, the smallest effect that a study of two levels resolves in that time, if this is all that it does "
-        f"(alpha {noise.alpha:g}, in four trials of five).",
+        f"{format_duration(noise.seconds)}, no setting changed. Scatter: of one comparison from block to block. "
+        "The other columns: the smallest effect that a study of two levels can detect in that time "
+        f"(alpha {noise.alpha:g}, power 80 %).",
         indent=0,
     )
     yield ""

@@ -92,7 +92,9 @@ def write_report(text: str, path: Path, *, follow: bool = True, add: bool = Fals
         with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             file.write(text.encode("utf-8", "replace"))  # a lone surrogate cannot be encoded
     except OSError as error:
-        raise StoreError(f"writing the report {path}: {error.strerror}", hint="name another file") from error
+        raise StoreError(
+            f"cannot write the report {path}: {error.strerror}", hint="name another file"
+        ) from error
     return path
 
 
@@ -104,7 +106,7 @@ def refuse_missing_folder(*files: str | Path | None) -> None:
             # Path.is_dir raises for a name that is too long
             if not os.path.isdir(folder):  # noqa: PTH112
                 raise RequestError(
-                    f"writing the report {file}: there is no folder {folder}",
+                    f"cannot write the report {file}: no such folder: {folder}",
                     hint=f"make it with `mkdir -p {shlex.quote(str(folder))}`, or name a file in another folder",
                 )
 
@@ -148,7 +150,7 @@ def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> N
     """Raise RequestError if both Markdown and JSON would go to standard output. Called before anything is
     measured."""
     if markdown == "-" and as_json:
-        raise RequestError("standard output takes either Markdown or --json", hint="name a file")
+        raise RequestError("standard output can hold either Markdown or --json, not both", hint="name a file")
 
 
 def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) -> int:

@@ -60,10 +60,10 @@ _FLAGS = {
 }
 #: options that only make sense on one machine or for one report
 _REFUSED = {
-    "device": "--device: a spare disk is consented to on its own machine",
-    "erase": "--erase: a spare disk is consented to on its own machine",
-    "discard_contents": "--discard-contents: a spare disk is consented to on its own machine",
-    "discard_contents_of": "--discard-contents-of: a spare disk is consented to on its own machine",
+    "device": "--device: a spare disk has to be confirmed on its own machine",
+    "erase": "--erase: a spare disk has to be confirmed on its own machine",
+    "discard_contents": "--discard-contents: a spare disk has to be confirmed on its own machine",
+    "discard_contents_of": "--discard-contents-of: a spare disk has to be confirmed on its own machine",
     "like": "--like: name the study itself; each host draws a plan of its own",
     "html": "--html: each host has a report of its own",
     "markdown": "--markdown: each host has a report of its own",
@@ -79,23 +79,24 @@ def fleet_of(
     what a fleet cannot do."""
     for name, why in _REFUSED.items():
         if values.get(name):
-            raise RequestError(f"on a fleet there is no {why}")
+            raise RequestError(f"not possible on a fleet: {why}")
     sampling_period(values.get("sample"))
     chosen, request = find_study(study, request_of({**values, "places": (), "erase": ()}))
     if "device" in (request.lab, chosen.lab.kind):
         raise RequestError(
-            "a device lab overwrites a disk, and is not run on a fleet",
-            hint="run it on each machine by itself, with --device and --erase; or --lab image",
+            "a device lab overwrites a disk, and cannot run on a fleet",
+            hint="run it on each machine separately, with --device and --erase; or --lab image",
         )
     other = next((r for r in chosen.responses if r.statistic != TYPICAL), None)
     if other is not None:
         raise RequestError(
-            f"{chosen.name}: a fleet averages typical runs, and has no {other.statistic} of {other.name} over hosts",
-            hint="run it on each machine by itself, or leave out the statistic of the response",
+            f"{chosen.name}: a fleet averages typical runs, and cannot combine the {other.statistic} of "
+            f"{other.name} over hosts",
+            hint="run it on each machine separately, or leave out the statistic of the response",
         )
     grace_s = quantity_of("--grace", grace, parse_duration) or GRACE_S
     if not 5 <= grace_s <= LONGEST_GRACE_S:
-        raise RequestError(f"--grace {grace}: wanted 5 s to 24 h", hint="such as --grace 2min")
+        raise RequestError(f"--grace {grace}: expected 5 s to 24 h", hint="such as --grace 2min")
     shipped = is_shipped(chosen)
     # the user consents here once for all hosts; on the hosts the study stays untrusted
     values = {**values, **({} if chosen.trusted else {"trust": True, "foreign": True})}
@@ -122,7 +123,7 @@ def reached_by(
         return reached_by_scheduler(fleet, keys)
     if fleet is not None or keys is not None:
         raise RequestError(
-            "--hosts is by SSH, --fleet and --keys by a scheduler", hint="name the one or the other"
+            "--hosts (by SSH) excludes --fleet and --keys (by a scheduler)", hint="give one of them"
         )
     return reached_by_ssh(hosts, ssh_config)
 
@@ -151,7 +152,7 @@ def hosts_of(record: Record, *, new: bool, as_json: bool) -> Hosts:
     try:
         for error in (hosts.check() if new else hosts.wait()).values():
             if isinstance(error, Lost) and not as_json:
-                tell(f"{error.message}; it is tried again while the others measure", err=True)
+                tell(f"{error.message}; trying again while the others measure", err=True)
     except BaseException:
         hosts.close()
         raise
@@ -169,7 +170,7 @@ def consented(chosen: Study, request: RunRequest) -> None:
         show_intent(resolved, default_folder(resolved, None), ())
         tell("This happens on every host of the fleet.", err=True)
     except IotrialError as error:
-        tell(f"What a host would do cannot be worked out on this machine ({error.message}).", err=True)
+        tell(f"Cannot work out on this machine what a host would do ({error.message}).", err=True)
         tell("Every host of the fleet gets this study:", err=True)
         tell(chosen.text, err=True)
     ask_consent(chosen, trust=request.trust)

@@ -112,7 +112,7 @@ def so_far(standing: Standing, *, width: int) -> list[str]:
     longest = max(len(one.mean) for one in standing.so_far)
     counts = [counted(one.hosts, "host") for one in standing.so_far]
     rest = width - longest - max(map(len, counts)) - 4
-    lines = ["", "mean over hosts so far (for one look; `iotrial fleet report` has the verdict)"]
+    lines = ["", "mean over hosts so far (provisional; `iotrial fleet report` has the verdict)"]
     for one, hosts in zip(standing.so_far, counts, strict=True):
         text = _cut(one.text, rest)
         lines.append(f"{text:{min(rest, 48)}}  {one.mean:{longest}}  {hosts}")
@@ -142,7 +142,7 @@ def table(standing: Standing, *, width: int) -> list[str]:
     for host in hosts:
         name = _cut(host.name, names)
         trial = "" if host.trial is None else str(host.trial)
-        said = host.said + (f" ({host.left} not put back)" if host.left and host.phase.over else "")
+        said = host.said + (f" ({host.left} not undone)" if host.left and host.phase.over else "")
         line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {escape(said)}"
         lines.append(line.rstrip())
     return [_cut(line, width) for line in lines]

@@ -39,16 +39,17 @@ class Prediction(JsonObject, frozen=True, kw_only=True):
 def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]:
     """Format the prediction as text: each condition, then the whole trial."""
     yield (
-        f"pilot      {counted(pilot.blocks, 'block')} of copies of the reference in {format_duration(pilot.seconds)}, "
+        f"pilot      {counted(pilot.blocks, 'block')} of copies of the reference in "
+        f"{format_duration(pilot.seconds)}, "
         f"after {format_duration(pilot.setup_s)} for making the lab"
     )
     for count, what in ((pilot.void, "void block"), (pilot.failures, "failed run")):
         if count:
-            yield f"           {counted(count, what)} in it: look at that first, or the trial will meet it too"
-    yield "           its arms were all the same treatment: it says how long, and nothing of the answer"
+            yield f"           {counted(count, what)} in the pilot: find the cause first, or the trial will meet it too"
+    yield "           all its arms were the same treatment: it predicts the time, not the answer"
     yield (
-        f"to a verdict for a margin of {format_percent(study.margin)}, where there is no effect: half of the trials "
-        "(four of five lie between)"
+        f"to a verdict for a margin of {format_percent(study.margin)}, if there is no effect: median (range of "
+        f"four trials of five)"
     )
     for one in found.predicted:
         yield f"  {escape(one.condition)}, {escape(one.response)}" + (
@@ -61,7 +62,7 @@ def forecast_lines(found: Forecast, pilot: Pilot, study: Study) -> Iterator[str]
 
 def _words(one: Predicted) -> str:
     if one.reason is not None:
-        return f"not predicted: {escape(one.reason)}; give it longer, such as --pilot 1m"
+        return f"not predicted: {escape(one.reason)}; try a longer pilot, such as --pilot 1m"
     assert one.scatter is not None
     blocks = one.blocks
     count = (
@@ -69,11 +70,11 @@ def _words(one: Predicted) -> str:
         if blocks.likely is None
         else f"{_whole(blocks.likely)} blocks ({_whole(blocks.low)} to {_whole(blocks.high)})"
     )
-    held = ", held up by the positive control" if one.held_up_by else ""
+    held = ", limited by the positive control" if one.held_up_by else ""
     budget = "nothing" if one.resolvable is None else percent(one.resolvable)
     return (
         f"{_range(one.seconds)}: {count}{held}; a block {format_duration(one.block_s or 0.0)}, "
-        f"scatter {percent(one.scatter.sd)}; the budget resolves {budget}"
+        f"scatter {percent(one.scatter.sd)}; smallest effect the budget can detect: {budget}"
     )
 
 

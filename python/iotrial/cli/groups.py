@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
             return command
         near = difflib.get_close_matches(cmd_name, self.list_commands(ctx), n=1)
         if near:
-            ctx.fail(f'there is no {self._what} "{cmd_name}"; did you mean "{near[0]}"?')
+            ctx.fail(f'no {self._what} is called "{cmd_name}"; did you mean "{near[0]}"?')
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

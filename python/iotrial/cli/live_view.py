@@ -58,7 +58,7 @@ def watcher_for(plan: Plan, *, quiet: bool, store: Path) -> Iterator[Watcher]:
             yield _Watching(plan, view, standing)
     except Stopped as stopped:
         if stopped.number != signal.SIGPIPE:
-            what = f"ended by {stopped}; whatever had been changed is put back"
+            what = f"ended by {stopped}; all changes are being undone"
             report_error("stopped", what, None, as_json=quiet)
         raise
     finally:

@@ -22,17 +22,17 @@ _WIDTH = 64  # of a source line, before hyphens are escaped
 
 #: exit statuses; each error class defines its own (``iotrial.errors``)
 STATUSES: tuple[tuple[str, str], ...] = (
-    ("0", "Done, whatever the verdict."),
-    ("1", "The work failed: lab, probe, store, or a file that cannot be written."),
-    ("2", "The request is wrong or cannot be met here; nothing was changed."),
+    ("0", "Finished, with any verdict."),
+    ("1", "The operation failed: lab, probe, store, or a file that cannot be written."),
+    ("2", "The request is invalid or cannot be met here; nothing was changed."),
     ("3", "The trial is invalid: a control failed, or no run used the device under test."),
     ("4", "A --fail-if condition was met."),
     (
         "5",
-        "Something could not be put back; its journal entry is kept, and `iotrial restore` tries again. "
-        "Or the undo journal was lost or damaged while the trial ran.",
+        "A change could not be undone; its journal entry is kept, and `iotrial restore` tries again. Or the "
+        "undo journal was lost or damaged while the trial ran.",
     ),
-    ("128 + N", "Ended by signal N (130 by Ctrl-C), after everything was put back."),
+    ("128 + N", "Ended by signal N (130: Ctrl-C), after all changes were undone."),
 )
 
 
@@ -41,33 +41,33 @@ _ENVIRONMENT = (
     ("IOTRIAL_GUESTS", "The folder for kernels and tools of guests."),
     (
         "XDG_STATE_HOME",
-        "Where the state folder lies, as $XDG_STATE_HOME/iotrial; without it /var/lib/iotrial for root, and "
+        "The state folder is $XDG_STATE_HOME/iotrial; if this is not set, /var/lib/iotrial for root and "
         "~/.local/state/iotrial for others.",
     ),
-    ("NO_COLOR", "If set, nothing is coloured."),
-    ("TERM", "With dumb, a running trial is told in lines instead of a table."),
-    ("COLUMNS", "How wide tables are, where the terminal does not tell."),
+    ("NO_COLOR", "If set, no colours are used."),
+    ("TERM", "With dumb, a running trial prints plain lines instead of a live table."),
+    ("COLUMNS", "Width of tables if the terminal does not report its own."),
 )
 _FILES = (
-    ("trials.db", "Stored trials (SQLite); nothing in it is ever changed."),
-    ("trials.standing.json", "How the trial that is running stands, written between its blocks."),
-    ("trials.analysed", "Analyses of stored trials that have ended; may be deleted."),
-    ("journal/", "What a trial has changed and not yet put back."),
+    ("trials.db", "Stored trials (SQLite, append-only)."),
+    ("trials.standing.json", "Progress of the running trial, written between its blocks."),
+    ("trials.analysed", "Cached analyses of finished trials; may be deleted."),
+    ("journal/", "Undo journal: changes of a trial that are not undone yet."),
     ("reports/", "HTML reports."),
     ("fleets/", "Fleets that this machine coordinates."),
     ("fleet/", "What this machine measured as a host of a fleet."),
 )
 _EXAMPLES = (
-    ("Put one shipped study on trial:", "iotrial run files/permissions"),
+    ("Run a study of the catalogue:", "iotrial run files/permissions"),
     (
-        "Only two mount options, and a coarser margin:",
+        "Compare only two mount options, with a wider margin:",
         "iotrial run mount/atime --set atime=relatime,noatime --margin 5%",
     ),
     (
-        "In a script: fail where the setting makes the work slower:",
+        "In a script: fail if the setting makes the work slower:",
         "iotrial run study.toml --fail-if slower --json >trial.json",
     ),
-    ("What somebody else's table can show:", "iotrial audit results.csv"),
+    ("Check what a published table can show:", "iotrial audit results.csv"),
 )
 
 
@@ -89,9 +89,12 @@ def manual() -> str:
         *_paragraphs(cli.help or ""),
         ".PP",
         *_words(
-            "STUDY is the name of a shipped study (files/permissions) or a TOML file. TRIAL is the number of a stored trial, "
-            "its id or an unambiguous beginning of it, or last. Results go to standard output, progress and messages to "
-            "standard error. With --json standard output is one JSON document, and an error is one on standard error: "
+            "STUDY is the name of a shipped study (files/permissions) or a TOML file. TRIAL is the number of a "
+            "stored trial, "
+            "its id or an unambiguous beginning of it, or last. Results go to standard output, progress and "
+            "messages to "
+            "standard error. With --json standard output is one JSON document, and an error is one on standard "
+            "error: "
             '{"error": {"code", "message", "hint"}}.'
         ),
         ".SH VERBS",
@@ -102,7 +105,7 @@ def manual() -> str:
             for part in command.list_commands(context):
                 own = command.get_command(context, part)
                 lines += _verb(f"{name} {part}", own, ()) if own is not None else ()
-    lines += [".SH OPTIONS OF A STUDY", "These mean the same for", r"\fBplan\fR and \fBrun\fR."]
+    lines += [".SH OPTIONS OF A STUDY", "These options are the same for", r"\fBplan\fR and \fBrun\fR."]
     lines += _options([p for p in commands["run"].params if p.name in shared])
     lines.append(".SH EXIT STATUS")
     lines += [
@@ -144,7 +147,7 @@ def _verb(name: str, command: click.Command, elsewhere: Iterable[str]) -> Iterat
     own = [p for p in command.params if p.name not in elsewhere]
     yield from _options(own)
     if elsewhere:
-        yield from (".PP", "And the options of a study, below.")
+        yield from (".PP", "It also takes the options of a study, below.")
 
 
 def _usage(command: click.Command) -> Iterator[str]:

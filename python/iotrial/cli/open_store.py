@@ -16,7 +16,9 @@ def store_to_read(*, needed: bool) -> Store | None:
     path = store_path()
     if not path.exists():
         if needed:
-            raise RequestError("there are no trials yet", hint="start with `iotrial run files/permissions`")
+            raise RequestError(
+                "the store has no trials yet", hint="start with `iotrial run files/permissions`"
+            )
         return None
     store = Store.open(path, read_only=True)
     for warning in store.warnings:

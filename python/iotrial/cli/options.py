@@ -42,14 +42,14 @@ def in_group(title: str) -> Callable[..., Callable[[F], F]]:
     return partial(click.option, cls=GroupedOption, group=title)
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
 markdown_option = click.option(
     "--markdown",
     metavar="FILE",
-    help="Write Markdown there, for a pull request (-: standard output, instead of text).",
+    help="Write a Markdown report, e.g. for a pull request (-: standard output, instead of text).",
 )
 
-full_report = click.option("--full", is_flag=True, help="Everything, instead of one screen.")
+full_report = click.option("--full", is_flag=True, help="Print everything instead of one screen.")
 
 
 def study_options(function: F) -> F:
@@ -71,36 +71,36 @@ def study_options(function: F) -> F:
             "conditions",
             multiple=True,
             metavar="NAME=LEVEL,LEVEL",
-            help="Run under these levels of a condition (or workload=...); NAME=all for every one.",
+            help="Run under these levels of a condition (or workload=...); NAME=all for all of them.",
         ),
-        compared("--full", is_flag=True, help="Every level of every condition, every workload."),
+        compared("--full", is_flag=True, help="All levels of all conditions, all workloads."),
         compared(
             "--like",
             metavar="FILE",
-            help="The study and the plan of a packed trial, instead of STUDY (--seed: another plan).",
+            help="Run the study and plan of a packed trial instead of STUDY (--seed: with another plan).",
         ),
-        place("--lab", metavar="KIND", help="directory, image, device, guest or in-place."),
-        place("--disk", metavar="MODEL", help="The modelled disk of an image lab, or none (docs/labs.md)."),
-        place("--device", metavar="PATH", help="The spare disk of a device lab; with --erase."),
+        place("--lab", metavar="KIND", help="Kind of lab: directory, image, device, guest or in-place."),
+        place("--disk", metavar="MODEL", help="Simulated disk of an image lab, or none (docs/labs.md)."),
+        place("--device", metavar="PATH", help="Spare disk of a device lab; needs --erase."),
         place(
             "--erase",
             multiple=True,
             metavar="[PLACE=]NAME",
-            help="Its serial number or WWN: consent to overwrite that disk.",
+            help="Serial number or WWN of the disk: confirms that it may be overwritten.",
         ),
         place(
             "--discard-contents",
             is_flag=True,
-            help="The disk may hold data; signatures, mounts and users are refused all the same.",
+            help="Allow a disk that holds data; one with signatures, mounts or users is still refused.",
         ),
         place(
             "--discard-contents-of",
             multiple=True,
             metavar="PLACE",
-            help="The same for the disk of a place.",
+            help="The same, for the disk of a place.",
         ),
         place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
-        place("--on", metavar="FOLDER", help="Folder whose disk is used."),
+        place("--on", metavar="FOLDER", help="Use the disk that this folder is on."),
         place(
             "--copy-from",
             metavar="FOLDER",
@@ -111,12 +111,10 @@ def study_options(function: F) -> F:
             "places",
             multiple=True,
             metavar="PLACE=FOLDER",
-            help="Where a place of the study lies: a folder, or a spare disk (then with --erase PLACE=NAME).",
+            help="Location of a place of the study: a folder, or a spare disk (needs --erase PLACE=NAME).",
         ),
-        sure("--time", metavar="DURATION", help="Budget of measuring, such as 5m."),
-        sure(
-            "--blocks", type=click.IntRange(1), metavar="N", help="At most so many blocks of each condition."
-        ),
+        sure("--time", metavar="DURATION", help="Time budget for measuring, such as 5m."),
+        sure("--blocks", type=click.IntRange(1), metavar="N", help="Maximum number of blocks per condition."),
         sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
         sure(
             "--alpha",
@@ -125,27 +123,29 @@ def study_options(function: F) -> F:
             help="Error level of the whole trial, such as 0.05.",
         ),
         sure(
-            "--seed", metavar="N", help="A number, or the 32 digits of an earlier trial; recorded as chosen."
+            "--seed",
+            metavar="N",
+            help="Seed: a number, or the 32 digits of an earlier trial; the report says that it was chosen.",
         ),
-        sure("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so."),
+        sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so."),
         sure(
             "--no-account",
             is_flag=True,
-            help="Do not count system calls and requests in repetitions that are not timed.",
+            help="Skip the extra, untimed repetitions that count system calls and requests.",
         ),
         sure(
             "--precise",
             is_flag=True,
-            help="Measure the size of a large effect too, and not only that it exceeds the margin.",
+            help="Go on until the size of a large effect is known, not only that it exceeds the margin.",
         ),
-        sure("--no-stop", is_flag=True, help="Spend the whole budget even when all is decided."),
+        sure("--no-stop", is_flag=True, help="Use the whole budget, even if everything is decided."),
         trusted(
-            "--foreign", is_flag=True, help="Take the study for somebody else's, although the file is yours."
+            "--foreign", is_flag=True, help="Treat the study as somebody else's, although the file is yours."
         ),
         trusted(
             "--trust",
             is_flag=True,
-            help="Run the commands of a study from elsewhere, also a shell or as root.",
+            help="Run the commands of an untrusted study, including shells and commands as root.",
         ),
         trusted("--yes", is_flag=True, help="In place: change the settings that are listed, without asking."),
     ]

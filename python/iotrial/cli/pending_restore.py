@@ -14,7 +14,7 @@ def mention_leftovers() -> None:
     folder = state_folder() / "journal"
     try:
         entries = sum(path.suffix == ".entry" for path in folder.iterdir()) if folder.exists() else 0
-        what = f"an earlier trial was cut off and left {entries} to put back" if entries else ""
+        what = f"an earlier trial was cut off and left {entries} to undo" if entries else ""
         if not entries and os.path.lexists(journal_mark(folder)):
             what = (
                 f"an earlier trial was cut off, and its entries were removed from the undo journal {folder}"

@@ -41,7 +41,8 @@ def named(
         if name not in words:
             raise RequestError(
                 f"--place {name}={path} is a disk, and --erase {name}=SERIAL-OR-WWN is missing",
-                hint="its serial number or WWN (`lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`) is consent to overwrite it",
+                hint="its serial number or WWN (`lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`) confirms that it "
+                "may be overwritten",
             )
         located[name] = Where(consent=Consent(path, words[name], name in waived))
     return consent(device, rest[0] if rest else None, discard_contents=discard_contents), located
@@ -53,11 +54,11 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
         name, equals, path = (part.strip() for part in text.partition("="))
         if not equals or not name or not path:
             raise RequestError(
-                f'{option} "{text}": wanted NAME=FOLDER', hint=f"for example {option} ssd=/mnt/ssd"
+                f'{option} "{text}": expected NAME=FOLDER', hint=f"for example {option} ssd=/mnt/ssd"
             )
         if name in found:
             raise RequestError(
-                f"{option} {name} is given twice", hint="a place lies in one folder: name it once"
+                f"{option} {name} is given twice", hint="a place has one folder: give the option once"
             )
         found[name] = path
     return found
@@ -71,7 +72,9 @@ def _of_places(erase: Sequence[str], disks: Mapping[str, str]) -> dict[str, str]
         if not equals or name not in disks:
             continue
         if name in found:
-            raise RequestError(f"--erase {name} is given twice", hint="a place is one disk: name it once")
+            raise RequestError(
+                f"--erase {name} is given twice", hint="a place has one disk: give the option once"
+            )
         if not serial.strip():
             raise RequestError(
                 f'--erase "{text}": the serial number or WWN is missing',
@@ -96,21 +99,22 @@ def _check_consent(
         name = text.partition("=")[0]
         if name in paths:
             raise RequestError(
-                f"--erase {name}: --place {name}={paths[name]} is no disk",
-                hint="in a folder nothing is erased: leave it out, or name the disk itself",
+                f"--erase {name}: --place {name}={paths[name]} is not a disk",
+                hint="nothing is erased in a folder: omit --erase, or name the disk itself",
             )
     if len(rest) > 1 or (rest and disks and device is None):
         raise RequestError(
-            f'--erase "{rest[-1]}" is for no disk that is named', hint="say --erase NAME=SERIAL-OR-WWN"
+            f'--erase "{rest[-1]}" does not belong to any disk that was named',
+            hint="say --erase NAME=SERIAL-OR-WWN",
         )
     for name in sorted(waived - set(words)):
         raise RequestError(
             f"--discard-contents-of {name}: no disk is named by --place {name}=PATH",
-            hint="leave it out, or name the disk of that place",
+            hint="omit it, or name the disk of that place",
         )
     if discard_contents and disks and device is None:
         raise RequestError(
-            "--discard-contents does not say of which disk", hint="say --discard-contents-of NAME for each"
+            "--discard-contents: which disk?", hint="use --discard-contents-of PLACE for each disk"
         )
 
 
@@ -118,6 +122,6 @@ def _folder(name: str, path: str) -> str:
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise RequestError(
-            f"--place {name}={path}: there is no such folder", hint="a folder that is there, or a spare disk"
+            f"--place {name}={path}: there is no such folder", hint="name an existing folder, or a spare disk"
         )
     return str(folder)

@@ -112,7 +112,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     for note in resolved.notes:
         yield _line("", escape(note))
     if resolved.changes:
-        yield _line("changes", "made as root, and put back:")
+        yield _line("changes", "made as root, and undone at the end:")
         for change in resolved.changes:
             yield _line("", f"- {escape(change)}")
     else:
@@ -120,7 +120,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     yield from study_safety_lines(resolved.study)
     yield from command_lines(resolved.study)
     if _as_nobody(resolved):
-        yield _line("", "root runs commands of a study from elsewhere as nobody")
+        yield _line("", "commands of an untrusted study run as user nobody, not as root")
     yield from _accounted(resolved)
 
 
@@ -148,7 +148,7 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
         kind = f"{place.kind}, modelled {place.modelled}" if place.modelled else place.kind
         disk = place.disk
         where = _disk(disk) if disk is not None else escape(place.folder or "memory")
-        other = "one of your own" if place.modelled else "elsewhere"
+        other = "to use your own disk" if place.modelled else "elsewhere"
         unsaid = "" if place.located else f"; {other}: --place {place.name}=FOLDER"
         yield _line(
             "place", f"{escape(place.name + meant)}: {kind}, {'on' if disk else 'in'} {where}{unsaid}"
@@ -160,8 +160,8 @@ def _places(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]])
 
 #: what no inspection of a disk can find
 UNSEEN = (
-    "found unused; not seen: another machine on a shared disk, processes outside a container, descriptors that only a "
-    "socket, io_uring or a target driver of the kernel holds"
+    "found unused. Not visible: other machines on a shared disk, processes outside this container, descriptors held only by "
+    "a socket, io_uring or a kernel target driver"
 )
 
 
@@ -170,7 +170,7 @@ def _disk(disk: Mapping[str, Any]) -> str:
 
 
 def _share(disk: Mapping[str, Any]) -> str:
-    return f"{disk['bytes']:,} bytes, of which the first {disk['lab_bytes']:,} are the lab's"
+    return f"{disk['bytes']:,} bytes, of which the lab uses the first {disk['lab_bytes']:,}"
 
 
 def _accounted(resolved: Resolved) -> Iterator[str]:
@@ -179,12 +179,13 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
     if not wanted:
         if is_accounted(resolved.study):
             yield _line(
-                "accounted", "nothing: no workload is a command, and a folder has no block device of its own"
+                "accounted",
+                "nothing: no workload is a command, and a directory lab has no block device of its own",
             )
         return
     calls = [name for name, what in wanted.items() if Counted.CALLS in what]
     yield _line(
-        "accounted", f"up to {REPETITIONS} repetitions of each arm after the last block, not timed, count"
+        "accounted", f"after the last block up to {REPETITIONS} untimed repetitions of each arm count"
     )
     if calls:
         yield _line(
@@ -196,8 +197,8 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
             "", "- requests to the lab's device and their latencies, by BPF where the kernel allows it"
         )
     else:
-        yield _line("", "- no requests: a folder has no block device of its own")
-    yield _line("", "(--no-account: not at all)")
+        yield _line("", "- no requests: a directory lab has no block device of its own")
+    yield _line("", "(--no-account skips this)")
 
 
 def _values(study: Study) -> Iterator[str]:

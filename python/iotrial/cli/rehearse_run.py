@@ -50,8 +50,8 @@ def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
     for option, value in given.items():
         if value:
             raise RequestError(
-                f"--rehearse and {option}: nothing is measured, so there is no report",
-                hint="leave one of the two out",
+                f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",
+                hint="omit one of the two",
             )
 
 
@@ -73,19 +73,19 @@ def rehearsed(chosen: Study, request: RunRequest, *, as_json: bool) -> int:
 
 
 def _print(chosen: Study, done: Rehearsal) -> None:
-    tell(
-        f"rehearsal of {chosen.name}: one block, cut down. Nothing here was measured, and nothing is stored.\n"
-    )
+    tell(f"rehearsal of {chosen.name}: one shortened block. Nothing was measured or stored.\n")
     for one in done.workloads:
         levels = ", ".join(f"{name} {label}" for name, label in one.levels.items())
         tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_said(one)}")
     for note in done.notes:
         tell(f"note: {escape(note)}")
-    rest = "It cannot run here as it is." if done.failures else "It can run here."
+    rest = "The study cannot run here as it is." if done.failures else "The study can run here."
     tell(f"\n{rest} A trial takes up to {format_duration(chosen.budget.time_s)}: iotrial run {chosen.origin}")
 
 
 def _said(one: Rehearsed) -> str:
     parts = [f"{count} failed: {text}" for text, count in one.failures.items()]
-    parts += [f"{count} void ({rule}), as may happen to so little work" for rule, count in one.void.items()]
-    return "; ".join(parts) or "all as they should be"
+    parts += [
+        f"{count} void ({rule}), which can happen with so little work" for rule, count in one.void.items()
+    ]
+    return "; ".join(parts) or "all as expected"

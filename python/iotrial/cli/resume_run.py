@@ -59,12 +59,12 @@ def _go_on(
     stored = data.trial
     if stored.imported is not None:
         raise RequestError(
-            f"trial {stored.number} was measured on another machine, and cannot go on here",
-            hint="`iotrial run --like FILE` runs the study and the plan of a packed trial as a trial of its own",
+            f"trial {stored.number} was measured on another machine, and cannot be resumed here",
+            hint="`iotrial run --like FILE` runs the study and plan of a packed trial as a new trial",
         )
     if "fleet" in stored.header.options:
         raise RequestError(
-            f"trial {stored.number} is measured on a host of a fleet, and cannot go on here", hint=fleet_hint
+            f"trial {stored.number} belongs to a host of a fleet, and cannot be resumed here", hint=fleet_hint
         )
     refuse(stored)
     check_stored(data)
@@ -72,8 +72,8 @@ def _go_on(
     missing = [name for name in ("lab", "time_s", "blocks") if name not in options]
     if missing:
         raise RequestError(
-            f"trial {stored.number} does not say how it was begun ({', '.join(missing)}), and cannot go on",
-            hint="`iotrial report` shows what is stored of it; `iotrial run` begins a trial of its own",
+            f"trial {stored.number} does not record how it was started ({', '.join(missing)}), so it cannot be resumed",
+            hint="`iotrial report` shows what is stored of it; `iotrial run` starts a new trial",
         )
     plan = Plan.stored(stored.header.study, stored.header.seed, options)
     limits, further = chosen(data, plan)

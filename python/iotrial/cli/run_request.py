@@ -114,9 +114,7 @@ def _copied(folder: str | None) -> str | None:
         return None
     found = Path(folder).expanduser().resolve()
     if not found.is_dir():
-        raise RequestError(
-            f"--copy-from {folder}: there is no such folder", hint="name a folder that is there"
-        )
+        raise RequestError(f"--copy-from {folder}: there is no such folder", hint="name an existing folder")
     return str(found)
 
 
@@ -131,7 +129,7 @@ def _seed(text: str | None) -> str | None:
     )
     if number > LARGEST_SEED:
         raise RequestError(
-            f'--seed "{text[:80]}": wanted a whole number below 2^128, or the 32 hexadecimal digits of a trial',
+            f'--seed "{text[:80]}": expected a whole number below 2^128, or the 32 hexadecimal digits of a trial',
             hint="for example --seed 7; without --seed a run draws its own",
         )
     return seed_from_user(number)
@@ -143,7 +141,7 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
         name, equals, levels = text.partition("=")
         if not equals or not name or not levels:
             raise RequestError(
-                f'{option} "{text}": wanted NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
+                f'{option} "{text}": expected NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
             )
         found.setdefault(name.strip(), []).extend(level.strip() for level in levels.split(","))
     return found
@@ -156,12 +154,12 @@ def find_study(name: str | None, request: RunRequest) -> tuple[Study, RunRequest
     """
     if not name and request.like is None:
         raise RequestError(
-            "which study? none is named",
-            hint="`iotrial list` shows those that ship, such as files/permissions; a TOML file is one too",
+            "no study given",
+            hint="`iotrial list` shows the studies of the catalogue, such as files/permissions; a TOML file works too",
         )
     if name and request.like is not None:
         raise RequestError(
-            f"two studies are named: {name} and that of {request.like}", hint="STUDY, or --like FILE"
+            f"two studies given: {name} and that of {request.like}", hint="STUDY, or --like FILE"
         )
     if request.like is not None:
         study, request = _study_like(request.like, request)
@@ -218,8 +216,8 @@ def _study_like(file: str, request: RunRequest) -> tuple[Study, RunRequest]:
     named_paths = [setting.value for setting in header.study.settings if setting.knob == PROGRAM_KNOB]
     if named_paths and not request.trust:
         raise RequestError(
-            f"{escape(path)}: whoever ran it had programs of {escape(named_paths[0])} run, and so would you",
-            hint="look whose they are here; with --trust they are run",
+            f"{escape(path)}: this trial ran programs of {escape(named_paths[0])}, and running it would run yours",
+            hint="check who owns them on this machine; --trust runs them",
         )
     options = header.options
     named = options.get("asked")
@@ -254,7 +252,7 @@ def sampling_period(text: str | None) -> float | None:
         raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
     if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
         raise RequestError(
-            f"--sample {text}: wanted 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
+            f"--sample {text}: expected 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
         )
     return period_s
 

@@ -66,8 +66,8 @@ def _apart_from_factors(
     if len(parts) < 2:
         raise RequestError(
             f"study {ran.name}: only {len(parts)} of its factors has a level better than its reference by this trial, "
-            "so there is no bundle to take apart",
-            hint="--ablate needs two; `iotrial refine` without it proposes what to vary next",
+            "so there is no bundle to split",
+            hint="--ablate needs two; `iotrial refine` without --ablate proposes what to vary next",
         )
     whole = any(ran.factor(name).whole_plot for name, _, _ in parts)
     return _ablation(
@@ -87,7 +87,7 @@ def _apart_from_level(written: Study, ran: Study, found: Sequence[Found], factor
     ]
     if not bundles:
         raise RequestError(
-            f'study {ran.name}: no level of "{factor.name}" sets more than one knob, so there is nothing to take apart'
+            f'study {ran.name}: no level of "{factor.name}" sets more than one knob, so there is nothing to split'
         )
     estimates = {one.level: one for one in found if one.factor == factor.name}
     level = max(bundles, key=lambda level: _gain(estimates.get(level.label)))
@@ -97,16 +97,15 @@ def _apart_from_level(written: Study, ran: Study, found: Sequence[Found], factor
         other = plain.get((setting.knob, setting.options))
         if other is None:
             raise RequestError(
-                f'study {ran.name}: the reference "{factor.reference}" does not say what {setting.knob} is without the '
-                f'bundle "{level.label}"',
+                f'study {ran.name}: reference "{factor.reference}" does not set {setting.knob}, level "{level.label}" does',
                 hint="name the knob in the reference level, too, and run the study again",
             )
         if other.value != setting.value:
             parts.append((_short(setting, level.settings), (setting,), (other,)))
     if len(parts) < 2:
         raise RequestError(
-            f'study {ran.name}: level "{level.label}" differs from "{factor.reference}" in one knob only, '
-            "so there is nothing to take apart"
+            f'study {ran.name}: level "{level.label}" differs from "{factor.reference}" in only one knob, '
+            "so there is nothing to split"
         )
     same = tuple(s for s in level.settings if plain[s.knob, s.options].value == s.value)
     best = largest(found)
@@ -164,7 +163,7 @@ def _ablation(
     base = renamed(as_run(written, ran), "ablation")
     study = structs.replace(
         base,
-        question=one_line(f"Which of {', '.join(names)} earned the gain of all together?"),
+        question=one_line(f"Which of {', '.join(names)} contribute to the gain of all together?"),
         factors=(factor, *base.condition_factors),
         fixed=(*base.fixed, *settings_of(ran, pins)),
         claims=(),
@@ -172,7 +171,7 @@ def _ablation(
     )
     runs = runs_in_a_block(study)
     note = (
-        f'"{EVERYTHING}" is the reference: a setting earned something if the bundle does worse without it. Two settings that '
+        f'"{EVERYTHING}" is the reference: a setting contributes if the bundle does worse without it. Two settings that '
         "do the same thing hide each other here; then only leaving out all of them shows"
     )
     return FollowUp(study, chosen, tuple(pins), (note,), runs)

@@ -77,7 +77,7 @@ def asked_for(asked: Sequence[str], names: Sequence[str]) -> list[tuple[str, str
         if name is None:
             raise UnknownName("treatment factor", text, names)
         chosen.append(name)
-    return [(name, "asked for") for name in names if name in chosen]
+    return [(name, "requested") for name in names if name in chosen]
 
 
 def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, dropped: bool) -> Pin:
@@ -101,7 +101,7 @@ def pin_of(factor: Factor, best: Found | None, found: Sequence[Found], *, droppe
         why = (
             "undecided, held at the reference, which looks better"
             if best.better is False
-            else "without one better level everywhere, held at the reference"
+            else "no level is better everywhere, held at the reference"
         )
     return Pin(factor.name, label, f"no room for it: {why}" if dropped else why)
 

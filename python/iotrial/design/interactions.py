@@ -43,7 +43,7 @@ def terms(
             first = ":".join(next(iter(study.design.interactions)))
             raise RequestError(
                 f"study {study.name}: a {study.design.kind.value} design cannot estimate the interaction {first}",
-                hint='ask for kind = "fractional" with resolution = 5, or for a full factorial of fewer factors',
+                hint='use kind = "fractional" with resolution = 5, or for a full factorial of fewer factors',
             )
         return ()
     columns = {_direction(_vector(arms, weights)): "a control" for weights in controls}
@@ -57,7 +57,7 @@ def terms(
                 raise RequestError(
                     f"study {study.name}: its design cannot tell the interaction {candidate.factor} "
                     f"from {columns[direction]}",
-                    hint="ask for a higher resolution",
+                    hint="use a higher resolution",
                 )
             continue
         alias = places.get(direction)
@@ -105,7 +105,7 @@ def _merged(study: Study, term: Term, candidate: Term, *, opposite: bool) -> Ter
     if term.primary and candidate.primary:
         raise RequestError(
             f"study {study.name}: its design cannot tell the interactions {term.factor} and {candidate.factor} apart",
-            hint="ask for a higher resolution, or name one of them",
+            hint="use a higher resolution, or name only one of them",
         )
     return replace(term, aliases=(*term.aliases, "-" * opposite + candidate.factor))
 

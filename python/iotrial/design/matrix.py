@@ -48,7 +48,7 @@ def _screen(matrix: Matrix, kind: DesignKind, what: str) -> Screen:
     except Inseparable as error:
         raise RequestError(
             f"{what}: its factors cannot be told apart in a {kind.value} design",
-            hint="leave [design] out: for so few factors a full factorial is small",
+            hint="omit [design]: with this few factors a full factorial is small",
         ) from error
     return Screen(matrix.astype(int).tolist(), weights.tolist(), to_text(matrix))
 
@@ -94,7 +94,7 @@ def from_text(rows: Sequence[str], levels: Sequence[int], *, what: str) -> Matri
     if not 1 <= len(rows) <= MAX_ROWS or any(
         len(row) != len(levels) or set(row) - set(_SIGNS) for row in rows
     ):
-        raise RequestError(f"{what}: its stored design has not a sign for each of {len(levels)} columns")
+        raise RequestError(f"{what}: its stored design lacks a sign for some of its {len(levels)} columns")
     matrix = np.array([[_SIGNS.index(sign) - 1 for sign in row] for row in rows], dtype=np.float64)
     if any(count == 2 and not column.all() for count, column in zip(levels, matrix.T, strict=True)):
         raise RequestError(f"{what}: its stored design has three levels in a column of two")
@@ -127,7 +127,7 @@ def _fractional(columns: int, resolution: int, what: str) -> Matrix:
     if made is None:
         raise RequestError(
             f"{what}: a fractional design of resolution {resolution} for {columns} columns has more than {MAX_ROWS:,} rows",
-            hint='ask for a lower resolution, or kind = "plackett-burman"',
+            hint='use a lower resolution, or kind = "plackett-burman"',
         )
     return made
 

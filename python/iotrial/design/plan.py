@@ -287,8 +287,8 @@ class Plan:
         arms = self._most_together
         if workload.work.contiguous and pool != files and pool // files < arms:
             raise RequestError(
-                f"workload {workload.name}: a block needs {arms} times {files} neighbours, its pool of {pool} holds "
-                f"them {pool // files} times"
+                f"workload {workload.name}: a block needs {arms} times {files} neighbours, its pool of {pool} "
+                f"is enough for {pool // files} times"
             )
 
 
@@ -300,14 +300,16 @@ def condition_key(workload: str, levels: Mapping[str, str]) -> str:
 
 def _check(study: Study) -> None:
     if not study.treatment_factors:
-        raise RequestError(f"study {study.name}: no factor of role treatment, so nothing to compare")
+        raise RequestError(
+            f"study {study.name}: no factor has the role treatment, so there is nothing to compare"
+        )
     for factor in study.factors:
         if factor.name == "workload":
             raise RequestError(f'study {study.name}: "workload" cannot be the name of a factor')
         labels = [level.label for level in factor.levels]
         if len(set(labels)) != len(labels) or not labels:
             raise RequestError(
-                f"study {study.name}: factor {factor.name} needs levels of different labels, found {labels}"
+                f"study {study.name}: factor {factor.name} needs levels with different labels, found {labels}"
             )
     for factor in study.treatment_factors:
         labels = [level.label for level in factor.levels]
@@ -317,7 +319,9 @@ def _check(study: Study) -> None:
                 f"which is not among its levels {labels}"
             )
     if all(len(factor.levels) < 2 for factor in study.treatment_factors):
-        raise RequestError(f"study {study.name}: one level of each factor is left, so nothing to compare")
+        raise RequestError(
+            f"study {study.name}: only one level of each factor is left, so there is nothing to compare"
+        )
     _check_counts(study)
 
 
@@ -326,7 +330,7 @@ def _check_counts(study: Study) -> None:
     conditions = math.prod(len(factor.levels) for factor in study.condition_factors) * len(study.workloads)
     if conditions > MAX_CONDITIONS:
         raise RequestError(
-            f"study {study.name}: {conditions:,} conditions, a trial holds at most {MAX_CONDITIONS:,}",
+            f"study {study.name}: {conditions:,} conditions, the maximum is {MAX_CONDITIONS:,}",
             hint="choose fewer levels with --condition",
         )
 

@@ -48,7 +48,7 @@ def follow_up(
     if len(names) < 2:
         raise RequestError(
             f"study {ran.name} varies one factor only, so there is nothing to choose from",
-            hint="--ablate takes a level apart that sets several knobs; run the study again for sharper intervals",
+            hint="--ablate splits a level that sets several knobs; run the study again for narrower intervals",
         )
     best = largest(found)
     chosen = asked_for(asked, names) if asked else _chosen(names, best)
@@ -60,9 +60,9 @@ def follow_up(
             break
         if asked or len(chosen) <= 1:
             raise RequestError(
-                f"study {ran.name}: no design that tells the interactions of {', '.join(n for n, _ in chosen)} apart "
-                f"fits into {MOST_RUNS} runs a block",
-                hint="name fewer of them with --factors, or choose two levels of each",
+                f"study {ran.name}: no design that tells the interactions of {', '.join(n for n, _ in chosen)} "
+                f"apart fits into {MOST_RUNS} runs per block",
+                hint="name fewer factors with --factors, or choose two levels of each",
             )
         dropped.append(chosen.pop()[0])
     study, runs = sized
@@ -89,7 +89,7 @@ def folded_over(written: Study, ran: Study) -> FollowUp:
     )
     runs = runs_in_a_block(study)
     chosen = tuple((factor.name, "as before") for factor in ran.treatment_factors)
-    note = "every row has its mirror image, so that no interaction of two can pass for a main effect"
+    note = "every row has its mirror image, so no two-factor interaction can be mistaken for a main effect"
     return FollowUp(study, chosen, (), (note,), runs)
 
 
@@ -98,15 +98,18 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
     order = sorted((best[name] for name in names if name in best), key=lambda one: -abs(one.estimate))
     if not order:
         raise RequestError(
-            "the trial has no effect to go by",
-            hint="run it to complete blocks first, or name factors with --factors",
+            "the trial has no effect to start from",
+            hint="run it until it has complete blocks, or name factors with --factors",
         )
-    chosen = [(one.factor, "its interval excludes no effect") for one in order if one.active]
+    chosen = [(one.factor, 'its interval excludes "no effect"') for one in order if one.active]
     rest = [one for one in order if not one.active]
     if not chosen:
         guide = 2.5 * lenth_pse([one.estimate for one in order])
         chosen = [
-            (one.factor, "no interval excludes no effect; it stands out on the half-normal plot")
+            (
+                one.factor,
+                'its interval does not exclude "no effect", but it stands out on the half-normal plot',
+            )
             for one in rest
             if abs(one.estimate) > guide
         ]
@@ -116,7 +119,7 @@ def _chosen(names: Sequence[str], best: Mapping[str, Found]) -> list[tuple[str, 
         if len(chosen) < _WITH_ROOM and one.beyond and not one.excluded:
             chosen.append((one.factor, "undecided, its estimate lies beyond the margin"))
         elif len(chosen) < _FEWEST:
-            chosen.append((one.factor, "the largest of the rest, so that there are two"))
+            chosen.append((one.factor, "the largest of the rest, because two factors are needed"))
     return chosen
 
 
@@ -125,7 +128,7 @@ def _varied(written: Study, ran: Study, chosen: Sequence[str]) -> Study:
     base = renamed(as_run(written, ran), "follow-up")
     gone = {factor.name for factor in ran.treatment_factors} - set(chosen)
     question = (
-        f"Which of {', '.join(chosen)} change the result, and which change what another does?"
+        f"Which of {', '.join(chosen)} change the result, and which interact?"
         if len(chosen) > 1
         else f"Which level of {chosen[0]} is best?"
     )
@@ -169,7 +172,9 @@ def _notes(found: Sequence[Found], kept: set[str], mixed: Mapping[str, Sequence[
     ambiguous = [one.factor for one in found if one.active and mixed.get(one.factor) and one.factor in kept]
     if ambiguous:
         notes.append(
-            f"in the first trial the effect of {', '.join(dict.fromkeys(ambiguous))} is mixed with interactions; here it is "
-            "not. Interactions with pinned factors stay unseen: --fold-over runs the same screen with its mirror image"
+            f"in the first trial the effect of {', '.join(dict.fromkeys(ambiguous))} is mixed with "
+            f"interactions; here it is "
+            "not. Interactions with fixed factors cannot be seen: --fold-over repeats the same screen with its "
+            "mirror image"
         )
     return notes

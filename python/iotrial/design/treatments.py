@@ -59,7 +59,7 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
     count = stretches_wanted * len(rows) * (study.design.repeats if whole else 1)
     if count > MAX_ARMS:
         raise RequestError(
-            f"study {study.name}: its treatments make blocks of {count:,} arms, a block holds at most {MAX_ARMS:,}",
+            f"study {study.name}: its treatments make blocks of {count:,} arms, the maximum is {MAX_ARMS:,}",
             hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
         )
     combinations = list(itertools.product(*([level.label for level in f.levels] for f in whole)))
@@ -79,7 +79,7 @@ def treatments(study: Study, *, controls: bool, design_rows: Sequence[str] = ())
         design_rows=() if screen is None else screen.text,
     )
     for name in {arm.name for arm in arms} & {NEGATIVE_ARM, POSITIVE_ARM}:
-        raise RequestError(f'"{name}" is the name of a control and cannot be a level')
+        raise RequestError(f'"{name}" is reserved for a control and cannot be a level')
     return found
 
 
@@ -93,7 +93,7 @@ def _rows(
         count = math.prod(len(some) for some in labels)
         if count > MAX_ARMS:
             raise RequestError(
-                f"study {study.name}: its treatments multiply to {count:,} arms, a block holds at most {MAX_ARMS:,}",
+                f"study {study.name}: its treatments give {count:,} arms, the maximum is {MAX_ARMS:,}",
                 hint='choose fewer levels with --set, or a [design] of kind "fractional" or "plackett-burman"',
             )
         return list(itertools.product(*labels)), None

@@ -65,8 +65,8 @@ class Agent:
             folder.asked()
             if not folder.keep_order(order):
                 raise RequestError(
-                    f"host {self.name}: fleet {order.fleet} ordered another trial here before",
-                    hint="begin a new fleet; `iotrial fleet resume` goes on with the old one as it was ordered",
+                    f"host {self.name}: fleet {order.fleet} already started another trial here",
+                    hint="start a new fleet; `iotrial fleet resume` continues the old one unchanged",
                 )
             if self._going(folder) or self._over(folder):
                 return
@@ -125,8 +125,8 @@ class Agent:
         problem = self.mend()
         if problem:
             raise IotrialError(
-                f"host {self.name}: what an earlier trial left could not be put back: {problem}",
-                hint="`iotrial restore` on that host says more",
+                f"host {self.name}: changes left by an earlier trial could not be undone: {problem}",
+                hint="run `iotrial restore` on that host for details",
             )
         begun = _state(folder) is not None
         words = (
@@ -156,7 +156,7 @@ class Agent:
 
     def _folder(self, fleet: str) -> Folder:
         if not FLEET_ID.fullmatch(fleet):
-            raise RequestError("no fleet has such an id")
+            raise RequestError("not the id of a fleet")
         return Folder(self._state / "fleet" / fleet)
 
     def _environment(self, folder: Folder | None = None) -> dict[str, str]:
@@ -208,7 +208,7 @@ def answered(agent: Agent, ask: str, text: str) -> str:
         if ask == "stop":
             agent.stop(asked.fleet)
             return DONE
-        raise RequestError(f"no question is called {str(ask)[:40]!r}")
+        raise RequestError(f"unknown request {str(ask)[:40]!r}")
     except IotrialError as error:
         return json.dumps({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
 
@@ -219,10 +219,10 @@ def refused(host: str, answer: object) -> str:
     Raises IotrialError with the host's message if it is an error, and Distrusted if it is not valid.
     """
     if not isinstance(answer, str) or len(answer) > MAX_BATCH:
-        raise Distrusted(f"host {host}: an answer that is no text, or too long")
+        raise Distrusted(f"host {host}: the answer is not text, or too long")
     if answer.startswith('{"error"'):
         with suppress(ValueError, KeyError, TypeError):
             error = json.loads(answer)["error"]
             raise IotrialError(f"host {host}: {escape(str(error['message'])[:2000])}")
-        raise Distrusted(f"host {host}: an answer that cannot be read")
+        raise Distrusted(f"host {host}: the answer cannot be decoded")
     return answer

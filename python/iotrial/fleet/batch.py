@@ -156,7 +156,7 @@ def _record(kind: str, fields: dict[str, Any]) -> PackedRecord:
         return from_value(kind, fields, "a host")
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, StudyError) as error:
         message = error.message if isinstance(error, StudyError) else str(error)
-        raise Distrusted(f"a batch: a record that cannot be: {escape(message[:300])}") from error
+        raise Distrusted(f"a batch: an invalid record: {escape(message[:300])}") from error
 
 
 def tail(store: Path, position: Position, stage: Stage) -> Batch:

@@ -85,7 +85,7 @@ class Collector:
             raise Distrusted(f"host {host}: {error}") from error
         if line is None and batch.header is None:
             if not part.empty:
-                raise Distrusted(f"host {host}: sends parts of a trial that it has not begun")
+                raise Distrusted(f"host {host}: sent parts of a trial that it has not started")
             return Added(0)
         if line is not None and part.empty:
             return Added(line.number, 0, line.position, line.state)
@@ -115,13 +115,13 @@ class Collector:
         header = batch.header
         assert header is not None
         if header.seed != order.seed:
-            raise ValueError("conducts a trial with another seed than it was given")
+            raise ValueError("runs a trial with another seed than ordered")
         if header.study.name != self.study:
-            raise ValueError(f"conducts another study than {self.study}")
+            raise ValueError(f"runs another study than {self.study}")
         if header.id in {one.id for one in self._lines.values()}:
-            raise ValueError("sends the trial of another host")
+            raise ValueError("sent the trial of another host")
         if not part.states:
-            raise ValueError("sends a trial without a state")
+            raise ValueError("sent a trial without a state")
         consistency = Consistency(header)
         _follow(consistency, part)
         header = replace(header, seed_chosen=self._seed_chosen)
@@ -147,7 +147,7 @@ class Collector:
         """Mark that this coordinator follows a trial that an earlier coordinator left running."""
         line = self._lines.get(host)
         if line is not None and line.state is TrialState.RUNNING:
-            self._gathering.mark(line.number, TrialState.RUNNING, "followed again by its coordinator")
+            self._gathering.mark(line.number, TrialState.RUNNING, "coordinator reconnected")
             line.taken_up += 1
 
     def leave(self, host: str, said: str) -> None:
@@ -195,11 +195,11 @@ def _new(batch: Batch, had: Position, host: str) -> Part:
     """Return the new part of a batch. Raises Distrusted if something before it is missing."""
     since = batch.since
     if since.states > had.states or since.blocks > had.blocks or since.events > had.events:
-        raise Distrusted(f"host {host}: sends what is behind {since} where {had} has come")
+        raise Distrusted(f"host {host}: sent records after {since}, expected those after {had}")
     ends = batch.ends[had.blocks - since.blocks :]
     sent = {(end.condition, end.block) for end in batch.ends}
     if any((packed.run.condition, packed.run.block) not in sent for packed in batch.runs):
-        raise Distrusted(f"host {host}: sends runs of a block that it has not finished")
+        raise Distrusted(f"host {host}: sent runs of a block that it has not finished")
     runs = batch.runs
     if len(ends) < len(batch.ends):
         kept = {(end.condition, end.block) for end in ends}

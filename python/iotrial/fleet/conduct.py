@@ -256,7 +256,7 @@ class FleetConductor:
             self._stopping_since = now
             for host in self._hosts.values():
                 host.due = min(host.due, now)
-            self._watcher.say("asking all hosts to stop and to put everything back")
+            self._watcher.say("telling all hosts to stop and undo their changes")
         if self._looking is None and now >= self._look_due and self._stopping_since is None:
             self._looking = pool.submit(self._source.present)
         for host in self._hosts.values():
@@ -332,7 +332,7 @@ class FleetConductor:
             facts = host.link.facts()
             if facts.version != __version__:
                 raise IotrialError(
-                    f"has iotrial {facts.version}, and this is {__version__}: all hosts must have the same"
+                    f"has iotrial {facts.version}, this machine has {__version__}: versions must be equal"
                 )
             host.link.begin(host.order)
             host.begun = True
@@ -362,7 +362,7 @@ class FleetConductor:
                 host.order, batch
             )  # a StoreError is the coordinator's own and ends the fleet
         except Distrusted as error:
-            self._end(host, Phase.FAILED, f"not believed any more: {error.message}")
+            self._end(host, Phase.FAILED, f"its data are rejected from now on: {error.message}")
             return
         host.phase, host.said, host.left = Phase.MEASURING, "", batch.left
         if self._interim is not None:
@@ -388,16 +388,16 @@ class FleetConductor:
         elif self._stopping_since is not None:
             self._end(host, Phase.STOPPED, "")
         elif batch.stage is Stage.ENDED and state is None:
-            self._end(host, Phase.FAILED, batch.problem or "its program ended before the trial began")
+            self._end(host, Phase.FAILED, batch.problem or "its process ended before the trial started")
         elif host.beginnings >= BEGINNINGS:
-            self._end(host, Phase.STOPPED, batch.problem or "interrupted again and again")
+            self._end(host, Phase.STOPPED, batch.problem or "interrupted too many times")
         else:
             host.begun = False  # its agent restores what is left, then continues
             host.beginnings += 1
 
     def _end(self, host: _Host, phase: Phase, said: str) -> None:
         host.phase, host.said = phase, said
-        left = f"; {host.left} changes are not put back yet" if host.left else ""
+        left = f"; {host.left} changes are not undone yet" if host.left else ""
         self._say(host, f"{phase.value}{': ' + said if said else ''}{left}")
 
     def _lost(self, host: _Host, why: str) -> None:

@@ -77,7 +77,7 @@ def configured() -> Any:
         import dask
         import distributed
     except ImportError as error:
-        raise MissingTool("a fleet needs the library distributed", hint=INSTALL) from error
+        raise MissingTool("a fleet needs the Python package distributed", hint=INSTALL) from error
     dask.config.set(_QUIET)
     for name in ("distributed", "distributed.worker", "distributed.scheduler", "distributed.core", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -89,7 +89,7 @@ def security(keys: Keys) -> Any:
     if not all(
         "\n" in text for text in (keys.authority, keys.certificate, keys.key)
     ):  # otherwise Dask treats it as a file name
-        raise RequestError("these are no keys of a fleet", hint="`iotrial fleet keys FOLDER` makes them")
+        raise RequestError("not the keys of a fleet", hint="`iotrial fleet keys FOLDER` creates them")
     distributed = configured()
     named = {
         f"tls_{role}_{what}": value
@@ -103,7 +103,7 @@ def security(keys: Keys) -> Any:
         made.get_connection_args("client")
     except (ssl.SSLError, ValueError, OSError) as error:
         raise RequestError(
-            f"these are no keys of a fleet: {error}", hint="`iotrial fleet keys FOLDER` makes them"
+            f"not the keys of a fleet: {error}", hint="`iotrial fleet keys FOLDER` creates them"
         ) from error
     return made
 
@@ -113,8 +113,8 @@ def address_of(text: str, option: str) -> str:
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[2] or DEFAULT_PORT) > 65_535:
         raise RequestError(
-            f'{option} "{text[:80]}": wanted tls://HOST:PORT',
-            hint="such as tls://192.168.1.10:8786; without keys nothing is answered, so that there is no other protocol",
+            f'{option} "{text[:80]}": expected tls://HOST:PORT',
+            hint="such as tls://192.168.1.10:8786; only TLS is supported, because every connection needs keys",
         )
     return f"tls://{found[1]}:{found[2] or DEFAULT_PORT}"
 
@@ -124,8 +124,8 @@ def host_name(given: str | None) -> str:
     name = platform.node()[:MAX_NAME] if given is None else given
     if not HOST_NAME.fullmatch(name):
         raise RequestError(
-            f'"{name[:80]}" is no name for a host: letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',
-            hint="--name gives another",
+            f'"{name[:80]}" is not a valid host name: use letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',
+            hint="choose another with --name",
         )
     return name
 
@@ -148,13 +148,13 @@ def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None
         except ssl.SSLError as error:
             raise Lost(
                 f"no scheduler of this fleet at {address}: {error.reason or error}",
-                hint="whoever answers there has keys of another set, or expired ones",
+                hint="the peer has keys of another set, or expired ones",
             ) from error
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Lost(
                     f"no scheduler of this fleet at {address}: {error.strerror or error}",
-                    hint="look whether `iotrial fleet scheduler` runs there, and whether it can be reached from here",
+                    hint="check that `iotrial fleet scheduler` runs there and can be reached from here",
                 ) from error
         time.sleep(0.5)
 
@@ -191,7 +191,7 @@ def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, f
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise IotrialError(
-                f"cannot listen at {address}: {_root(error)}",
+                f"cannot listen on {address}: {_root(error)}",
                 hint="name an address of this machine and a free port",
             ) from error
         ready(str(scheduler.address))
@@ -228,7 +228,7 @@ def serve_worker(
 
     async def run(ended: _Ended) -> None:
         problem = await asyncio.to_thread(agent.mend)
-        said(problem and f"what an earlier trial left could not be put back: {problem}")
+        said(problem and f"changes left by an earlier trial could not be undone: {problem}")
         worker = _Serving(place, secured, agent, ended, said, from_stdin=from_stdin)
         before = ""
         while not ended.event.is_set():
@@ -243,7 +243,7 @@ def serve_worker(
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.event.wait(), AGAIN_AFTER_S)
         for fleet in agent.going() if ended.by_signal else ():
-            said("ending the trial; what it changed is put back first")
+            said("stopping the trial after undoing its changes")
             agent.stop(fleet)
             await asyncio.to_thread(agent.wait, fleet)
 
@@ -290,7 +290,7 @@ class _Serving:
                 return ""
             failed = starting.exception()
             if failed is not None:
-                return f"not taken by {address}: {_root(failed)}"
+                return f"rejected by {address}: {_root(failed)}"
             self._joined()
             finished = asyncio.ensure_future(worker.finished())
             asked = asyncio.ensure_future(self._until_quiet())

@@ -56,7 +56,7 @@ class DaskHosts:
         except (OSError, TimeoutError, RuntimeError, ValueError) as error:
             raise Lost(
                 f"no scheduler of this fleet at {self._address}: {' '.join(str(error).split())[:200]}",
-                hint="look whether `iotrial fleet scheduler` runs there, and has keys of the same set",
+                hint="check that `iotrial fleet scheduler` runs there, with keys of the same set",
             ) from error
 
     def present(self) -> tuple[DaskLink, ...]:

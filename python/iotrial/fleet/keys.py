@@ -63,7 +63,7 @@ class Keys:
             return cls(*(str(found[name]) for name in ("authority", "certificate", "key")))
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(
-                "--keys -: standard input does not begin with keys, as one line of JSON",
+                "--keys -: expected keys as one line of JSON on standard input",
                 hint="name a folder that `iotrial fleet keys` made; `run --hosts` uses --keys - by itself",
             ) from error
 
@@ -83,8 +83,8 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
     for name in names:
         if (folder / name).is_symlink() or (folder / name).exists():
             raise RequestError(
-                f"{folder / name} is there already, and keys are not overwritten",
-                hint="name another folder; whoever has the old keys is shut out when the new ones are used",
+                f"{folder / name} already exists, and keys are not overwritten",
+                hint="name another folder; machines with the old keys cannot connect once the new ones are used",
             )
     texts = new_keys()
     written: list[Path] = []
@@ -102,7 +102,7 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
         for path in written:
             path.unlink(missing_ok=True)
         raise IotrialError(
-            f"writing keys into {folder}: {error.strerror}", hint="name a folder of yours"
+            f"cannot write keys to {folder}: {error.strerror}", hint="name a folder that you own"
         ) from error
     return tuple(written)
 
@@ -120,7 +120,7 @@ def key_files(folder: Path, part: Part) -> tuple[Path, Path, Path]:
         except OSError as error:
             raise RequestError(
                 f"keys of the {part}: {path}: {error.strerror}",
-                hint=f"`iotrial fleet keys FOLDER` makes them; a {part} needs {', '.join(one.name for one in found)}",
+                hint=f"`iotrial fleet keys FOLDER` creates them; a {part} needs {', '.join(one.name for one in found)}",
             ) from error
         if path == found[2] and stat.S_IMODE(status.st_mode) & 0o077:
             raise RequestError(f"{path}: others can read this key", hint=f"chmod 600 {path}")
@@ -135,7 +135,7 @@ def new_keys() -> dict[str, str]:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
     except ImportError as error:
-        raise MissingTool("making keys needs the library cryptography", hint=INSTALL) from error
+        raise MissingTool("creating keys needs the Python package cryptography", hint=INSTALL) from error
 
     began = datetime.now(UTC) - timedelta(days=1)  # tolerate clock differences between hosts
 

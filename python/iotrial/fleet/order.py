@@ -62,9 +62,9 @@ def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
     Raises Distrusted if it is not of this type, or is longer than ``longest`` characters.
     """
     if not isinstance(text, str):
-        raise Distrusted(f"{what}: wanted text, found {type(text).__name__}")
+        raise Distrusted(f"{what}: expected text, found {type(text).__name__}")
     if len(text) > longest:
-        raise Distrusted(f"{what}: {len(text):,} characters, more than the {longest:,} that it may have")
+        raise Distrusted(f"{what}: {len(text):,} characters, the maximum is {longest:,}")
     try:
         return msgspec.json.decode(text.encode(), type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -109,10 +109,10 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise Distrusted if it uses something that no order may."""
         if bool(self.study) == bool(self.text):
-            raise Distrusted("an order: wanted either a study of the catalogue or the text of one")
+            raise Distrusted("an order: expected either a study of the catalogue or the text of one")
         for name in (*self.options, *self.flags):
             if name not in (*VALUES, *FLAGS):
-                raise Distrusted(f"an order: no option --{escape(name[:40])} may be given to a host")
+                raise Distrusted(f"an order: no option --{escape(name[:40])} can be set for a host")
         if any(lab not in LABS for lab in self.options.get("lab", ())):
             raise Distrusted(f"an order: a lab on a host is one of {', '.join(LABS)}")
 
@@ -181,7 +181,7 @@ class Record:
             found = read(_Written, path.read_text("utf-8"), longest=3 * MAX_ORDER, what=str(path))
             return cls(Order.from_json(found.order), found.name, found.seed_chosen, found.reached)
         except (OSError, UnicodeDecodeError, Distrusted) as error:
-            raise StoreError(f"what is written of a fleet cannot be read: {error}") from error
+            raise StoreError(f"the record of a fleet cannot be read: {error}") from error
 
 
 def records_folder() -> Path:
@@ -206,5 +206,5 @@ def find_record(ref: str) -> Record:
     if not meant:
         raise UnknownName("fleet", ref, [path.stem for path in found[-8:]], where=str(folder))
     if len(meant) > 1:
-        raise RequestError(f'several fleets begin with "{ref[:40]}"', hint="give more of the id")
+        raise RequestError(f'several fleets begin with "{ref[:40]}"', hint="give more digits of the id")
     return Record.read(meant[0])

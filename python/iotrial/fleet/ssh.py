@@ -196,7 +196,7 @@ class SshHosts(DaskHosts):
             if len(self._connections) == 1:
                 raise kind(first.message, hint=first.hint)
             raise kind(
-                f"{len(refused)} of {len(self._connections)} hosts cannot take part; no trial was begun: "
+                f"{len(refused)} of {len(self._connections)} hosts cannot take part; no trial was started: "
                 + "; ".join(error.message for error in refused),
                 hint=first.hint,
             )
@@ -319,7 +319,7 @@ class _Connection:
             return False
         if version != __version__:
             raise RequestError(
-                f"host {host}: has iotrial {escape(version[:40])}, and this is {__version__}",
+                f"host {host}: has iotrial {escape(version[:40])}, this machine has {__version__}",
                 hint="install the same version on all hosts",
             )
         process.stdin.write(self._keys.line())
@@ -375,7 +375,7 @@ def _after(word: str, pipe: IO[bytes], host: str) -> str | None:
         if text.startswith(f"{word} "):
             return text[len(word) + 1 :]
     raise Distrusted(
-        f"host {host}: prints more than {MOST_BEFORE} bytes before iotrial's own words",
+        f"host {host}: prints more than {MOST_BEFORE} bytes before the output of iotrial",
         hint="does its shell print something when it starts?",
     )
 
@@ -408,7 +408,8 @@ def _start_scheduler(keys: Keys) -> tuple[subprocess.Popen[bytes], str]:
         _end(process)
         raise IotrialError(
             "the scheduler of the fleet did not start",
-            hint="`iotrial fleet scheduler --bind 127.0.0.1:0 --keys FOLDER`, with keys of `iotrial fleet keys`, says why",
+            hint="`iotrial fleet scheduler --bind 127.0.0.1:0 --keys FOLDER`, with keys of `iotrial fleet "
+            "keys`, says why",
         )
     return process, address
 
@@ -451,26 +452,26 @@ def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
 
     RequestError, PrivilegeError: it will fail again. Lost: the host may come back.
     """
-    words = said_in_words(said) or "it said nothing"
+    words = said_in_words(said) or "no output"
     host = str(destination)
     decoded = said.decode("utf-8", "replace")
     # a program on the host could print ssh's messages, but not end with ssh's status
     text = decoded if status == 255 else ""
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
         return RequestError(
-            f"host {host}: its key is not the one that is known; nothing was sent there",
-            hint="find out why first; `ssh-keygen -R HOST` forgets the old key once the new one is confirmed",
+            f"host {host}: its SSH host key has changed; nothing was sent",
+            hint="find out why; `ssh-keygen -R HOST` removes the old key once you have verified the new one",
         )
     if "Host key verification failed" in text or "host key is known for" in text:
         return RequestError(
-            f"host {host}: its key is not known here, and iotrial never accepts one unseen; nothing was sent there",
-            hint=f"`ssh {destination.typed}` once by hand shows its fingerprint: compare it, then accept it",
+            f"host {host}: its SSH host key is unknown, and iotrial never accepts unknown keys; nothing was sent",
+            hint=f"`ssh {destination.typed}` once by hand shows its fingerprint: verify it, then accept it",
         )
     if "Permission denied" in text or "Too many authentication failures" in text:
         return PrivilegeError(
             f"host {host}: no access ({words})",
-            hint=f"`ssh -o BatchMode=yes {destination.typed} true` has to work: a key in ssh-agent "
-            "or without passphrase, and its public part in authorized_keys there (ssh-copy-id)",
+            hint=f"`ssh -o BatchMode=yes {destination.typed} true` has to work: use a key in ssh-agent or "
+            f"without passphrase, with its public part in authorized_keys there (ssh-copy-id)",
         )
     if "Bad configuration option" in text or "Can't open user config file" in text:
         return RequestError(f"host {host}: {words}")
@@ -478,18 +479,20 @@ def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
         return Lost(f"host {host}: cannot be reached ({words})", hint=f"does `ssh {destination.typed}` work?")
     if status in (126, 127):
         return RequestError(
-            f"host {host}: no iotrial that can be run on its PATH ({words})",
-            hint=f"{INSTALL} there, version {__version__}, where `ssh {destination.typed} iotrial --version` finds it "
-            "(~/.local/bin and /usr/local/bin are looked at too)",
+            f"host {host}: no executable iotrial on its PATH ({words})",
+            hint=f"{INSTALL} there, version {__version__}, where `ssh {destination.typed} iotrial --version` "
+            f"finds it "
+            "(~/.local/bin and /usr/local/bin are searched too)",
         )
     if "remote port forwarding failed" in decoded or "administratively prohibited" in decoded:
         return RequestError(
-            f"host {host}: its sshd forwards no ports ({words})",
-            hint="set AllowTcpForwarding yes in its sshd_config, or run a scheduler and workers yourself (`run --fleet`)",
+            f"host {host}: its sshd does not allow port forwarding ({words})",
+            hint="set AllowTcpForwarding yes in its sshd_config, or run a scheduler and workers yourself (`run "
+            "--fleet`)",
         )
     if status == 2:
         return RequestError(
-            f"host {host}: its iotrial refuses ({words})", hint=f"it needs version {__version__}"
+            f"host {host}: its iotrial refused ({words})", hint=f"it needs version {__version__}"
         )
     return Lost(f"host {host}: its worker ended with status {status} ({words})")
 
@@ -502,17 +505,15 @@ def destinations(text: str) -> tuple[Destination, ...]:
     """
     found = [_destination(word.strip()) for word in text.split(",") if word.strip()]
     if not found:
-        raise RequestError("--hosts: no host is named", hint="such as --hosts a,b,root@c:2222")
+        raise RequestError("--hosts: no host given", hint="such as --hosts a,b,root@c:2222")
     if len(found) > MOST_HOSTS:
-        raise RequestError(
-            f"--hosts: {len(found)} hosts, more than the {MOST_HOSTS} that one coordinator takes by SSH"
-        )
+        raise RequestError(f"--hosts: {len(found)} hosts, the maximum by SSH is {MOST_HOSTS}")
     seen: set[str] = set()
     for one in found:
         if one.name.lower() in seen:
             raise RequestError(
                 f"--hosts: {one.name} is named twice",
-                hint="one host takes part once: two trials on it would disturb each other",
+                hint="each host can take part only once: two trials on one host would disturb each other",
             )
         seen.add(one.name.lower())
     return tuple(found)
@@ -522,17 +523,17 @@ def _destination(word: str) -> Destination:
     match = _NAMED.fullmatch(word) or _NUMBERED.fullmatch(word)
     if match is None:
         raise RequestError(
-            f'--hosts: "{escape(word[:100])}" cannot be a host',
+            f'--hosts: "{escape(word[:100])}" is not a valid host',
             hint="letters, digits, dots and hyphens, as in host, user@host, host:2222 or [2001:db8::1]:22; "
-            "anything else that a host needs goes into ~/.ssh/config",
+            "put anything else into ~/.ssh/config",
         )
     port = None if match["port"] is None else int(match["port"])
     if port is not None and not 1 <= port <= 65_535:
-        raise RequestError(f"--hosts: port {port} of {match['host']} is not one from 1 to 65535")
+        raise RequestError(f"--hosts: port {port} of {match['host']} is not in 1 to 65535")
     found = Destination(match["host"], match["user"], port)
     if not HOST_NAME.fullmatch(found.name):
         raise RequestError(
-            f"--hosts: {found.name} has more than the 63 characters that a host's name in a fleet may have",
+            f"--hosts: {found.name} is longer than 63 characters, the maximum for a host's name in a fleet",
             hint="give it a short name in ~/.ssh/config (Host short, HostName long)",
         )
     return found
@@ -541,5 +542,7 @@ def _destination(word: str) -> Destination:
 def _config(text: str) -> Path:
     path = Path(text).expanduser().absolute()
     if not path.is_file():
-        raise RequestError(f"--ssh-config: {path} is no file", hint="a file as ssh_config(5) describes it")
+        raise RequestError(
+            f"--ssh-config: {path} is not a file", hint="name a file in the format of ssh_config(5)"
+        )
     return path

@@ -147,7 +147,11 @@ def properties_of(header: TrialHeader) -> dict[str, str]:
 
 
 def _missed(kind: str) -> str:
-    return "tells two identical arms apart" if kind == "negative" else "misses the injected slow-down"
+    return (
+        "finds a difference between identical arms"
+        if kind == "negative"
+        else "does not find the injected slowdown"
+    )
 
 
 def _all(values: Iterator[object]) -> str | None:

@@ -88,13 +88,15 @@ def fleets(trials: Sequence[Outline]) -> tuple[Fleet, ...]:
 def chosen(found: Sequence[Fleet], ref: str | None) -> Fleet:
     """Return the fleet with this id or unique prefix; None: the newest. Raises UnknownName or RequestError otherwise."""
     if not found:
-        raise RequestError("the store holds no fleet yet", hint="`iotrial fleet --help` says how one is made")
+        raise RequestError(
+            "the store has no fleets yet", hint="`iotrial fleet --help` shows how to start one"
+        )
     if ref is None or ref == "last":
         return found[-1]
     fitting = [one for one in found if ref and one.id.startswith(ref)]
     if len(fitting) > 1:
         which = ", ".join(one.id[:12] for one in fitting[:8])
-        raise RequestError(f'several fleets begin with "{ref}": {which}', hint="give more of the id")
+        raise RequestError(f'several fleets begin with "{ref}": {which}', hint="give more digits of the id")
     if not fitting:
         raise UnknownName("fleet", ref, [*(one.id[:12] for one in found[-8:]), "last"])
     return fitting[0]
@@ -187,7 +189,7 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
     hosts = [
         one
         if one.problem is not None or _asked(one) == common
-        else replace(one, invalid=("asks or judges otherwise than most hosts", *one.invalid))
+        else replace(one, invalid=("its question or criteria differ from those of most hosts", *one.invalid))
         for one in hosts
     ]
     keys: dict[tuple[object, ...], Effect] = {}
@@ -302,7 +304,7 @@ def _part(one: HostTrial, effect: Effect | None) -> HostEffect:
     elif effect.reason == NO_BLOCKS or effect.blocks == 0:
         left_out = "no complete block"
     elif effect.reason == EFFECT_NOT_CONSTANT:
-        left_out = "its effect changed while it ran"
+        left_out = "its effect changed during the trial"
     return HostEffect(
         host=one.host,
         estimate=plain_mean(effect),

@@ -220,18 +220,18 @@ class ArrayPlace(DiskPlace):
         level, maker = LEVELS[wanted["level"]], wanted["maker"]
         if len(self.members) < level.least:
             raise LabError(
-                f"{wanted['level']} wants {level.least} disks, and the lab has {len(self.members)}",
-                hint="say how many with `disks = ` in [lab]",
+                f"{wanted['level']} wants {level.least} disks, but the lab has {len(self.members)}",
+                hint="set `disks = ` in [lab]",
             )
         if maker == "btrfs" and self._wanted_filesystem != "btrfs":
             raise LabError(
-                f"btrfs joins disks for no file system but its own, and {self._wanted_filesystem} was to be made on them",
-                hint='make the lab `filesystem = "btrfs"`',
+                f"btrfs can only join disks for a btrfs file system, found {self._wanted_filesystem}",
+                hint='set `filesystem = "btrfs"` in [lab]',
             )
         if maker == "lvm" and wanted["level"] != "raid0":
             raise LabError(
-                f"the device mapper stripes (raid0); {wanted['level']} is not offered by this maker",
-                hint="LVM's other levels are md's own: make them with the maker md",
+                f"the device mapper stripes (raid0); {wanted['level']} is not available with this maker",
+                hint="LVM's other levels use md underneath: use the maker md",
             )
         if maker == "btrfs" and (wanted["level"] == "raid4" or wanted["chunk"] != DEFAULTS["chunk"]):
             raise LabError(
@@ -242,7 +242,7 @@ class ArrayPlace(DiskPlace):
             raise LabError(f"{maker} has no write-intent bitmap", hint="md has one: raid.maker = md")
         if wanted["state"] == "degraded" and (maker != "md" or wanted["level"] == "raid0"):
             raise LabError(
-                f"{wanted['level']} by {maker} does not do without one of its disks",
+                f"{wanted['level']} by {maker} cannot run with a disk missing",
                 hint="raid1, raid4, raid5, raid6 and raid10 by md do",
             )
         if maker == "md":

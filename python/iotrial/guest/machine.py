@@ -184,7 +184,7 @@ class GuestMachine:
     def hung(self) -> str | None:
         """Return an error text if there was no heartbeat for ``HUNG_AFTER_S``; None otherwise, or before the first."""
         silent_s = 0.0 if self._pulse is None else self._pulse.silent_s()
-        return None if silent_s < HUNG_AFTER_S else f"it has given no sign of life for {silent_s:.0f} s"
+        return None if silent_s < HUNG_AFTER_S else f"no response for {silent_s:.0f} s"
 
     def last_words(self) -> str:
         """Return the kernel errors in the guest's console log on one line; if there are none, the end of the log."""

@@ -35,7 +35,7 @@ class Modules:
         if missing:
             raise LabError(
                 f"guest kernel {self.root.name}: it has no module {', '.join(missing)}",
-                hint="choose another kernel for the guest, or leave out what needs them",
+                hint="choose another kernel for the guest, or omit what needs them",
             )
         order: dict[str, Path] = {}
         for name in asked:
@@ -86,7 +86,7 @@ def content(module: Path) -> bytes:
         return data
     if module.suffix == ".xz":
         return lzma.decompress(data)
-    raise LabError(f"guest kernel: module {module.name} is packed in a way that is not known here")
+    raise LabError(f"guest kernel: module {module.name} has an unknown compression format")
 
 
 def depends_on(module: bytes) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ class Packages:
         ]
         if not fitting:
             raise LabError(
-                f"guest kernel {version}: the package sources of this machine have none",
-                hint="there are: " + ", ".join(self.kernels()),
+                f"guest kernel {version}: not in the package sources of this machine",
+                hint="available: " + ", ".join(self.kernels()),
             )
         return max(fitting, key=_numbers)
 
@@ -186,7 +186,7 @@ class Packages:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
             raise LabError(
                 f"guest: {what}: {words[0]} ended with {done.returncode}: {' / '.join(said)}",
-                hint="`apt-get update` tells whether the package sources of this machine can be reached",
+                hint="`apt-get update` shows whether the package sources of this machine can be reached",
             )
         return done.stdout
 
@@ -194,8 +194,8 @@ class Packages:
         free = shutil.disk_usage(self._folder).free
         if free < _LEAST_FREE_BYTES:
             raise LabError(
-                f"guest: {self._folder} has {free >> 20} MiB free, wanted {_LEAST_FREE_BYTES >> 20} for packages",
-                hint="make some room there, or set XDG_STATE_HOME to a folder on another disk",
+                f"guest: {self._folder} has {free >> 20} MiB free, expected {_LEAST_FREE_BYTES >> 20} for packages",
+                hint="free some space there, or set XDG_STATE_HOME to a folder on another disk",
             )
 
     @contextmanager

@@ -344,6 +344,6 @@ def script(machine: Target, text: str) -> str:
     if done.exit_status != 0:
         said = (done.stderr or done.stdout).strip()[-400:]
         raise LabError(
-            f"{machine.name}: {text.splitlines()[-1][:200]}: {said or 'it did not end well, and said nothing'}"
+            f"{machine.name}: {text.splitlines()[-1][:200]}: {said or 'it failed without any output'}"
         )
     return done.stdout

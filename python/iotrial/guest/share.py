@@ -48,7 +48,7 @@ class Share:
         for about, value in wishes.items():
             if about not in {"protocol", *protocol.settings} and value != DEFAULTS[about]:
                 raise LabError(
-                    f"{protocol.name} has no {about}, and it was to be {value}",
+                    f"{protocol.name} has no {about}, expected {value}",
                     hint=f"vary nas.{about} with a protocol that has it",
                 )
         what = Served(folder, device, filesystem, words, wishes)
@@ -80,8 +80,8 @@ class Share:
             if error.errno != errno.EBUSY:
                 raise
             raise LabError(
-                f"unmounting {what.folder} on {self.link.client.name}: still in use",
-                hint="a command of the study leaves something running or open in the lab",
+                f"cannot unmount {what.folder} on {self.link.client.name}: still in use",
+                hint="a command of the study left a process or file open in the lab",
             ) from error
         self._standing = None
         protocol.withdraw(self.link.server, what)

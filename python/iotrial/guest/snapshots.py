@@ -119,7 +119,7 @@ class Monitor:
         try:
             while (status := self._status()) != "completed":
                 if status in ("failed", "cancelled") or time.monotonic() > until:
-                    raise LabError(f"guest: writing its memory down: {status}")
+                    raise LabError(f"guest: saving its memory: {status}")
                 time.sleep(_LOOKS_EVERY_S)
         finally:
             try:
@@ -150,7 +150,7 @@ class Monitor:
             else:
                 socket.send_fds(self._ours, [text], [descriptor])
         except OSError as error:
-            raise LabError(f"guest: asking QEMU for {command}: {error.strerror}") from error
+            raise LabError(f"guest: QEMU command {command}: {error.strerror}") from error
         while True:
             answer = self._line()
             if "error" in answer:
@@ -164,7 +164,7 @@ class Monitor:
             while b"\n" not in self._received:
                 chunk = self._ours.recv(1 << 16)
                 if not chunk:
-                    raise LabError("guest: QEMU has closed its monitor")
+                    raise LabError("guest: QEMU closed its monitor")
                 self._received += chunk
             line, _, self._received = self._received.partition(b"\n")
             found = json.loads(line)

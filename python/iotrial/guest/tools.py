@@ -37,7 +37,7 @@ class Tools:
         for pattern in files:
             matching = sorted(self._tree.glob(pattern.lstrip("/")))
             if not matching:
-                raise LabError(f"guest: no package has brought {pattern}")
+                raise LabError(f"guest: no package provides {pattern}")
             for path in matching:
                 self._add(path, found)
         return found
@@ -47,7 +47,7 @@ class Tools:
             path = self._tree / folder / name
             if os.path.lexists(path):
                 return path
-        raise LabError(f"guest: no package has brought the program {name}")
+        raise LabError(f"guest: no package provides the program {name}")
 
     def _add(self, path: Path, found: dict[str, Entry]) -> None:
         place = _merged("/" + str(path.relative_to(self._tree)))
@@ -60,7 +60,7 @@ class Tools:
             self._add(Path(os.path.normpath(inside)), found)
             return
         if not path.is_file():
-            raise LabError(f"guest: no package has brought {place}")
+            raise LabError(f"guest: no package provides {place}")
         found[place] = File(path, path.stat().st_mode & 0o777)
         for library in self._needed(path):
             self._add(library, found)
@@ -104,7 +104,7 @@ class Tools:
         for folder in (*folders, *self._folders):
             if os.path.lexists(folder / name):
                 return folder / name
-        raise LabError(f"guest: {needed_by.name} needs {name}, which no package has brought")
+        raise LabError(f"guest: {needed_by.name} needs {name}, which no package provides")
 
     @cached_property
     def _folders(self) -> tuple[Path, ...]:

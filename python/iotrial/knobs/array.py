@@ -19,26 +19,27 @@ class RaidMaker(Declaration):
     """The tool that builds the array: md, btrfs (for its own file system), or the device mapper with stripes like LVM's."""
 
     name = "raid.maker"
-    title = "what joins the guest's disks: md, btrfs, or LVM's stripes"
+    title = "what combines the guest's disks: md, btrfs, or LVM stripes"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
-    consequence = harmless("what is kept when a disk fails is decided by the level")
+    consequence = harmless("what survives a disk failure is decided by the level")
 
 
 class RaidLevel(Declaration):
     """raid0, raid1, raid4, raid5, raid6 or raid10."""
 
     name = "raid.level"
-    title = "level of the array that the guest's disks are joined to"
+    title = "RAID level of the guest's disks"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
     consequence = trade_off(
-        "a disk may fail; a power cut and a missing disk together may corrupt data that nobody was writing (write hole)"
+        "one disk may fail; a power cut while a disk is missing may corrupt data that was not being written "
+        "(write hole)"
     )
     consequences: Mapping[str, Consequence] = {
-        "raid0": at_risk("nothing is kept twice: the failure of any disk loses all data"),
+        "raid0": at_risk("no redundancy: the failure of any disk loses all data"),
         "raid1": harmless("every disk holds all data"),
-        "raid10": harmless("everything is on two disks"),
+        "raid10": harmless("all data are on two disks"),
     }
 
 
@@ -46,7 +47,7 @@ class RaidChunk(Declaration):
     """Number of consecutive bytes on one disk."""
 
     name = "raid.chunk"
-    title = "chunk of the array: so much lies together on one disk"
+    title = "chunk size of the array: how much lies together on one disk"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
     open_levels = "4 KiB to 64 MiB, powers of two (raid1 has none)"
@@ -60,10 +61,10 @@ class RaidBitmap(Declaration):
     title = "write-intent bitmap of the array"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
-    consequence = harmless("after a crash only what was being written is resynchronised")
+    consequence = harmless("after a crash only the regions being written are resynchronised")
     consequences: Mapping[str, Consequence] = {
         "none": trade_off(
-            "after a crash the whole array is resynchronised, and until then its copies or parity may disagree"
+            "after a crash the whole array is resynchronised; until then its copies or parity may be inconsistent"
         ),
     }
 
@@ -72,12 +73,12 @@ class RaidState(Declaration):
     """All disks present, or without the last one."""
 
     name = "raid.state"
-    title = "whether the array has all of its disks, or lacks one"
+    title = "whether the array has all its disks, or one is missing"
     stage = Stage.FORMAT
     scope = Scope.DEVICE
     consequence = harmless("the array has all its disks")
     consequences: Mapping[str, Consequence] = {
-        "degraded": at_risk("a disk is missing: the next one that fails may take all data with it"),
+        "degraded": at_risk("a disk is missing: the next failure may lose all data"),
     }
 
 

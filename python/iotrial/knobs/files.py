@@ -25,7 +25,7 @@ class FileMode(Declaration):
     scope = Scope.FILES
     rank = 2
     open_levels = "0000 to 1777"
-    consequence = harmless("nobody else may change the files")
+    consequence = harmless("only the owner may change the files")
     consequences: Mapping[str, Consequence] = {
         "writable by others": trade_off("every user of the machine may change the files"),
     }
@@ -44,14 +44,14 @@ class FileSize(Declaration):
     scope = Scope.FILES
     rank = -3
     open_levels = "1 B to 4 GiB"
-    consequence = harmless("a property of the files, no setting")
+    consequence = harmless("a property of the files, not a setting")
 
 
 class FileLink(Declaration):
     """The kind of name through which the work reaches the files; re-created from the plain files in every run."""
 
     name = "file.link"
-    title = "kind of name that the work goes through"
+    title = "kind of name through which the work opens the files"
     stage = Stage.FILES
     scope = Scope.FILES
     rank = 1
@@ -74,7 +74,7 @@ class FileRewritten(Declaration):
     look as after an earlier read. Relatime checks nothing else, so only the timestamps are set."""
 
     name = "file.rewritten"
-    title = "share of the files that were rewritten since the last read: relatime will note the next read of these alone"
+    title = "share of files rewritten since the last read: with relatime, only their next read updates the access time"
     stage = Stage.FILES
     scope = Scope.FILES
     rank = 3
@@ -91,11 +91,11 @@ class FileAttribute(Declaration):
     scope = Scope.FILES
     rank = 2
     LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")
-    consequence = harmless("the files are kept as any other")
+    consequence = harmless("no special attribute")
     consequences: Mapping[str, Consequence] = {
         "sync": trade_off("every write waits for the disk"),
-        "journal-data": trade_off("data are written twice, to the journal and then to their place"),
-        "no-atime": harmless("access times are not kept"),
+        "journal-data": trade_off("data are written twice: to the journal, then in place"),
+        "no-atime": harmless("access times are not updated"),
     }
 
 
@@ -103,12 +103,12 @@ class FileFragmentation(Declaration):
     """Files rewritten into a given number of extents, with the same content; counted with FIEMAP."""
 
     name = "file.fragmentation"
-    title = "share of fragmentation, (extents - files) / extents: 0 % whole, 99 % a hundred pieces each"
+    title = "fragmentation, (extents - files) / extents: 0 % unfragmented, 99 % a hundred pieces per file"
     stage = Stage.FILES
     scope = Scope.FILES
     rank = -2  # after the size, before links: another name does not change the layout
     open_levels = "0 % to 99.99 %"
-    consequence = harmless("where the pieces of a file lie, not what is in them")
+    consequence = harmless("changes where the pieces of a file lie, not their contents")
 
 
 class FileDefragment(Declaration):
@@ -116,11 +116,11 @@ class FileDefragment(Declaration):
     each that replaces it. In every arm the files are then copied once more, and these copies are discarded."""
 
     name = "file.defragment"
-    title = "what is done about fragmentation: untouched, defragmented by the file system's tool, rewritten as a copy"
+    title = "what is done about fragmentation: nothing, the file system's defragmentation tool, or a rewritten copy"
     stage = Stage.FILES
     scope = Scope.FILES
     rank = -1
     LEVELS = ("untouched", "defragmented", "rewritten")
     consequence = harmless(
-        "the tools move or copy whole files and leave the old one until the new one is there"
+        "the tools move or copy whole files, and keep the old one until the new one is complete"
     )

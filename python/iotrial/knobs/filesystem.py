@@ -19,8 +19,8 @@ from iotrial.study.model import Setting
 from iotrial.study.places import LOG_KNOB
 
 _NO_BARRIER = (
-    "the cache of the disk is not flushed at commits, so that a power cut may cost synced data and the file system itself, "
-    "unless that cache survives it"
+    "the disk's cache is not flushed at commits, so a power cut may lose synced data and corrupt the file system, "
+    "unless the cache is protected against power loss"
 )
 
 
@@ -32,7 +32,7 @@ class FilesystemType(Declaration):
     stage = Stage.FORMAT
     scope = Scope.FILESYSTEM
     consequence = trade_off(
-        "all of them keep what was synced; of what was not, each loses another part in a power cut"
+        "all of them keep synced data; they differ in which unsynced data a power cut loses"
     )
 
 
@@ -46,41 +46,41 @@ class MkfsOption(Declaration):
     scope = Scope.FILESYSTEM
     option = "option"
     option_needed = False
-    consequence = not_judged("iotrial does not know what this option does to data after a power cut")
+    consequence = not_judged("iotrial does not know how this option affects data in a power cut")
 
     #: by option, feature, or option with argument. Sources: mke2fs(8), ext4(5), mkfs.xfs(8), mkfs.btrfs(8)
     consequences: Mapping[str, Consequence] = {
-        "default": harmless("as the file system is made by default"),
-        "-O ^has_journal": at_risk("without a journal a power cut may damage the file system as a whole"),
+        "default": harmless("the default of mkfs"),
+        "-O ^has_journal": at_risk("without a journal a power cut may corrupt the whole file system"),
         "-O ^metadata_csum": at_risk(
-            "metadata and journal have no checksums: what a power cut or the disk has damaged is not recognised"
+            "metadata and journal have no checksums: corruption by a power cut or the disk goes undetected"
         ),
         "-O": harmless("how metadata are kept; the journal and its checksums are as by default"),
         "-E num_backup_sb=0": at_risk("there is no second copy of the superblock to recover from"),
-        "-E num_backup_sb=1": trade_off("there is but one copy of the superblock to recover from"),
+        "-E num_backup_sb=1": trade_off("there is only one copy of the superblock to recover from"),
         "-E lazy_itable_init=1": trade_off(
-            "tables of inodes are written in the background after the first mount"
+            "inode tables are written in the background after the first mount"
         ),
         "-E": harmless("where metadata lie"),
         "-J": trade_off("a small journal makes writers wait for it, a large one takes longer to replay"),
         "-m crc=0": at_risk(
-            "metadata have no checksums: what a power cut or the disk has damaged is not recognised"
+            "metadata have no checksums: corruption by a power cut or the disk goes undetected"
         ),
-        "-m single": at_risk("metadata are kept once: a damaged block cannot be repaired from a copy"),
+        "-m single": at_risk("metadata have one copy: a corrupted block cannot be repaired"),
         "-m": trade_off(
-            "how much of the disk is kept for root: without any, a full disk stops services of the system"
+            "how much of the disk is reserved for root: without it, a full disk stops system services"
         ),
-        "-m dup": harmless("metadata are kept twice"),
+        "-m dup": harmless("metadata have two copies"),
         "-m crc=1": harmless("metadata have checksums"),
         **dict.fromkeys(
             [f"-m {name}={value}" for name in ("finobt", "rmapbt", "reflink") for value in (0, 1)],
-            harmless("which trees of metadata there are"),
+            harmless("which metadata trees exist"),
         ),
         **dict.fromkeys(
             ("-b", "-I", "-i", "-G", "-l", "-d", "-n", "-M"),
-            harmless("sizes and places, no promise about data"),
+            harmless("sizes and layout, without effect on the safety of data"),
         ),
-        "--csum": harmless("all of these checksums find damaged data"),
+        "--csum": harmless("all of these checksums detect corrupted data"),
     }
 
     #: ext4 features that do not affect what survives a power cut
@@ -117,7 +117,7 @@ class FilesystemLog(Declaration):
     title = "where the file system keeps its log: in itself, or on a second device of the lab's own"
     stage = Stage.FORMAT
     scope = Scope.FILESYSTEM
-    consequence = harmless("the log lies where the files lie")
+    consequence = harmless("the log is on the same device as the files")
     consequences: Mapping[str, Consequence] = {
         "external": trade_off(
             "the file system cannot be mounted without its log: the failure of either device takes it down"
@@ -133,7 +133,7 @@ class MountAtime(Declaration):
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
     LEVELS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
-    consequence = harmless("how far access times can be trusted by programs that look at them")
+    consequence = harmless("how far programs can rely on access times")
     consequences: Mapping[str, Consequence] = {
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
     }
@@ -159,7 +159,7 @@ class MountOption(Declaration):
     scope = Scope.FILESYSTEM
     option = "option"
     option_needed = False
-    consequence = not_judged("iotrial does not know what this option does to data after a power cut")
+    consequence = not_judged("iotrial does not know how this option affects data in a power cut")
 
     #: option without its value: file systems that support it. None takes a path or a device.
     ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -211,7 +211,7 @@ class MountOption(Declaration):
 
     #: by option, or option with argument. Documentation/admin-guide/ext4.rst, admin-guide/xfs.rst, btrfs(5), mount(8)
     consequences: Mapping[str, Consequence] = {
-        "default": harmless("as the file system is mounted by default"),
+        "default": harmless("the default of mount"),
         "auto_da_alloc": harmless(
             "a file that was replaced without a sync is whole after a crash: the old or the new one"
         ),
@@ -221,58 +221,57 @@ class MountOption(Declaration):
         "barrier": harmless("the cache of the disk is flushed at every commit of the journal"),
         "barrier=0": at_risk(_NO_BARRIER),
         "nobarrier": at_risk(_NO_BARRIER),
-        "block_validity": harmless("damaged bitmaps are noticed before metadata are overwritten"),
-        "noblock_validity": trade_off("less is computed, but damaged bitmaps are noticed later"),
+        "block_validity": harmless("corrupted bitmaps are detected before metadata are overwritten"),
+        "noblock_validity": trade_off("saves CPU time, but corrupted bitmaps are detected later"),
         "commit": trade_off(
-            "a power cut may cost the changes of that many seconds that nobody has synced; the file system stays sound"
+            "a power cut may lose unsynced changes of that many seconds; the file system stays consistent"
         ),
-        "data=journal": trade_off("all data are written twice, to the journal and then to their place"),
+        "data=journal": trade_off("all data are written twice: to the journal, then in place"),
         "data=ordered": harmless("data are on the disk before the metadata that refer to them"),
         "data=writeback": at_risk(
-            "after a power cut files that were written shortly before may hold old data, those of deleted files among them"
+            "after a power cut, files written shortly before may contain old data, even of deleted files"
         ),
         "delalloc": harmless("blocks are chosen when data are written back"),
         "nodelalloc": harmless("blocks are chosen when data are written to the cache"),
-        "discard": trade_off(
-            "every deletion is followed by discards, and what was deleted cannot be recovered"
-        ),
+        "discard": trade_off("every deletion is followed by discards; deleted data cannot be recovered"),
         "nodiscard": harmless("the disk is not told which blocks are free"),
         "dioread_nolock": harmless("extents are converted when their data are on the disk"),
-        "dioread_lock": harmless("reads past the cache wait for writers"),
-        "init_itable": trade_off("tables of inodes are written in the background after the mount"),
-        "noinit_itable": harmless(
-            "tables of inodes are initialised when they are needed, or at a later mount"
-        ),
-        "inode_readahead_blks": trade_off("what is read ahead takes memory and may never be used"),
+        "dioread_lock": harmless("direct reads wait for writers"),
+        "init_itable": trade_off("inode tables are written in the background after the mount"),
+        "noinit_itable": harmless("inode tables are initialised when needed, or at a later mount"),
+        "inode_readahead_blks": trade_off("read-ahead takes memory and may read data that is never used"),
         "journal_async_commit": at_risk(
-            "a commit does not wait for the data that belong to it: after a power cut files may hold old data"
+            "a commit does not wait for its data: after a power cut, files may contain old data"
         ),
-        "journal_checksum": harmless("a damaged journal is recognised when it is replayed"),
+        "journal_checksum": harmless("a corrupted journal is detected at replay"),
         "nojournal_checksum": at_risk(
-            "a journal that a power cut or the disk has damaged is not recognised, and is replayed into the file system"
+            "a journal corrupted by a power cut or the disk goes undetected, and is replayed into the file system"
         ),
-        "journal_ioprio": trade_off("commits of the journal wait for others, or others for them"),
+        "journal_ioprio": trade_off("journal commits wait for other I/O, or delay it"),
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),
-        "max_batch_time": trade_off("a sync may wait for others to join it"),
-        "mb_optimize_scan": harmless("another search for free blocks"),
-        "min_batch_time": trade_off("a sync waits for others to join it"),
-        "stripe": harmless("a hint for placing"),
+        "max_batch_time": trade_off("a sync may wait for others to be batched with it"),
+        "mb_optimize_scan": harmless("a different search for free blocks"),
+        "min_batch_time": trade_off("a sync waits for others to be batched with it"),
+        "stripe": harmless("a hint for allocation"),
         "allocsize": trade_off("files that grow hold more space than they need until they are closed"),
-        "inode64": harmless("where inodes lie"),
-        "inode32": harmless("where inodes lie"),
-        "largeio": harmless("what size of request programs are advised to make"),
-        "logbsize": trade_off("buffers of the log take more memory"),
-        "logbufs": trade_off("buffers of the log take more memory"),
+        "inode64": harmless("where inodes are placed"),
+        "inode32": harmless("where inodes are placed"),
+        "largeio": harmless("the I/O size that is recommended to programs"),
+        "logbsize": trade_off("log buffers take more memory"),
+        "logbufs": trade_off("log buffers take more memory"),
         "noalign": harmless("where data are placed"),
         "swalloc": harmless("where data are placed"),
-        "autodefrag": trade_off("small writes are followed by larger ones, and shared extents are copied"),
-        "compress": trade_off("the processor compresses what is written"),
-        "compress-force": trade_off("the processor compresses what is written"),
-        "datacow": harmless("new data never overwrite old ones in place"),
+        "autodefrag": trade_off("small writes cause larger ones, and shared extents are copied"),
+        "compress": trade_off("written data are compressed by the CPU"),
+        "compress-force": trade_off("written data are compressed by the CPU"),
+        "datacow": harmless("new data never overwrite old data in place"),
         "nodatacow": at_risk(
-            "data are overwritten in place and without checksums: a power cut may leave a block half written, unnoticed"
+            "data are overwritten in place and without checksums: a power cut may leave a half-written block "
+            "undetected"
         ),
-        "nodatasum": at_risk("data have no checksums: damage is not noticed, nor repaired from another copy"),
+        "nodatasum": at_risk(
+            "data have no checksums: corruption is neither detected nor repaired from another copy"
+        ),
         "ssd": harmless("where data are placed"),
         "nossd": harmless("where data are placed"),
         "sync": trade_off("every write waits for the disk"),
@@ -290,12 +289,12 @@ class FilesystemAge(Declaration):
     sequence is always the same, so that all arms have the same history."""
 
     name = "filesystem.age"
-    title = "use before the run: fresh, or filled to a share with files that came and went"
+    title = "age of the file system before the run: fresh, or filled to a share by files created and deleted"
     stage = Stage.FORMAT
     scope = Scope.FILESYSTEM
     rank = 1
     open_levels = "fresh, 1 % to 95 %"
-    consequence = harmless("what use leaves behind, no setting")
+    consequence = harmless("the result of use, not a setting")
 
 
 class FilesystemTrim(Declaration):
@@ -303,11 +302,11 @@ class FilesystemTrim(Declaration):
     discarded by an earlier run are in use again: on a disk, and in an image where a discard has punched holes."""
 
     name = "filesystem.trim"
-    title = "free blocks before the run: none (written over once, as on a disk in use), fstrim (then trimmed)"
+    title = "free blocks before the run: none (all written once, as on a used disk), fstrim (then trimmed)"
     stage = Stage.FILES
     scope = Scope.FILESYSTEM
     rank = 9  # after everything that creates or deletes files
     consequence = harmless("nothing is discarded")
     consequences: Mapping[str, Consequence] = {
-        "fstrim": trade_off("what was deleted cannot be recovered from the disk"),
+        "fstrim": trade_off("deleted data cannot be recovered from the disk"),
     }

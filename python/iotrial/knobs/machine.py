@@ -24,18 +24,18 @@ class KernelVersion(Declaration):
     name = "kernel.version"
     title = "kernel of the guest"
     stage = Stage.MACHINE
-    open_levels = "a series or version that the package sources have, such as 6.1 or 6.12"
-    consequence = not_judged("iotrial does not know what another kernel does to data after a power cut")
+    open_levels = "a kernel series or version in the package sources, such as 6.1 or 6.12"
+    consequence = not_judged("iotrial does not know how another kernel affects data in a power cut")
 
 
 class GuestMemory(Declaration):
     """Memory of the guest, not counting the memory of simulated disks."""
 
     name = "guest.memory"
-    title = "memory of the guest, besides that of modelled disks"
+    title = "memory of the guest, in addition to that of simulated disks"
     stage = Stage.MACHINE
     open_levels = "128 MiB to 64 GiB, whole MiB"
-    consequence = harmless("the size of a machine, no promise about data")
+    consequence = harmless("the size of a machine, without effect on the safety of data")
 
 
 class GuestProcessors(Declaration):
@@ -45,18 +45,18 @@ class GuestProcessors(Declaration):
     title = "processors of the guest"
     stage = Stage.MACHINE
     open_levels = "1 to 64"
-    consequence = harmless("the size of a machine, no promise about data")
+    consequence = harmless("the size of a machine, without effect on the safety of data")
 
 
 class Sysctl(Declaration):
     """One key of the allow-list, named by the option ``key``."""
 
     name = "sysctl"
-    title = "a kernel setting of the host, from a short harmless list"
+    title = "a sysctl of the host, from a short list of harmless ones"
     stage = Stage.HOST
     option = "key"
     open_levels = "whole numbers in the range of the key"
-    consequence = trade_off("memory and latency of everything on the machine change")
+    consequence = trade_off("affects memory and latency of everything on the machine")
 
     #: key: minimum, maximum, and the keys that must be 0 because writing this one would clear them
     ALLOWED: ClassVar[dict[str, tuple[int, int, tuple[str, ...]]]] = {
@@ -93,15 +93,15 @@ class Sysctl(Declaration):
                 "vm.laptop_mode",
             ),
             trade_off(
-                "the larger the value, the more data that nobody has synced are in memory alone and lost in a power cut"
+                "the larger the value, the more unsynced data is only in memory and lost in a power cut"
             ),
         ),
         "vm.dirtytime_expire_seconds": trade_off(
-            "timestamps of a lazytime mount are in memory alone for that long, and lost in a power cut"
+            "timestamps of a lazytime mount stay only in memory for that long, and are lost in a power cut"
         ),
-        "vm.stat_interval": harmless("the machine counts its memory less or more often"),
+        "vm.stat_interval": harmless("memory statistics are updated less or more often"),
         "fs.xfs.xfssyncd_centisecs": trade_off(
-            "the larger the value, the more changes to metadata that nobody has synced are lost in a power cut"
+            "the larger the value, the more unsynced metadata changes are lost in a power cut"
         ),
     }
 
@@ -113,11 +113,11 @@ class GuestSysctl(Declaration):
     """One key of the allow-list, in the guest that has the disks; named by the option ``key``."""
 
     name = "guest.sysctl"
-    title = "a kernel setting of the guest that has the disks: memory kept free, network buffers"
+    title = "a sysctl of the guest with the disks: free memory reserve, network buffers"
     stage = Stage.HOST
     option = "key"
     open_levels = "whole numbers in the range of the key; three of them for net.ipv4.tcp_rmem and tcp_wmem"
-    consequence = harmless("buffers and options of the network, no promise about data")
+    consequence = harmless("network buffers and options, without effect on the safety of data")
 
     #: key: how many numbers, and the minimum and maximum of each
     ALLOWED: ClassVar[dict[str, tuple[int, int, int]]] = {
@@ -135,7 +135,7 @@ class GuestSysctl(Declaration):
         "vm.min_free_kbytes": (1, 128, 1 << 20),
     }
     consequences: Mapping[str, Consequence] = {
-        "vm.min_free_kbytes": trade_off("memory that is kept free serves no cache"),
+        "vm.min_free_kbytes": trade_off("memory that is kept free is not used as cache"),
     }
 
     def consequence_of(self, setting: Setting) -> Consequence:
@@ -146,20 +146,22 @@ class MemoryHugePages(Declaration):
     """Transparent huge pages. Switching them off completely lowers vm.min_free_kbytes, which is restored too."""
 
     name = "memory.huge_pages"
-    title = "transparent huge pages of this machine: always, madvise (who asks for them), never"
+    title = (
+        "transparent huge pages of this machine: always, madvise (only for programs that request them), never"
+    )
     stage = Stage.HOST
     LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
-    consequence = trade_off("huge pages take more memory, and compaction for them takes time")
+    consequence = trade_off("huge pages take more memory, and compaction takes time")
 
 
 class CpuGovernor(Declaration):
     """The frequency governor of all processors (Documentation/admin-guide/pm/cpufreq.rst); virtual machines may lack it."""
 
     name = "cpu.governor"
-    title = "who chooses the frequency of the processors: performance, powersave, schedutil ..."
+    title = "CPU frequency governor: performance, powersave, schedutil ..."
     stage = Stage.HOST
-    open_levels = "what this machine has (scaling_available_governors)"
-    consequence = trade_off("a higher frequency takes more energy, a lower one more time")
+    open_levels = "those of this machine (scaling_available_governors)"
+    consequence = trade_off("a higher frequency uses more energy, a lower one more time")
 
 
 class MemoryLimit(Declaration):
@@ -169,14 +171,14 @@ class MemoryLimit(Declaration):
     title = "how much memory the work may use, page cache of its files included"
     stage = Stage.WORK
     open_levels = "none, or 16 MiB and more"
-    consequence = trade_off("less memory for the work: more is read and written again")
+    consequence = trade_off("less memory for the work causes more I/O")
 
 
 class LabDevice(Declaration):
     """Where a run happens. All places exist in all arms; the place of a run is chosen before any other knob is set."""
 
     name = LAB_DEVICE
-    title = "the place of the run, one of the study's [[place]] tables (where each lies: --place NAME=FOLDER)"
+    title = "where the run happens: one of the study's [[place]] tables (located by --place NAME=FOLDER)"
     stage = Stage.PLACE
     scope = Scope.DEVICE
     open_levels = "names of the study's [[place]] tables"

@@ -26,10 +26,10 @@ class NasProtocol(Declaration):
     consequence = harmless("a file that was closed is on the disk of the server")
     consequences: Mapping[str, Consequence] = {
         "smb": trade_off(
-            "what was closed and not synced may be in the memory of the server alone, and lost with its power"
+            "closed but unsynced files may be only in the server's memory, and lost if it loses power"
         ),
         "iscsi": trade_off(
-            "what was closed and not synced may be in the memory of the client alone, and lost with its power"
+            "closed but unsynced files may be only in the client's memory, and lost if it loses power"
         ),
     }
 
@@ -38,14 +38,14 @@ class NasExport(Declaration):
     """sync: the NFS server answers after the write is on the disk; async: before."""
 
     name = "nas.export"
-    title = "whether the NFS server answers a write when it is on the disk (sync), or before (async)"
+    title = "whether the NFS server acknowledges a write when it is on disk (sync) or before (async)"
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
-    consequence = harmless("the server answers when data are on its disk")
+    consequence = harmless("the server acknowledges writes when the data are on its disk")
     consequences: Mapping[str, Consequence] = {
         "async": at_risk(
-            "the server answers before data are on its disk: when it crashes or loses power, data that clients hold for "
-            "synced are lost or corrupted"
+            "the server acknowledges writes before the data are on its disk: if it crashes or loses power, data "
+            "that clients consider synced are lost or corrupted"
         ),
     }
 
@@ -54,7 +54,7 @@ class NasTransfer(Declaration):
     """The mount options rsize and wsize."""
 
     name = "nas.transfer"
-    title = "the most that one request of NFS or SMB carries (rsize and wsize)"
+    title = "maximum size of an NFS or SMB request (rsize and wsize)"
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
     open_levels = "default, or 4 KiB to 1 MiB, powers of two"
@@ -69,7 +69,7 @@ class NasThreads(Declaration):
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
     open_levels = "1 to 256"
-    consequence = harmless("how many requests are served at once")
+    consequence = harmless("how many requests are served concurrently")
 
 
 class LinkRate(Declaration):
@@ -87,7 +87,7 @@ class LinkMtu(Declaration):
     """The largest packet."""
 
     name = "link.mtu"
-    title = "the longest packet of the network (MTU)"
+    title = "maximum packet size of the network (MTU)"
     stage = Stage.DEVICE
     scope = Scope.FILESYSTEM
     open_levels = "576 to 9000"
@@ -102,27 +102,27 @@ class LinkRing(Declaration):
     stage = Stage.DEVICE
     scope = Scope.FILESYSTEM
     open_levels = "48 to 4096, as the card allows"
-    consequence = trade_off("longer queues in the cards make packets wait longer")
+    consequence = trade_off("longer queues in the network cards delay packets")
 
 
 class LinkCoalescing(Declaration):
     """Time for which a card delays an interrupt to collect more events."""
 
     name = "link.coalescing"
-    title = (
-        "microseconds for which a card collects what it has to tell in one interrupt (e1000e: 3 is by load)"
-    )
+    title = "interrupt coalescing time of a network card in microseconds (e1000e: 3 is adaptive)"
     stage = Stage.DEVICE
     scope = Scope.FILESYSTEM
     open_levels = "0 to 10000, as the card allows"
-    consequence = trade_off("every packet waits for the interrupt that is shared")
+    consequence = trade_off("packets wait for a shared interrupt")
 
 
 class LinkOffload(Declaration):
     """Work left to the card, or done for many packets at once: checksums, segmentation (TSO, GSO), merging (GRO)."""
 
     name = "link.offload"
-    title = "what the cards do instead of the processor: none, checksums, or full (checksums, cutting and joining of packets)"
+    title = (
+        "offloads of the network cards: none, checksums, or full (also segmentation and receive aggregation)"
+    )
     stage = Stage.DEVICE
     scope = Scope.FILESYSTEM
     LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
@@ -130,4 +130,4 @@ class LinkOffload(Declaration):
         "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
         "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},
     }
-    consequence = harmless("who computes and checks checksums: the card or the processor")
+    consequence = harmless("whether the card or the CPU computes and verifies checksums")

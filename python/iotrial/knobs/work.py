@@ -26,12 +26,12 @@ class CommandArgument(Declaration):
     """Text that replaces a placeholder in a command's argument list."""
 
     name = "command.argument"
-    title = "text in place of a placeholder in the command's arguments"
+    title = "text that replaces a placeholder in the command's arguments"
     stage = Stage.WORK
     option = "placeholder"
     open_levels = "any text"
     consequence = not_judged(
-        "iotrial does not know what this argument means to the program, nor what it does to data after a power cut"
+        "iotrial does not know what this argument means to the program, or how it affects data in a power cut"
     )
 
 
@@ -44,7 +44,7 @@ class EnvironmentVariable(Declaration):
     option = "variable"
     open_levels = "any text"
     consequence = not_judged(
-        "iotrial does not know what this variable means to the program, nor what it does to data after a power cut"
+        "iotrial does not know what this variable means to the program, or how it affects data in a power cut"
     )
 
 
@@ -53,23 +53,23 @@ class WorkOption(Declaration):
     and which values are valid."""
 
     name = "work.option"
-    title = "a key of the workload at another value (block_size, direct, data ... of a stream)"
+    title = "another value for a key of the workload (block_size, direct, data ... of a stream)"
     stage = Stage.WORK
     option = "option"
-    open_levels = "what a study file may write for that key"
-    consequence = not_judged("iotrial does not know what this key of the work does to data after a power cut")
+    open_levels = "any value that a study file may have for that key"
+    consequence = not_judged("iotrial does not know how this key of the work affects data in a power cut")
     consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
             (
                 "block", "block_size", "buffer_dump", "clients", "count", "data", "delay", "direct", "load", "operations",
                 "order", "position", "rows", "truncate", "volume",
             ),
-            harmless("how much the work does and how, no setting that somebody keeps"),
+            harmless("what the work does and how much, not a setting to keep"),
         ),
-        "durable=true": harmless("a transaction that was committed is on the disk"),
+        "durable=true": harmless("a committed transaction is on the disk"),
         # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
         "durable=false": at_risk(
-            "transactions that were committed may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
+            "committed transactions may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
             "whole database"
         ),
     }  # fmt: skip
@@ -84,7 +84,7 @@ class ProcessUser(Declaration):
     """The user that does the work: root, or one without privileges (``nobody``)."""
 
     name = "process.user"
-    title = "who does the work: self, root, or unprivileged (the user nobody)"
+    title = "user who does the work: self, root, or unprivileged (the user nobody)"
     stage = Stage.WORK
     LEVELS = ("self", "root", "unprivileged")
     consequence = harmless("the same work by another user")
@@ -97,7 +97,7 @@ class CacheState(Declaration):
     title = "what is cached before the timed part"
     stage = Stage.CACHE
     scope = Scope.FILES
-    consequence = harmless("only how warm a run begins")
+    consequence = harmless("affects only how warm the caches are at the start of a run")
 
 
 class ProcessNice(Declaration):
@@ -107,37 +107,37 @@ class ProcessNice(Declaration):
     title = "niceness of the work: -20 (first) to 19 (last)"
     stage = Stage.WORK
     open_levels = "-20 to 19"
-    consequence = trade_off("others get more or less of the processor")
+    consequence = trade_off("other processes get more or less CPU time")
 
 
 class ProcessIoPriority(Declaration):
     """I/O priority of the work, set by ioprio_set(2). Only bfq and mq-deadline use it."""
 
     name = "process.io_priority"
-    title = "I/O priority of the work (mq-deadline and bfq look at it)"
+    title = "I/O priority of the work (used by mq-deadline and bfq)"
     stage = Stage.WORK
-    consequence = trade_off("others wait longer or shorter for the disk")
+    consequence = trade_off("other processes wait more or less for the disk")
 
 
 class ProcessCpu(Declaration):
     """CPU affinity of the work, set by sched_setaffinity(2)."""
 
     name = "process.cpu"
-    title = "the processor that the work is held on: its number, or any"
+    title = "CPU that the work is pinned to: its number, or any"
     stage = Stage.WORK
-    open_levels = "any, or the number of a processor"
-    consequence = trade_off("the work cannot move to a processor that is free")
+    open_levels = "any, or the number of a CPU"
+    consequence = trade_off("the work cannot move to an idle CPU")
 
 
 class ProgramPath(Declaration):
     """The programs of a work that takes them from a path given by the user: a database, a web server."""
 
     name = PROGRAM_KNOB
-    title = "the folder of the work's programs, by path: another version (on the command line alone)"
+    title = "folder of the work's programs, to compare versions (only on the command line)"
     stage = Stage.WORK
     open_levels = "absolute paths, by --set program=PATH,PATH"
     consequence = not_judged(
-        "iotrial does not know what another version of the program does to data after a power cut"
+        "iotrial does not know how another version of the program affects data in a power cut"
     )
 
 
@@ -145,7 +145,7 @@ class MatrixFileSize(Declaration):
     """Size of the file that the tests work on."""
 
     name = FILE_SIZE
-    title = "size of the file of a matrix workload, a multiple of its record size"
+    title = "file size of a matrix workload, a multiple of its record size"
     stage = Stage.WORK
     open_levels = "8 B to 1 TiB"
     consequence = harmless("a size of the work")

@@ -34,7 +34,7 @@ def resolve(state: str, lab: str) -> str:
         return states[0]
     if state not in states:
         raise UnsupportedLevel(
-            f'cache state "{state}": {a_lab(lab)} cannot bring it about',
+            f'cache state "{state}": {a_lab(lab)} cannot prepare it',
             hint="it has: cold, " + ", ".join(states),
         )
     return state
@@ -57,7 +57,7 @@ def prepare(subject: RunContext, state: str) -> None:
         subject.worker.call(_OF_FILES[state], paths=list(subject.own_files))
     elif state == "cold-data":
         if files is None:
-            raise RequestError("cache state cold-data: this workload has no files to make cold")
+            raise RequestError("cache state cold-data: this workload has no files to evict from the cache")
         subject.worker.call("evict", set=files.set, files=files.wire)
     elif state == "cold-system":
         subject.worker.call("drop_caches", what=3)

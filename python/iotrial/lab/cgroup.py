@@ -70,13 +70,13 @@ def _check_version_2(target: Target, folder: str, parent: str) -> None:
     enabled = (target.read_or_none(f"{parent}/cgroup.subtree_control") or "").split()
     if "memory" not in enabled:
         raise UnsupportedLevel(
-            f"knob memory.limit: the memory controller is not on for the groups in {parent}",
+            f"knob memory.limit: the memory controller is not enabled for the groups in {parent}",
             hint="run iotrial in a scope of systemd's: `sudo systemd-run --scope -p MemoryAccounting=yes iotrial run ...`",
         )
     limit = target.read_or_none(f"{folder}/memory.max")
     if folder != parent and limit not in (None, "max"):
         raise UnsupportedLevel(
-            f"knob memory.limit: {folder} has a limit of its own ({limit} bytes), which the work would escape",
+            f"knob memory.limit: {folder} has its own limit ({limit} bytes), which the work would escape",
             hint="run iotrial where no limit is set",
         )
 

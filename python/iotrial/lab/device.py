@@ -73,7 +73,7 @@ class DevicePlace(DiskPlace):
             claimed = {"size": self._disk.size_bytes, "partitions": [], "descriptor": self._disk.descriptor}
             done = LabDevice().empty(self.target, self._journal, self._entry, self._disk.device, claimed)
             if done is Undone.FOREIGN:
-                raise LabError(f"emptying {self._disk.device}: somebody else has written to it")
+                raise LabError(f"emptying {self._disk.device}: another program has written to it")
             self._journal.drop(self._entry)
             self._entry = None
         self.target.call("device_close", device=self._disk.device)
@@ -138,6 +138,6 @@ class DevicePlace(DiskPlace):
         found = self.target.call("device_marked", device=self.device, offset=self._size)["text"]
         if found != mark(self._entry):
             raise LabError(
-                f"taking {self.device} back: wanted the mark of this trial behind the lab, found {found or 'none'}",
-                hint="somebody else writes to this disk",
+                f"taking {self.device} back: expected the mark of this trial behind the lab, found {found or 'none'}",
+                hint="another program is writing to this disk",
             )

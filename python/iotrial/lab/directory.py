@@ -48,7 +48,7 @@ class DirectoryPlace(Place):
 
     def settle(self, *, always: bool, fresh: bool) -> None:
         if fresh:
-            raise LabError("a directory lab cannot be unmounted: use the cache state cold-data")
+            raise LabError("a directory lab cannot be unmounted: use cache state cold-data")
 
     def facts(self) -> Mapping[str, object]:
         info = self._containing_mount()
@@ -73,5 +73,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(
-            f"making the lab's folder {folder}: {error.strerror}", hint="name another one with --on FOLDER"
+            f"cannot create the lab's folder {folder}: {error.strerror}",
+            hint="name another one with --on FOLDER",
         ) from error

@@ -45,7 +45,7 @@ class DiskOptions(TypedDict, total=False):
 class DiskPlace(Place):
     """A file system on a block device. Subclasses set ``device`` in ``open`` and then ``format``."""
 
-    more_space = "make the lab larger ([lab] size), or the files fewer or smaller"
+    more_space = "use a larger lab ([lab] size), or fewer or smaller files"
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class DiskPlace(Place):
                 raise
             raise NoSpace(
                 f"filling {self.label} to {self.age} %: {error.message}",
-                hint="a smaller share leaves it room",
+                hint="choose a smaller share",
             ) from error
 
     def want_options(self, knob: str, words: tuple[str, ...], *, remountable: bool) -> None:
@@ -312,10 +312,10 @@ class DiskPlace(Place):
         except TargetError as error:
             if error.errno != errno.EBUSY:
                 raise
-            holders = self._holders() or "something that cannot be seen from inside it"
+            holders = self._holders() or "something that is not visible from here"
             raise LabError(
-                f"unmounting {self.label}: still in use by {holders}",
-                hint="a command of the study leaves something running or open in the lab, or somebody has entered it",
+                f"cannot unmount {self.label}: still in use by {holders}",
+                hint="a command of the study left a process or file open in the lab, or a user's shell is in it",
             ) from error
         self._mounted = None
         # the probe holds the devices open, so their own page cache survives an unmount
@@ -352,7 +352,8 @@ class DiskPlace(Place):
         except TargetError as error:
             if error.errno == errno.ENOENT:
                 raise MissingTool(
-                    f"making {kind.name}: {argv[0]} is not installed", hint=f"apt-get install {kind.package}"
+                    f"cannot make {kind.name}: {argv[0]} is not installed",
+                    hint=f"apt-get install {kind.package}",
                 ) from error
             raise
         if done.exit_status != 0:

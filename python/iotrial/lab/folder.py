@@ -87,14 +87,14 @@ def _check(
     elif facts.st_mode & stat.S_ISVTX and (entry is None or entry.st_uid in owners):
         return
     elif facts.st_mode & stat.S_IWOTH:
-        why = f"everybody may rename what is in {_shown(way)}"
+        why = f"everybody may rename files in {_shown(way)}"
     elif others := sorted(_writers(folder, facts) - owners):
-        why = f"user {others[0]} may rename what is in {_shown(way)}"
+        why = f"user {others[0]} may rename files in {_shown(way)}"
     else:
         return
     raise RequestError(
-        f"{option}: {why}, and root would work there",
-        hint="name a folder that is yours or root's, below such folders",
+        f"{option}: {why}, so root must not work there",
+        hint="name a folder owned by you or root, with parent folders owned by you or root",
     )
 
 

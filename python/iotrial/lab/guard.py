@@ -22,7 +22,7 @@ BLOCK_BYTES = 4096
 LOOKED_AT_WITHIN_S = 2.0
 BLKID_FOUND_NOTHING = 2
 LOOK_IT_UP = (
-    "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`, and say --device PATH --erase SERIAL-OR-WWN"
+    "find it with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`, then give --device PATH --erase SERIAL-OR-WWN"
 )
 
 
@@ -117,7 +117,7 @@ def _found_again(target: Target, name: str) -> str:
     found = disk_identity.disks_named(target, name)
     if len(found) != 1:
         raise RequestError(
-            f"the disk of this trial ({name}): wanted one, found {' and '.join(found) or 'none'}",
+            f"the disk of this trial ({name}): expected one, found {' and '.join(found) or 'none'}",
             hint="plug it in again" if not found else None,
         )
     return f"/dev/{found[0]}"
@@ -128,8 +128,8 @@ def _check_identity(
 ) -> None:
     if not known.names:
         raise RequestError(
-            f"--device {path} ({device}): it has no serial number and no WWN, so that it cannot be told from another disk",
-            hint="only a disk that can be named for certain is erased",
+            f"--device {path} ({device}): it has no serial number and no WWN, so it cannot be identified",
+            hint="only a disk that can be identified is erased",
         )
     if disk_identity.normal(consent.name) not in known.names:
         raise RequestError(
@@ -138,8 +138,8 @@ def _check_identity(
     others = [other for other in disk_identity.disks_named(target, consent.name) if other != device]
     if others:
         raise RequestError(
-            f'--erase "{consent.name}": {device} and {" and ".join(others)} both go by that name',
-            hint="two paths to one disk, or two disks of one serial number: neither is erased",
+            f'--erase "{consent.name}": {device} and {" and ".join(others)} both have that name',
+            hint="two paths to one disk, or two disks with one serial number: neither is erased",
         )
 
 
@@ -153,7 +153,7 @@ def _check_shape(path: str, answer: dict[str, object], lab_bytes: int) -> None:
             f"--device {path}: it has partitions ({', '.join(map(str, partitions))})", hint=_TAKE_OFF
         )
     if sector > BLOCK_BYTES:
-        raise RequestError(f"--device {path}: blocks of {sector} bytes, wanted at most {BLOCK_BYTES}")
+        raise RequestError(f"--device {path}: blocks of {sector} bytes, expected at most {BLOCK_BYTES}")
     needed = lab_bytes + BLOCK_BYTES
     if size < needed:
         raise RequestError(
@@ -163,8 +163,8 @@ def _check_shape(path: str, answer: dict[str, object], lab_bytes: int) -> None:
 
 
 _TAKE_OFF = (
-    "is this the right disk? To take off what it holds (`wipefs`) is your own decision, not a lab's; "
-    "where an earlier trial was cut off on it: `iotrial restore`"
+    "check that this is the right disk, and erase its signatures yourself (`wipefs`); if an earlier trial was "
+    "cut off on it, run `iotrial restore`"
 )
 
 
@@ -184,7 +184,7 @@ def _check_signatures(target: Target, path: str, descriptor: str) -> None:
         done = target.run(["blkid", "-p", "-o", "export", descriptor])
     except TargetError as error:
         raise MissingTool(
-            "looking for signatures: blkid is not installed", hint="apt-get install util-linux"
+            "cannot look for signatures: blkid is not installed", hint="apt-get install util-linux"
         ) from error
     if done.exit_status == BLKID_FOUND_NOTHING and not done.stdout.strip():
         return
@@ -206,7 +206,5 @@ def _check_empty(target: Target, consent: Consent, path: str, device: str, lab_b
     if found is not None:
         raise RequestError(
             f"--device {path}: it is not empty: there is data at byte {found:,}",
-            hint=None
-            if consent.resumed
-            else "if nothing on it is wanted any more, say so with --discard-contents",
+            hint=None if consent.resumed else "if its contents can be lost, add --discard-contents",
         )

@@ -22,7 +22,7 @@ BROKEN = frozenset(
 )
 #: mount options that mountinfo then shows, if the kernel reports it (ext4 since Linux 6.15 and 5.18)
 FLAGS = ("emergency_ro", "shutdown")
-HINT = "the kernel's log (dmesg) says why; check the disk. Finished runs are kept: `iotrial resume` goes on in a new lab"
+HINT = "the kernel's log (dmesg) says why; check the disk. Finished runs are kept: `iotrial resume` continues in a new lab"
 
 
 def check(place: Place, cause: str, *, number: int | None = None, files: FileSelection | None = None) -> None:
@@ -44,9 +44,9 @@ def _shown(place: Place) -> str | None:
         return None
     for flag in FLAGS:
         if flag in info.options:
-            return f"the kernel shows it as {flag}"
+            return f"the kernel reports it as {flag}"
     if "ro" in info.options and _writable(place):
-        return "it has been made read-only"
+        return "it became read-only"
     return None
 
 

@@ -60,9 +60,7 @@ def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> 
     try:
         seen = Path(folder).stat()
     except OSError as error:
-        raise RequestError(
-            f"folder {folder}: {error.strerror}", hint="name a folder that is there"
-        ) from error
+        raise RequestError(f"folder {folder}: {error.strerror}", hint="name an existing folder") from error
     mount = _mount_of(folder, mountinfo)
     devices = _devices_of(seen.st_dev, mount, sys)
     number = f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
@@ -206,7 +204,7 @@ class InPlace(Place):
     def settle(self, *, always: bool, fresh: bool) -> None:
         if fresh:
             raise LabError(
-                "a file system in use cannot be unmounted: use the cache state cold-data or cold-system"
+                "a file system in use cannot be unmounted: use cache state cold-data or cold-system"
             )
         if self._wishes:
             self._remount(tuple(word for words in self._wishes.values() for word in words))

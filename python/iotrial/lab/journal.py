@@ -100,7 +100,7 @@ class Journal:
             if entry.knob == knob and dict(entry.address) == dict(address):
                 if entry.number not in self._held:
                     raise LabError(
-                        f"{knob} on {entry.target}: an earlier trial has changed it, and it is not put back yet",
+                        f"{knob} on {entry.target}: an earlier trial changed it, and this is not undone yet",
                         hint=f"run `iotrial restore`; entry {entry.number} can be dismissed "
                         f"with `iotrial restore --accept {entry.number}`",
                     )
@@ -174,8 +174,8 @@ class Journal:
                 damaged = [one for one in damaged if one.number != number]
             found[number] = entry
         if marked and not found and not damaged and self._is_marked:
-            reason = "a trial has recorded its changes, and their entries were removed: what is left of them is not known"
-            hint = "compare the settings under changes in its report with those that this machine should have"
+            reason = "a trial has recorded its changes, and their entries were removed: it is not known which changes remain"
+            hint = "compare the settings listed under changes in its report with this machine's"
             damaged.append(Damage(self.mark, reason, 0, hint))
         return tuple(found[number] for number in sorted(found)), tuple(damaged)
 
@@ -198,7 +198,7 @@ class Journal:
 
     def dismiss(self, path: Path) -> bool:
         """Durably remove the file of one entry. Returns whether it existed. Raises LabError."""
-        with self._explained("taking an entry off"):
+        with self._explained("cannot remove an entry from"):
             if path != self.mark:
                 self._refuse_foreign(self.folder)
                 if not self._has_others(path):
@@ -252,7 +252,7 @@ class Journal:
         return files
 
     def _write(self, entry: Entry) -> None:
-        with self._explained("writing an entry to"):
+        with self._explained("cannot write an entry to"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_foreign(self.folder)
             path = self.path(entry.number)
@@ -278,7 +278,7 @@ class Journal:
         except OSError as error:
             raise LabError(
                 f"{doing} the undo journal {self.folder}: {error.strerror}",
-                hint="the state folder must be writable and have some space; nothing was changed without an entry",
+                hint="the state folder must be writable and not full; nothing was changed without an entry",
             ) from error
 
     def _read(self, path: Path) -> Entry:
@@ -294,12 +294,12 @@ class Journal:
                 raise _DamageError(Damage(path, reason, number, hint))
             entry = _entry(data)
             if entry.number != number:
-                raise ValueError(f"says that it is entry {entry.number}")
+                raise ValueError(f"claims to be entry {entry.number}")
         except _DamageError as error:
             raise _DamageError(replace(error.damage, number=number)) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            hint = "look at the file: it names what was changed and what stood there before"
-            raise _DamageError(Damage(path, "not readable as an entry", number, hint)) from error
+            hint = "look at the file: it names what was changed and the original value"
+            raise _DamageError(Damage(path, "not a valid entry", number, hint)) from error
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -318,9 +318,9 @@ class Journal:
             raise _DamageError(
                 Damage(
                     path,
-                    f"expected it to be user {os.geteuid()}'s alone to write, found {found}",
-                    hint="others could have written it: look at it before you give it back to its user "
-                    "(chown, chmod go-w), then run `iotrial restore`",
+                    f"expected it to be writable by user {os.geteuid()} only, found {found}",
+                    hint="others could have written it: check it, restore its owner and mode (chown, chmod "
+                    "go-w), then run `iotrial restore`",
                 )
             )
 
@@ -350,5 +350,5 @@ def _entry(data: dict[str, Any]) -> Entry:
     if entry.boot_id is not None:
         texts.append(entry.boot_id)
     if type(entry.number) is not int or not all(isinstance(text, str) for text in texts):
-        raise TypeError("fields of other types")
+        raise TypeError("fields of wrong types")
     return entry

@@ -229,7 +229,7 @@ def whole_number(knob: str, value: str, least: int, most: int) -> str:
     if value.isascii() and value.isdigit() and len(value) <= len(str(most)) and least <= int(value) <= most:
         return str(int(value))
     raise UnsupportedLevel(
-        f'{knob}: "{value}" is out of range, or no number in plain digits', hint=f"{least} to {most}"
+        f'{knob}: "{value}" is out of range, or not a plain number', hint=f"{least} to {most}"
     )
 
 
@@ -252,7 +252,7 @@ def size_within(
     except UnitError as error:
         raise UnsupportedLevel(f"knob {knob}: {error.message}", hint=error.hint or levels) from error
     if not least <= size <= most or size % multiple_of or (power and size & (size - 1)):
-        raise UnsupportedLevel(f'knob {knob}: "{value}" is not among its sizes', hint=levels)
+        raise UnsupportedLevel(f'knob {knob}: "{value}" is not one of its sizes', hint=levels)
     return size
 
 
@@ -261,5 +261,5 @@ def one_of(knob: str, value: str, known: tuple[str, ...]) -> str:
     if value in known:
         return value
     raise UnsupportedLevel(
-        f'knob {knob}: there is no level "{value}"', hint="it has: " + ", ".join(known) if known else None
+        f'knob {knob}: no level "{value}"', hint="it has: " + ", ".join(known) if known else None
     )

@@ -29,7 +29,7 @@ ROOT_LOCK = Path("/run/iotrial.lock")
 SHARED_FOLDERS = (Path("/run/lock"), Path("/dev/shm"))
 _PROBE = "ioprobe"
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_REMOVE = "no iotrial makes it so: look who has put it there, and remove it"
+_REMOVE = "iotrial does not create it like this: find out who put it there, and remove it"
 
 
 class Busy(IotrialError):
@@ -46,7 +46,7 @@ class Holder:
 
     def __str__(self) -> str:
         if not self.pid:
-            return "a process that cannot be seen from here"
+            return "a process that is not visible from here"
         command = " ".join(_command(self.pid))
         return f"process {self.pid} of user {self._user()} ({command[:120] or 'no command line'})"
 
@@ -99,8 +99,8 @@ class MachineLock:
                 raise _busy(holder) from None
             if not self._restoring:
                 raise Busy(
-                    f"lock {path}: held by {holder}, which is no trial",
-                    hint="end that process, or wait for it",
+                    f"lock {path}: held by {holder}, which is not a trial",
+                    hint="stop that process, or wait for it",
                 ) from None
         else:
             _sign(descriptor)
@@ -153,8 +153,8 @@ def own_lock() -> Path:
             for made, _ in _locks_of(uid):  # created by another process of this user in the meantime
                 return made
     raise IotrialError(
-        f"lock: no file can be made in {' or '.join(map(str, SHARED_FOLDERS))}",
-        hint="without a lock two trials would disturb each other: make one of these folders writable (mode 1777)",
+        f"lock: cannot create a file in {' or '.join(map(str, SHARED_FOLDERS))}",
+        hint="without a lock two trials could disturb each other: make one of these folders writable (mode 1777)",
     )
 
 
@@ -258,10 +258,10 @@ def _is_child(path: Path, pid: int) -> bool:
 
 
 def _busy(holder: Holder) -> Busy:
-    end = "" if os.geteuid() else f", or end it (kill {holder.pid})" if holder.pid else ""
+    end = "" if os.geteuid() else f", or stop it (kill {holder.pid})" if holder.pid else ""
     return Busy(
-        f"another iotrial is at work on this machine: {holder}",
-        hint=f"two at once would disturb each other: wait for it to end{end}",
+        f"another iotrial is running on this machine: {holder}",
+        hint=f"two at once would disturb each other: wait until it ends{end}",
     )
 
 

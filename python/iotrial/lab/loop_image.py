@@ -97,5 +97,5 @@ class LoopImage:
                 raise
             raise NoSpace(
                 f"lab in {self._folder}: writing an image of {size_bytes >> 20} MiB: {error.message}",
-                hint="somebody else is filling that disk: name another folder with --on FOLDER",
+                hint="another program is filling that disk: name another folder with --on FOLDER",
             ) from error

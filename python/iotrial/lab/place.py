@@ -56,7 +56,7 @@ class Place(ABC):
     #: False if other programs use its device too, whose requests are in the device's counters
     own_device = True
     #: hint for the case that it is too small
-    more_space = "make some room there, or name another folder with --on FOLDER"
+    more_space = "free some space there, or name another folder with --on FOLDER"
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name
@@ -174,9 +174,7 @@ class Place(ABC):
         if done.exit_status != 0:
             problem = done.stderr.strip()[-300:] or "it took too long"
             if "No space left" in done.stderr:
-                raise NoSpace(
-                    f"copying {folder} to {self.label}: {problem}", hint="make the lab larger: --size"
-                )
+                raise NoSpace(f"copying {folder} to {self.label}: {problem}", hint="use a larger lab: --size")
             raise LabError(f"copying {folder} to {self.label}: {problem}")
         self.syncfs()
 
@@ -190,12 +188,12 @@ def check_space(target: Target, folder: str, wanted: int, margin: int = MARGIN_B
     facts = target.call("statfs", path=folder)
     if str(facts["type"]).lower() in MEMORY_FILE_SYSTEMS:
         raise RequestError(
-            f"lab in {folder}: that is memory ({MEMORY_FILE_SYSTEMS[str(facts['type']).lower()]}), not a disk",
+            f"lab in {folder}: this is memory ({MEMORY_FILE_SYSTEMS[str(facts['type']).lower()]}), not a disk",
             hint="name a folder on a disk with --on FOLDER",
         )
     free = int(facts["available_bytes"])
     if free < wanted + margin:
         raise NoSpace(
-            f"lab in {folder}: wanted {wanted >> 20} MiB and a margin of {margin >> 20} MiB, found {free >> 20} MiB free",
+            f"lab in {folder}: expected {wanted >> 20} MiB and a margin of {margin >> 20} MiB, found {free >> 20} MiB free",
             hint="name another folder with --on FOLDER, or make the lab smaller ([lab] size)",
         )

@@ -43,6 +43,6 @@ def check_options(setting: Setting) -> None:
     for key, _ in setting.options:
         if key != known:
             raise RequestError(
-                f'knob {setting.knob}: it has no option "{key}"',
+                f'knob {setting.knob}: no option "{key}"',
                 hint=f"it has: {known}" if known else "it has no options",
             )

@@ -16,7 +16,7 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.target import Target
 
-PROCESSES = "processes of the trial that cannot be ended"
+PROCESSES = "processes of the trial that cannot be stopped"
 #: kinds whose entries block others of the same trial until they are undone. Processes block all, because they could still
 #: write; a device in use blocks the lab's folder, because removing that would detach what is mounted on it elsewhere.
 HOLDING = {LabProcess.name: PROCESSES, LabLoop.name: "the loop device", LabDevice.name: "the lab's disk"}
@@ -71,13 +71,13 @@ def _undone(entry: Entry, target: Target, journal: Journal, boot: str) -> Restor
         if outcome is not Undone.FOREIGN:
             journal.drop(entry)
         elif not entry.left_alone:
-            why = problem or "neither as the trial has set it nor as it was"
+            why = problem or "neither the trial's value nor the original"
             entry = journal.amend(entry, identity={**entry.identity, LEFT_ALONE: why}, undoing=True)
         return Restored(entry, outcome, problem)
     except IotrialError as error:
         return Restored(entry, outcome, error.message)
     except (LookupError, ValueError, NotImplementedError) as error:
-        return Restored(entry, None, f"the entry cannot be used: {type(error).__name__}: {error}")
+        return Restored(entry, None, f"invalid entry: {type(error).__name__}: {error}")
 
 
 def undo(entry: Entry, target: Target, journal: Journal, boot: str) -> Undone:
@@ -106,8 +106,8 @@ def refuse_leftovers(journal: Journal) -> None:
     first = [f"{one.knob} on {one.target}" for one in entries if not one.left_alone] + list(map(str, damaged))
     if first:
         count = len(first)
-        broken = f", {len(damaged)} of them cannot be read" if damaged else ""
+        broken = f", {len(damaged)} of them unreadable" if damaged else ""
         raise LabError(
-            f"an earlier trial was cut off and left {count} thing{'s' * (count > 1)} to put back{broken} (first: {first[0]})",
+            f"an earlier trial was cut off and left {count} change{'s' * (count > 1)} to undo{broken} (first: {first[0]})",
             hint="run `iotrial restore` first",
         )

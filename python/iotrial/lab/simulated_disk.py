@@ -31,8 +31,8 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
         if error.errno in (errno.ENOMEM, errno.EAGAIN):
             raise _no_memory(size_bytes, error.message) from error
         raise LabError(
-            f"making the modelled disk {disk.model}: {error.message}",
-            hint=f"it is served through {FUSE}: modprobe fuse" if error.errno in _NO_FUSE else None,
+            f"cannot create the simulated disk {disk.model}: {error.message}",
+            hint=f"it needs {FUSE}: modprobe fuse" if error.errno in _NO_FUSE else None,
         ) from error
 
 
@@ -69,15 +69,15 @@ def check_memory(target: Target, size_bytes: int) -> None:
     margin = min(MARGIN_BYTES, max(0, memory["MemTotal"] - size_bytes) // 4)
     if memory["MemAvailable"] < size_bytes + margin:
         found = (
-            f"found {memory['MemAvailable'] >> 20} MiB available, of which {margin >> 20} MiB have to be left"
+            f"found {memory['MemAvailable'] >> 20} MiB available, of which {margin >> 20} MiB must stay free"
         )
         raise _no_memory(size_bytes, found)
 
 
 def _no_memory(size_bytes: int, found: str) -> NoSpace:
     return NoSpace(
-        f"making a modelled disk: wanted {size_bytes >> 20} MiB of memory for its content: {found}",
-        hint="make the lab smaller ([lab] size), or run without the model (--disk none)",
+        f"cannot create a simulated disk: it needs {size_bytes >> 20} MiB of memory: {found}",
+        hint="make the lab smaller ([lab] size), or use --disk none",
     )
 
 

@@ -169,7 +169,7 @@ def parse_mountinfo(line: str) -> MountInfo:
         )
     except (ValueError, IndexError) as error:
         raise TargetError(
-            f"reading /proc/self/mountinfo: wanted a line of it, found {line[:200]!r}"
+            f"reading /proc/self/mountinfo: expected a line of it, found {line[:200]!r}"
         ) from error
 
 

@@ -184,7 +184,7 @@ def audit(
     """
     if not 0.0 < alpha < 1.0 or not margin > 0.0:
         raise RequestError(
-            f"audit: wanted an alpha between 0 and 1 and a margin above 0, found {alpha}, {margin}"
+            f"audit: expected alpha between 0 and 1 and margin above 0, found {alpha}, {margin}"
         )
     if isinstance(data, Mapping):
         dataset = _of_groups(data, unit or "1", reference, claims)
@@ -211,7 +211,7 @@ def _source(data: Any) -> Source:
     if not hasattr(data, "to_csv"):
         hint = "e.g. audit('numbers.csv'), or audit({'off': [1.2, 1.3], 'on': [1.1, 1.2]})"
         raise RequestError(
-            f"audit: wanted a file, a data frame or a mapping, found {type(data).__name__}", hint=hint
+            f"audit: expected a file, a data frame or a mapping, found {type(data).__name__}", hint=hint
         )
     return source_of(
         data.to_csv(index=False, float_format=_digits).encode("utf-8", "replace"), name="data frame"
@@ -223,7 +223,7 @@ def _of_groups(
 ) -> model.Dataset:
     observations = tuple(_observed(groups, unit))
     if not observations or len(observations) > MAX_OBSERVATIONS:
-        raise RequestError(f"audit: wanted 1 to {MAX_OBSERVATIONS:,} numbers, found {len(observations):,}")
+        raise RequestError(f"audit: expected 1 to {MAX_OBSERVATIONS:,} numbers, found {len(observations):,}")
     parsed = tuple(map(parse_claim, claims))
     return model.Dataset("numbers", "values by group", observations, reference=reference, claims=parsed)
 
@@ -235,8 +235,8 @@ def _observed(groups: Mapping[str, Numbers], unit: str) -> Iterator[model.Observ
             value = finite(float(number))
             if value is None:
                 raise RequestError(
-                    f'audit: group "{name}": wanted numbers between 1e-100 and 1e100, or 0; found {number}',
-                    hint="leave out what was not measured, and say so where you publish",
+                    f'audit: group "{name}": expected numbers between 1e-100 and 1e100, or 0; found {number}',
+                    hint="leave out what was not measured, and say so when you publish",
                 )
             yield model.Observation(str(name), VALUE, unit, value, run=run, step=step)
 

@@ -68,7 +68,7 @@ class BlockComparison:
         "equivalent" only if an injected slowdown was detected; here nothing shows that one would have been.
         """
         if self.scale != "ratio" or not margin > 0.0:
-            raise RequestError("within: wanted ratios and a margin above 0", hint="e.g. within(0.03)")
+            raise RequestError("within: expected ratios and a margin above 0", hint="e.g. within(0.03)")
         ends = [(self.low, self.high), *([] if self.bounds is None else [self.bounds])]
         return any(
             low is not None and high is not None and 1.0 / (1.0 + margin) <= low and high <= 1.0 + margin
@@ -82,7 +82,9 @@ class BlockComparison:
         so far. Ratios only.
         """
         if self.scale != "ratio" or not margin > 0.0:
-            raise RequestError("blocks_for: wanted ratios and a margin above 0", hint="e.g. blocks_for(0.03)")
+            raise RequestError(
+                "blocks_for: expected ratios and a margin above 0", hint="e.g. blocks_for(0.03)"
+            )
         if self.block_sd is None:
             return None
         return blocks_to_resolve(self.block_sd, margin, alpha=self.alpha)
@@ -96,12 +98,12 @@ class BlockComparison:
             return f"The effect changed while it was measured: no single {self.scale} fits all {blocks}."
         said = f"{self.scale} {bracketed(self.value, self.low, self.high, null=null)} after {blocks}"
         if self.low is None and self.high is None:
-            return f"{said}: too few to bound it, p {_p(self.p)}."
-        level = f"at {percent(1.0 - self.alpha)}, valid at every look"
+            return f"{said}: too few for an interval, p {_p(self.p)}."
+        level = f"at {percent(1.0 - self.alpha)}, valid at any time"
         excludes = "excludes" if self.detected else "does not exclude"
         said += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
         if self.leaning:
-            said += ". All blocks together contradict the first ones: measure again before you rely on it"
+            said += ". All blocks together contradict the first ones: measure again before relying on it"
         return f"{said}."
 
     def __repr__(self) -> str:
@@ -153,14 +155,14 @@ def compare_blocks(
     if not 0.0 < alpha < 1.0:
         raise RequestError(f"compare_blocks: alpha {alpha} is not between 0 and 1")
     if scale not in ("ratio", "difference"):
-        raise RequestError(f'compare_blocks: wanted scale "ratio" or "difference", found {scale!r}')
+        raise RequestError(f'compare_blocks: expected scale "ratio" or "difference", found {scale!r}')
     if margin is not None and (scale != "ratio" or not 0.0 < margin < math.inf):
-        raise RequestError("compare_blocks: wanted a margin above 0, and ratios", hint="e.g. margin=0.03")
+        raise RequestError("compare_blocks: expected a margin above 0, and ratios", hint="e.g. margin=0.03")
     first, second = _numbers("reference", reference, scale), _numbers("level", level, scale)
     if first.size != second.size:
         raise RequestError(
-            f"compare_blocks: wanted one number of each in every block, found {first.size} and {second.size}",
-            hint="give the whole pairs; a block that lacks one cannot be compared",
+            f"compare_blocks: expected one number of each in every block, found {first.size} and {second.size}",
+            hint="give complete pairs; an incomplete block cannot be compared",
         )
     contrasts = np.log(second) - np.log(first) if scale == "ratio" else second - first
     found = interval(contrasts, alpha, margin=math.log1p(margin or 0.0))
@@ -186,9 +188,9 @@ def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
     try:
         values: Floats = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"compare_blocks: {name}: wanted numbers, one a block: {error}") from error
+        raise RequestError(f"compare_blocks: {name}: expected numbers, one a block: {error}") from error
     if values.ndim != 1:
-        raise RequestError(f"compare_blocks: {name}: wanted one number a block, found shape {values.shape}")
+        raise RequestError(f"compare_blocks: {name}: expected one number a block, found shape {values.shape}")
     unfit = ~np.isfinite(values)
     wanted = "finite numbers"
     if scale == "ratio":
@@ -196,11 +198,11 @@ def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
         wanted = "finite numbers above 0"
     if unfit.any():
         where = int(np.flatnonzero(unfit)[0])
-        hint = "a block whose run failed must not be left out quietly: say how many there were"
+        hint = "do not leave out blocks with failed runs silently: report how many there were"
         if scale == "ratio" and math.isfinite(values[where]):
-            hint = 'counts that can be 0 are compared by scale="difference"'
+            hint = 'for counts that can be 0, use scale="difference"'
         raise RequestError(
-            f"compare_blocks: {name}: wanted {wanted}, found {values[where]:g} in block {where}", hint=hint
+            f"compare_blocks: {name}: expected {wanted}, found {values[where]:g} in block {where}", hint=hint
         )
     return values
 

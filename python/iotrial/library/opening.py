@@ -99,7 +99,7 @@ def trial(ref: str | int = "last", store: Where | None = None) -> Trial:
     path = _path(store)
     if not path.exists():
         hint = "start with `iotrial run files/permissions`, or open a packed trial: iotrial.open(FILE)"
-        raise RequestError("there are no trials yet", hint=hint)
+        raise RequestError("the store has no trials yet", hint=hint)
     with _opened(path) as opened:
         found = opened.find(ref)
     return _of_store(found, path)

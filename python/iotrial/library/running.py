@@ -48,7 +48,9 @@ def run(
     """
     for option in options:
         if option in _REFUSED:
-            raise RequestError(f"run: {option} gives no trial", hint="leave it out, or use the command line")
+            raise RequestError(
+                f"run: {option} does not produce a trial", hint="leave it out, or use the command line"
+            )
     with tempfile.TemporaryDirectory(prefix="iotrial-study-") as folder:
         name, *trust = _named(study, Path(folder))
         status, out, err = _program(["run", name, *options, *trust, "--json"], store)
@@ -62,11 +64,11 @@ def _named(study: str | os.PathLike[str] | Study, folder: Path) -> list[str]:
     if not isinstance(study, Study):
         name = os.fspath(study)
         if name.startswith("-"):
-            raise RequestError(f'run: wanted a study, found the option "{name}"')
+            raise RequestError(f'run: expected a study, found the option "{name}"')
         return [name]
     if study.of_trial:
         raise RequestError(
-            "run: this study is that of a trial, whose levels were chosen and whose commands others may have written",
+            "run: this study is that of a trial, with chosen levels, and commands that others may have written",
             hint="on the command line: iotrial run --like FILE.iotrial, which shows them and asks",
         )
     declaration = study.declaration

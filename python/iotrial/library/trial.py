@@ -269,7 +269,7 @@ class Trial:
         standing = f"{self._on_controls} {lost}".strip()
         drawn = self._drawn
         heads, rows = drawn.listed()
-        invalid = () if self.valid else ("The trial is invalid: what the table says are no verdicts.",)
+        invalid = () if self.valid else ("The trial is invalid: the table shows no verdicts.",)
         return Card(
             title=title,
             lead=self.verdict,

@@ -64,8 +64,8 @@ class Probe:
         if self.facts.get("protocol") != PROTOCOL:
             self.kill()
             raise ProbeError(
-                f"the probe {self._launch.argv[0]} speaks protocol {self.facts.get('protocol')}, wanted {PROTOCOL}",
-                hint="package and probe are of different versions: install again",
+                f"the probe {self._launch.argv[0]} speaks protocol {self.facts.get('protocol')}, expected {PROTOCOL}",
+                hint="the versions of package and probe differ: install again",
             )
 
     def _begin(self) -> dict[str, Any]:
@@ -176,8 +176,8 @@ class Probe:
         if now - self._stopped_since >= STOPPED_S:
             self.kill()
             raise ProbeError(
-                f'{self._who} was stopped by a signal at "{verb}", and did not go on for {STOPPED_S:g} s',
-                hint="it was ended; what it was measuring then would have been worth nothing",
+                f'{self._who} was stopped by a signal at "{verb}", and did not continue for {STOPPED_S:g} s',
+                hint="it was killed; its measurement would have been worthless",
             )
 
     def _epitaph(self) -> str:
@@ -281,7 +281,7 @@ def answer_of(line: bytes, *, verb: str, number: int) -> dict[str, Any]:
     error, ok = (message.get("error"), message.get("ok")) if isinstance(message, dict) else (None, None)
     if not isinstance(message, dict) or message.get("id") != number or not isinstance(error or ok, dict):
         found = line[:80].decode(errors="replace")
-        raise NoAnswer(f'the probe answered "{verb}" (request {number}) with {found!r}: it was ended')
+        raise NoAnswer(f'the probe answered "{verb}" (request {number}) with {found!r}: it was killed')
     if not isinstance(error, dict):
         assert isinstance(ok, dict)
         return ok

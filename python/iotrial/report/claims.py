@@ -130,7 +130,7 @@ def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload:
     for factor in pooled_over:
         over = joined([escape(level.label) for level in factor.levels])
         wanted = escape(claim.condition[factor.name])
-        yield f"the claim is about {escape(factor.name)} {wanted}, and effects here are means over {over}"
+        yield f"the claim is about {escape(factor.name)} {wanted}, and effects here are averages over {over}"
     used = [*levels.items(), (claim.factor, claim.level), (claim.factor, claim.reference)]
     values = _settings(setup.study, used)
     if "disk" in claim.needs:
@@ -144,7 +144,7 @@ def _mismatches(claim: Claim, setup: Setup, levels: Mapping[str, str], workload:
     if "processor" in claim.needs:
         guest = setup.lab.get("guest")
         if isinstance(guest, Mapping) and guest.get("accelerator") == "tcg":
-            yield "the claim is about a real processor, and that of the guest here is emulated"
+            yield "the claim is about a real processor, and the guest's processor is emulated"
 
 
 def _settings(study: Study, levels: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -318,7 +318,7 @@ class ClaimGroup:
             return first.sentence
         count = Counter(one.outcome.value for one in self.held)
         found = ", ".join(f"{outcome} in {number}" for outcome, number in count.most_common())
-        found = f"held against {len(self.held)} conditions: {found}"
+        found = f"compared with {len(self.held)} conditions: {found}"
         if self.outcome is not None:
             found = f"{self.outcome.value} in all {len(self.held)} conditions"
             if len({one.why for one in self.held}) == 1:
@@ -333,7 +333,7 @@ def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
     if not number:
         return []
     noun = counted(number, "published claim")
-    return [f"{noun}: cannot say, of levels, conditions or work that this trial did not run."]
+    return [f"{noun}: cannot say, about levels, conditions or work that this trial did not run."]
 
 
 def said(claim: Claim) -> str:
@@ -445,7 +445,7 @@ def _judge(
     if not valid:
         return Outcome.CANNOT_SAY, "the trial is invalid"
     if effect.conclusion is Conclusion.VARIES:
-        return Outcome.CANNOT_SAY, "its conditions do not agree, so their mean is the effect in none of them"
+        return Outcome.CANNOT_SAY, "its conditions do not agree, so their mean describes none of them"
     if claim.ratio is None and claim.says is None:
         return Outcome.CANNOT_SAY, "the claim gives neither ratio nor direction"
     if effect.scale is not Scale.LOG and claim.ratio is not None:
@@ -477,12 +477,15 @@ def _no_difference(
     claimed: float | None, a: float, b: float, within: float, beyond: str, *, equivalent: bool
 ) -> tuple[Outcome, str]:
     if equivalent:
-        return Outcome.CONFIRMED, f"a difference {beyond} is excluded here, and none was published"
+        return Outcome.CONFIRMED, f"a difference {beyond} is excluded here, and the claim has no size"
     if a > within or b < -within:
         return Outcome.CONTRADICTED, "the claim says there is no difference, here there is one"
     if claimed is not None and a <= claimed <= b and (a > 0 or b < 0):
-        return Outcome.COMPATIBLE, f"the interval holds the published ratio, and also a difference {beyond}"
-    return Outcome.CANNOT_SAY, f"whether there is a difference {beyond} is open"
+        return (
+            Outcome.COMPATIBLE,
+            f"the interval contains the published ratio, and also a difference {beyond}",
+        )
+    return Outcome.CANNOT_SAY, f"whether there is a difference {beyond} is undecided"
 
 
 def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[Outcome, str]:
@@ -490,14 +493,14 @@ def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[
     if a <= size <= b:
         if a >= size / 2 and b <= 2 * size:
             return Outcome.CONFIRMED, (
-                "the interval holds the published ratio, and excludes half of the effect and its double"
+                "the interval contains the published ratio, and excludes half and twice the effect"
             )
         if a <= 0:
-            return Outcome.CANNOT_SAY, "the interval holds both the published ratio and no effect"
+            return Outcome.CANNOT_SAY, "the interval contains both the published ratio and no effect"
         also = [f"effects that are not {beyond}"] if a <= within else []
         also += ["less than half of the effect"] if a < size / 2 else []
-        also += ["more than its double"] if b > 2 * size else []
-        return Outcome.COMPATIBLE, f"the interval holds the published ratio, and also {joined(also)}"
+        also += ["more than twice the effect"] if b > 2 * size else []
+        return Outcome.COMPATIBLE, f"the interval contains the published ratio, and also {joined(also)}"
     if b < -within:
         return Outcome.CONTRADICTED, "the effect here points the other way"
     if a > size:
@@ -506,7 +509,7 @@ def _size(size: float, a: float, b: float, within: float, beyond: str) -> tuple[
         return Outcome.SMALLER, "the same direction, but the interval excludes the published size"
     return (
         Outcome.NOT_CONFIRMED,
-        f"the published size is excluded; whether there is an effect {beyond} is open",
+        f"the published size is excluded; whether there is an effect {beyond} is undecided",
     )
 
 
@@ -525,13 +528,13 @@ def _direction(
     if not rising:
         a, b = -b, -a
     if a > within:
-        return Outcome.CONFIRMED, "the same direction; no size is compared"
+        return Outcome.CONFIRMED, "the same direction; the claim has no size"
     if b < -within:
         return Outcome.CONTRADICTED, "the effect here points the other way"
     if effect.verdict is Verdict.EQUIVALENT:
         return Outcome.NOT_CONFIRMED, f"an effect {beyond} is excluded here"
     if a > 0:
-        return Outcome.COMPATIBLE, f"the same direction, but whether the effect is {beyond} is open"
+        return Outcome.COMPATIBLE, f"the same direction, but whether the effect is {beyond} is undecided"
     if b <= within:
         return Outcome.NOT_CONFIRMED, f"an effect {beyond} in that direction is excluded here"
     return Outcome.CANNOT_SAY, "the comparison is inconclusive"

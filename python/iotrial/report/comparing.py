@@ -63,14 +63,14 @@ def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = Non
 def _refuse(trials: Sequence[Analysed]) -> None:
     if len(trials) < 2:
         raise RequestError(
-            f"a comparison is of two or more trials, found {len(trials)}", hint="`iotrial trials` lists them"
+            f"a comparison needs two or more trials, found {len(trials)}", hint="`iotrial trials` lists them"
         )
     seen: dict[str, Analysed] = {}
     for one in trials:
         if one.id in seen:
             named = f"trial {one.number}" if one.number else f"trial {escape(one.id)[:12]}"
             raise RequestError(
-                f"{named} is named twice: compared with itself, a trial says nothing",
+                f"{named} is named twice: a trial cannot be compared with itself",
                 hint="a packed trial and its import are the same trial",
             )
         seen[one.id] = one
@@ -86,8 +86,8 @@ def _refuse_strangers(columns: Sequence[Column], rows: Sequence[Row]) -> None:
                 dict.fromkeys(f'"{escape(name)}"' for name in studies if name != studies[position])
             )
             raise RequestError(
-                f'{column.name} is of the study "{escape(column.trial.study)}" and shares no comparison with '
-                f"the others, of {others}",
+                f'{column.name} is of study "{escape(column.trial.study)}" and has no comparison in '
+                f"common with the others, of {others}",
                 hint="compare trials of one study: `iotrial run --like FILE` runs the study of a packed trial here",
             )
 

@@ -174,10 +174,9 @@ def _differing(group: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Diffe
 
 _MOST_NAMED = 3
 _LEVEL_NOTE = (
-    "Medians side by side are what was seen, on other days and machines: nothing was randomised between trials, so no "
-    "verdict is given."
-)
-#: reasons for which an interval says too little, or covers only part of the runs
+    "These medians are from different days and machines. Nothing was randomised between trials, so there is no "
+    "verdict."
+)  #: reasons for which an interval says too little, or covers only part of the runs
 _UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS})
 
 
@@ -336,7 +335,7 @@ def headline(comparison: Comparison) -> str:
     shared = [row for row in primary(comparison) if row.shared]
     held = [row for row in shared if row.agreement in (Agreement.DIFFERS, Agreement.NOT_SHOWN)]
     if not shared:
-        return "Nothing can be compared: no comparison is in more than one of these trials."
+        return "Nothing can be compared: no two of these trials have a comparison in common."
     if not held:
         return f"No verdict: {_nothing_held(comparison)}."
     differing = [row for row in held if row.agreement is Agreement.DIFFERS]
@@ -373,22 +372,20 @@ def notes(comparison: Comparison) -> Iterator[Note]:
             yield Note(f"{same}.")
         if rest := sum(row.agreement is Agreement.NOT_SHOWN for row in held):
             yield Note(
-                f"In {counted(rest, 'comparison')} no difference is shown: that is not to say that effects are the same."
+                f"In {counted(rest, 'comparison')} no difference is shown; this does not mean that the effects are equal."
             )
     elif held:
-        yield Note(
-            "That no difference is shown is not to say that effects are the same: intervals that overlap show nothing."
-        )
+        yield Note("This does not mean that the effects are equal: overlapping intervals prove nothing.")
     if works := [one.name for one in comparison.differences if one.group == "work"]:
         named = joined(some(works, _MOST_NAMED))
         yield Note(
-            f"The same labels stand for other work in these trials: {escape(named)}. That may be all of a difference."
+            f"The same labels mean different things in these trials: {escape(named)}. This alone may cause a difference."
         )
     yield from map(Note, _risks(comparison))
     yield from map(Note, _left_out(comparison, rows))
     yield Note(_on_level(comparison))
     if any(row.kind == "pooled" for row in comparison.rows):
-        text = "Means over conditions (pooled) are a family of their own, at the same level."
+        text = "Means over conditions (pooled) are a separate family, at the same error level."
         yield Note(text, view=View.LONG)
     if comparison.levels:
         yield Note(_LEVEL_NOTE, view=View.LONG)
@@ -561,11 +558,11 @@ def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     invalid = [column.mark for column in comparison.columns if not column.trial.valid]
     if invalid:
         are = "is" if len(invalid) == 1 else "are"
-        yield f"{joined(invalid)} {are} invalid: shown without verdicts, and held against nothing."
+        yield f"{joined(invalid)} {are} invalid: shown without verdicts, and not compared."
     if open_ := sum(row.agreement is Agreement.OPEN for row in rows):
         yield (
-            f"{counted(open_, 'comparison')} cannot be held against each other: fewer than two trials have an interval "
-            "there that is bounded, of all runs, of an effect that stayed what it was, and no mean of conditions that differ."
+            f"{counted(open_, 'comparison')} cannot be compared: fewer than two trials have a usable interval "
+            f"there (bounded, without failed runs, of a constant effect, and not a mean over conditions that differ)."
         )
     alone = Counter(row.has[0] for row in rows if not row.shared)
     if alone:
@@ -576,6 +573,6 @@ def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
 def _on_level(comparison: Comparison) -> str:
     number = len(comparison.columns)
     return (
-        f"Each trial is analysed at its alpha / {number}, so that all intervals hold together with a probability of "
-        f"{percent(1 - comparison.alpha)}: where two do not overlap, the effect differs between these trials."
+        f"Each trial is analysed at its alpha / {number}, so that all intervals are valid together with "
+        f"probability {percent(1 - comparison.alpha)}: if two do not overlap, the effect differs between these trials."
     )

@@ -74,7 +74,7 @@ def comparison_report(
         badges=(Words(*_tone(shared), badge=True),),
         kind="iotrial",
         top=(f"{number} trials compared",),
-        footer="Made by iotrial. The page loads nothing and runs nothing.",
+        footer="Made by iotrial. The page is self-contained: it loads nothing and runs no scripts.",
         blocks=tuple(_blocks(comparison, shared, html_path, figures=figures)),
     )
 
@@ -93,7 +93,7 @@ def _blocks(
             )
             blocks.append(page)
         if pooled:
-            heading = f"Means over conditions, pooled: a family of their own ({len(pooled)})"
+            heading = f"Means over conditions, pooled: a separate family ({len(pooled)})"
             tables = (_effects(comparison, pooled), _side_by_side(comparison, pooled))
             blocks.append(Section(heading, tables, folded=True, view=View.LONG))
         yield Section("Effects", tuple(blocks), id="effects")
@@ -112,7 +112,7 @@ def _blocks(
             "What differs between the trials",
             tuple(_by_trial(comparison, ("~what",), rows)),
             id="differences",
-            lede="Besides what they measured. What all of them have in common is left out.",
+            lede="Apart from their results. What all of them have in common is left out.",
         )
     if levels := [row for row in comparison.levels if sum(m is not None for m in row.medians) > 1]:
         rows = [
@@ -126,7 +126,7 @@ def _blocks(
             "Medians by arm (observational: no verdict)",
             tuple(_by_trial(comparison, ("~condition", "~arm", "response"), rows)),
             id="levels",
-            lede="Observational: nothing was randomised between trials, so no verdict is given.",
+            lede="Observational: nothing was randomised between trials, so there is no verdict.",
             nav="Medians by arm",
             view=View.LONG,
         )
@@ -136,7 +136,7 @@ def _blocks(
             for row in alone
         ]
         found = table(("trial", "~comparison", "~condition", "~effect", "~verdict"), rows_)
-        lede = "Compared with nothing."
+        lede = "Not compared."
         yield Section("In one trial only", (found,), id="alone", lede=lede, view=View.LONG)
     if html_path is not None:
         yield Code(html_path, "Figures and everything else", view=View.TEXT)
@@ -262,11 +262,9 @@ def _forests(comparison: Comparison) -> Iterator[Drawn]:
             groups.setdefault((row.kind == "pooled", *scale), []).append(row)
     for number, ((pooled, what, *_), rows) in enumerate(groups.items()):
         drawn = fitting(rows)
-        caption = (
-            "One line a trial, with its interval; intervals that do not overlap show that the effect differs."
-        )
+        caption = "One line per trial, with its interval; if intervals do not overlap, the effect differs."
         if len(drawn) < len(rows):
-            caption += f" {len(rows) - len(drawn)} more comparisons are not drawn; the table has them."
+            caption += f" {len(rows) - len(drawn)} more comparisons are only in the table."
         of = "Means over conditions" if pooled else "Effects"
         yield Drawn(
             (trials_forest(f"trials{number}", comparison, drawn, narrow=False),),

@@ -180,7 +180,7 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
         for name, row, stretched in itertools.islice(
             zip(text.names, text.rows, text.stretched, strict=True), _MOST_ROWS
         ):
-            yield f"           {row}  {escape(name)}{' stretched' if stretched else ''}"
+            yield f"           {row}  {escape(name)}{' slowed' if stretched else ''}"
         if len(text.rows) > _MOST_ROWS:
             yield f"           and {len(text.rows) - _MOST_ROWS} more rows (--json has all)"
 
@@ -189,7 +189,7 @@ def whole_plots_in_words(text: DesignText) -> str:
     """Describe which factors vary between stretches, and how often the rest is repeated in each."""
     names = joined(map(escape, text.whole_plots))
     again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
-    return f"whole plots: {names} (one value a block); the other treatments within their stretches{again}"
+    return f"whole plots: {names} (one value per segment of a block); the other treatments vary within segments{again}"
 
 
 def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[str]:
@@ -198,24 +198,24 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
         return
     biased = [(factor, some) for factor, some in text.aliases if some]
     if not biased:
-        yield "main effects are clear of interactions of two factors"
+        yield "main effects are not mixed with two-factor interactions"
     else:
-        yield f"{len(biased)} of {counted(len(text.aliases), 'main effect')} mixed with interactions of two factors:"
+        yield f"{len(biased)} of {counted(len(text.aliases), 'main effect')} mixed with two-factor interactions:"
         for factor, some in biased[:most]:
             yield f"  {escape(factor)}: {_shortened(some)}"
         if most is not None and len(biased) > most:
-            yield f"  and {len(biased) - most} more factors alike (--json has all)"
+            yield f"  and {len(biased) - most} more such factors (--json has all)"
     if text.interactions:
         count = counted(text.interactions, "interaction")
         yield f"{count} of two factors can be estimated, {text.primary_interactions} of them primary"
     if text.mixed:
-        yield f"{len(text.mixed)} of these stand for several that are one and the same column:"
+        yield f"{len(text.mixed)} of these cannot be told apart from others:"
         for name, aliases in text.mixed[:most]:
             yield f"  {escape(name)} = {' = '.join(map(escape, aliases[:_MIXED_WITH]))}" + (
                 f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""
             )
         if most is not None and len(text.mixed) > most:
-            yield f"  and {len(text.mixed) - most} more alike (--json has all)"
+            yield f"  and {len(text.mixed) - most} more such (--json has all)"
 
 
 def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
@@ -248,10 +248,10 @@ def _controls(plan: Plan, *, columns: bool) -> str:
     if not plan.controls:
         return "none: switched off"
     if columns:
-        return "two more columns: half of the treatments are stretched, another half differ in nothing"
+        return "two more columns: one half of the treatments is slowed, another half is identical"
     if plan.whole_plots:
-        return "arms: a second, identical stretch in every even block, a stretched copy in each stretch of the others"
-    return "arms: a second, identical copy of the reference and a stretched one, in the first blocks, then in every second"
+        return "arms: a second, identical segment in every even block, a slowed copy in each segment of the others"
+    return "arms: an identical copy of the reference and a slowed one, in the first blocks, then in every second block"
 
 
 def _biased(

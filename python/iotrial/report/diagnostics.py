@@ -41,9 +41,9 @@ def _order(effect: float | None, p: float | None) -> str | None:
     if effect is None:
         return None
     if p is None or p >= _ORDER_P:
-        return "Order: the place in a block makes no visible difference."
+        return "Order: the position in a block makes no visible difference."
     return (
-        f"Order: from the first place in a block to the last the response changes by {effect:+.3g} (p = {p:.2g}); "
+        f"Order: from the first to the last position in a block the response changes by {effect:+.3g} (p = {p:.2g}); "
         "the random order keeps that out of the effect."
     )
 
@@ -64,7 +64,7 @@ def _drift(value: float | None) -> str | None:
     if value is None:
         return None
     if abs(value) < _NOTABLE_DRIFT:
-        return f"Drift: the level of the blocks stayed put ({value:+.1%} an hour)."
+        return f"Drift: the level of the blocks was stable ({value:+.1%} an hour)."
     return (
         f"Drift: the level of the blocks moved by {value:+.1%} an hour; it is the same for all arms "
         "of a block and cancels."
@@ -85,8 +85,8 @@ def change_sentence(diagnostic: Diagnostic) -> str | None:
     more = len(diagnostic.changes) - len(times)
     tail = f" and {more} more" if more else ""
     return (
-        f"Steady state: the level of the blocks changed {joined(times)}{tail}; it is the same for all arms of a block and "
-        "cancels, but what was measured before and behind it are two states."
+        f"Steady state: the level of the blocks changed {joined(times)}{tail}; it is the same for all arms of a "
+        f"block and cancels, but the machine was in different states before and after."
     )
 
 
@@ -97,7 +97,7 @@ def _modes(value: float | None) -> str | None:
         return f"Modes: no sign of two clusters of values ({value:.2f}; above 0.56 hints at two)."
     return (
         f"Modes: values may fall in two clusters ({value:.2f}, above 0.56); look at the distributions before "
-        "trusting a single number."
+        f"relying on a single number."
     )
 
 
@@ -106,4 +106,4 @@ def _share(value: float | None) -> str | None:
         return None
     if value < _NOTABLE_SHARE:
         return f"Blocking: {percent(value)} of the variance lies between blocks."
-    return f"Blocking: {percent(value)} of the variance lies between blocks, noise that the blocks took away."
+    return f"Blocking: {percent(value)} of the variance lies between blocks, noise that blocking removed."

@@ -49,9 +49,7 @@ from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 from iotrial.terminal import escape
 
-OTHER_CLAIMS = (
-    "The published claims are those that the study has in this iotrial; those stored with the trial differ."
-)
+OTHER_CLAIMS = "The published claims are those of the study in this version of iotrial; those stored with the trial differ."
 _DEEPEST = 8  # facts of a host are two or three levels deep; an imported trial may contain anything
 
 
@@ -201,7 +199,7 @@ def _continued(data: TrialData) -> Iterator[str]:
     told = tuple(continued_in_words(data))
     if told:
         times = {1: "once", 2: "twice"}.get(len(told), f"{len(told)} times")
-        yield f"The trial was continued {times} after it had ended: {'; '.join(told)}."
+        yield f"The trial was continued {times} after its end: {'; '.join(told)}."
 
 
 def _design(header: TrialHeader) -> DesignText | None:

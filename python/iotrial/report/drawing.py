@@ -60,7 +60,7 @@ def drawn(study: Study) -> tuple[Shape, tuple[str, ...]]:
         plan = Plan(select(study), EXAMPLE_SEED)
     except RequestError as error:
         shape = Shape(factors, workloads, problem=error.message)
-        return shape, (*lines, *_part("design", f"cannot be made at the default levels: {error.message}"))
+        return shape, (*lines, *_part("design", f"cannot be run at the default levels: {error.message}"))
     blocks = [plan.block(plan.conditions[0], index) for index in (0, 1)]
     runs = sorted(len(block.runs) for block in blocks)
     shape = Shape(
@@ -152,10 +152,12 @@ def _crossed(plan: Plan, shape: Shape) -> Iterator[str]:
     if len(sizes) > 1:
         whole = math.prod(sizes.values())
         product = f"{' x '.join(sizes)}: {' x '.join(map(str, sizes.values()))}"
-        text = f"{product} = {text}" if whole == shape.conditions else f"{product}, of which {text} can be"
+        text = (
+            f"{product} = {text}" if whole == shape.conditions else f"{product}, of which {text} are possible"
+        )
     if shape.conditions_in_full > shape.conditions:
         text += f" ({shape.conditions_in_full:,} with --full)"
-    yield from _part("crossed", text + (", each with blocks of its own" if shape.conditions > 1 else ""))
+    yield from _part("crossed", text + (", each with its own blocks" if shape.conditions > 1 else ""))
 
 
 # -- a block
@@ -168,7 +170,7 @@ def _blocks(plan: Plan, blocks: Sequence[Block]) -> Iterator[str]:
     often = (
         f"{plan.study.design.repeats} times" if plan.whole_plots and plan.study.design.repeats > 1 else "once"
     )
-    yield from _part("a block", f"{each}: {what} {often}, in an order drawn anew each time; for example")
+    yield from _part("a block", f"{each}: {what} {often}, in random order; for example")
     grid = tuple(_grid(plan, blocks[1]))
     if grid:
         yield from grid
@@ -181,7 +183,7 @@ def _blocks(plan: Plan, blocks: Sequence[Block]) -> Iterator[str]:
 def _one_block(plan: Plan, block: Block) -> Iterator[str]:
     begin = f"  block {block.index + 1} "
     if any(not factor.whole_plot for factor in plan.study.treatment_factors) and plan.whole_plots:
-        yield f"{begin}in stretches, each with its own {_whole(plan)}:"
+        yield f"{begin}in segments, each with its own {_whole(plan)}:"
         yield from _stretches(plan, block)
         return
     if plan.study.design.kind is not DesignKind.FULL:
@@ -205,7 +207,7 @@ def _stretches(plan: Plan, block: Block) -> Iterator[str]:
         chips = names[: _MOST_RUNS // 2] + ([f"{more} more"] if more > 0 else [])
         yield from _chips(f"    {level}{copy}: ", chips)
     if len(numbers) > _MOST_STRETCHES:
-        yield f"    and {counted(len(numbers) - _MOST_STRETCHES, 'more stretch', 'more stretches')}"
+        yield f"    and {counted(len(numbers) - _MOST_STRETCHES, 'more segment', 'more segments')}"
 
 
 def _rows(plan: Plan, block: Block) -> Iterator[str]:
@@ -243,7 +245,7 @@ def _grid(plan: Plan, block: Block) -> Iterator[str]:
             for level, width in zip(across.levels, widths, strict=True)
         )
         yield f"    {_cut(row.label):<{first}}  {'  '.join(cells)}"
-    yield f"    (block {block.index + 1}: which run it is; the first blocks, then every 2nd, have controls)"
+    yield f"    (block {block.index + 1}: run order; the first blocks, then every 2nd, have controls)"
 
 
 def _run(plan: Plan, arm: Arm, *, without: Sequence[str] = ()) -> str:
@@ -277,7 +279,7 @@ def _judged(plan: Plan, shape: Shape) -> Iterator[str]:
     per_round = sum(shape.runs_a_block) / 2.0 * shape.conditions
     yield from _part(
         "budget",
-        f"{format_duration(study.budget.time_s)}; a round, one block of each condition, is some {per_round:,.0f} runs",
+        f"{format_duration(study.budget.time_s)}; a round, one block of each condition, is about {per_round:,.0f} runs",
     )
 
 

@@ -96,9 +96,9 @@ def _by_pair(rows: Sequence[EffectRow]) -> str:
     name, reference = level_name(first), label(first.reference)
     where = f" in {'both' if len(rows) == 2 else f'all {len(rows):,}'} conditions" if len(rows) > 1 else ""
     if first.verdict is Verdict.INCONCLUSIVE:
-        return f"Undecided whether {name} lies left or right of {reference}{where}"
+        return f"Undecided whether {name} is left or right of {reference}{where}"
     if first.verdict is Verdict.EQUIVALENT:
-        return f"{name} is where {reference} is, within the margin (equivalent){where}"
+        return f"{name} is equal to {reference} within the margin (equivalent){where}"
     return f"{name} lies {places.pop()} of {reference} ({rows[0].verdict}){where}"
 
 
@@ -153,8 +153,8 @@ def _reading(rows: Sequence[EffectRow], *, margin: float, most: int) -> str:
     text = f"An interval that does not touch {null} is an effect"
     if log:
         text += f"; one that stays inside the band is equivalent within {percent(margin)}, and one that "
-        text += "ends a little outside it may be, as each side is tested by itself"
-    text += ". A triangle points to less or more, a full dot is equivalent, a hollow one undecided; an arrow "
+        text += "ends slightly outside may be equivalent too, because each side is tested separately"
+    text += ". A triangle shows the direction, a full dot means equivalent, a hollow one undecided; an arrow "
     text += "means that the interval goes on."
     if len(rows) > most:
         text += f" The first {most} of {len(rows)} are drawn; the table has all."
@@ -238,9 +238,9 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
         else "Nothing lies well above the dashed line"
     )
     if beyond and not valid:
-        seen += "; the trial is invalid, and these are no effects"
+        seen += "; the trial is invalid, so these are not effects"
     reading = (
-        f"Effects that are none lie along the dashed line (Lenth's pseudo standard error, {guide}). "
+        f"If there were no effects, all points would lie along the dashed line (Lenth's pseudo standard error, {guide}). "
         "The line is a guide to the eye, not a verdict."
     )
     if any(point.crossed for point in points):
@@ -280,8 +280,8 @@ def _main_effects(
         return None
     log = means.response.scale is Scale.LOG
     reading = (
-        "Mean response at each level, hollow at the reference, each block's own level taken out: the longer a line, the "
-        "more the setting does."
+        "Mean response at each level (hollow: reference), with differences between blocks removed: the longer a "
+        "line, the larger the effect."
     )
     if len(lines) > MOST_BARS:
         reading += f" The {MOST_BARS} largest of {len(lines)} are drawn."
@@ -350,11 +350,11 @@ def _longest(lines: Sequence[Line], *, log: bool, valid: bool) -> str:
 
     ends = f"{at(low)} at {line.labels[low]}, {at(high)} at {line.labels[high]}"
     if not valid:
-        return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so no line has a verdict."
+        return f"The longest line is that of {line.name}: {ends}. The trial is invalid, so there are no verdicts."
     loud = sum(one.verdict not in (EQUIVALENT, UNDECIDED) for one in lines)
     return (
         f"The longest line is that of {line.name} ({line.verdict}): {ends}; {loud} of {len(lines)} factors "
-        f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor open."
+        f"{'has' if loud == 1 else 'have'} a level that is neither equivalent nor undecided."
     )
 
 
@@ -378,7 +378,7 @@ def _interactions(
         cells = [[means.natural(place or 0.0) for place in line] for line in places]
         sentence = f"{row.sentence}{f' But {row.aliases}.' if row.aliases else ''}"
         if not document.valid:
-            sentence = "The trial is invalid, so nothing is said of this interaction."
+            sentence = "The trial is invalid, so there is no verdict on this interaction."
         unit = means.response.unit
         drawing = interaction(
             f"{name}-{number}",

@@ -25,7 +25,7 @@ from iotrial.terminal import escape
 
 INDEX, LIST = "index.md", "figures.json"
 _LARGEST_LIST = 1 << 20
-_HINT = "name another folder, or move that file away: only what an earlier --figures wrote, and nobody changed, is replaced"
+_HINT = "name another folder, or move that file away: only unchanged files of an earlier --figures are overwritten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
     if not can_draw():
         raise MissingTool("writing figures needs matplotlib, which is not installed", hint=INSTALL)
     if folder.exists() and not folder.is_dir():
-        raise RequestError(f"writing figures to {escape(folder)}: wanted a folder, found a file")
+        raise RequestError(f"cannot write figures to {escape(folder)}: expected a folder, found a file")
     figures = list(named(draw_figures(document, most_panels=None).every()))
     names = [INDEX, LIST, *(f"{name}{ending}" for name, _ in figures for ending in (".svg", ".png", ".csv"))]
     try:
@@ -58,7 +58,7 @@ def write_figures(document: Document, folder: Path) -> tuple[FigureFiles, ...]:
         for name, data in _contents(document, figures):
             _keep(folder, made, name, data)
     except OSError as error:
-        raise StoreError(f"writing figures to {escape(folder)}: {error.strerror}") from error
+        raise StoreError(f"cannot write figures to {escape(folder)}: {error.strerror}") from error
     return tuple(
         FigureFiles(
             figure.title, figure.sentence, *(folder / f"{name}.{kind}" for kind in ("svg", "png", "csv"))
@@ -108,8 +108,8 @@ def _refuse_strangers(folder: Path, names: Iterable[str]) -> None:
             continue  # it was parsed, and is one of our lists
         if not stat.S_ISREG(found.st_mode) or _digest(path) not in made.get(name, ()):
             raise RequestError(
-                f"writing figures to {escape(folder)}: {name} exists, and was not "
-                "made by an earlier --figures as it is now",
+                f"cannot write figures to {escape(folder)}: {name} exists, and is not an unchanged file of an "
+                f"earlier --figures",
                 hint=_HINT,
             )
 
@@ -151,8 +151,8 @@ def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:
         "",
         f"**{escaped(document.summary.headline)}**",
         "",
-        f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each figure is "
-        "there as SVG, PNG and CSV; a text in a CSV that would begin as a formula does has an apostrophe before it.",
+        f"Trial {escaped(header.id)} of {escaped(header.study.name)}, iotrial {escaped(header.version)}. Each "
+        f"figure is stored as SVG, PNG and CSV. Text in a CSV that starts like a formula has an apostrophe in front.",
         "",
     ]
     for name, figure in figures:

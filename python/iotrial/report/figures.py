@@ -153,17 +153,17 @@ def _effects_of(document: Document, panel: Panel, by: str | None) -> list[Effect
 
 def _runs_reading(by: str | None, step: int) -> str:
     text = (
-        "Every mark is one run, placed by the time at which it began; lines are running medians of the treatments. "
-        "Arms that rise and fall together show drift, which blocks take away; arms that part show an effect."
+        "Each mark is one run, at its start time; lines are running medians of the treatments. Arms that rise "
+        "and fall together show drift, which blocking removes; arms that separate show an effect."
     )
     if by is not None:
         text = (
-            "Every mark is one run, placed by the time at which it began. The treatments are too many to be told apart, so "
-            f"they are drawn by the level of {escape(by)}, whose effect is the largest; all other settings vary "
-            "within both. Lines are running medians; levels that rise and fall together show drift, which blocks take away."
+            "Each mark is one run, at its start time. There are too many treatments to show separately, so they "
+            f"are coloured by the level of {escape(by)}, whose effect is the largest; all other settings vary "
+            "within both. Lines are running medians; levels that rise and fall together show drift, which blocking removes."
         )
     if step > 1:
-        text += f" To keep the page small, as few as one run in {step} has a mark; the lines and the data use all."
+        text += f" To keep the page small, as few as one run in {step} is drawn; the lines and the data use all runs."
     return text
 
 

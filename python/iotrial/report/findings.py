@@ -242,7 +242,7 @@ def _margin_excluded(effects: Sequence[Effect], margin: float) -> str:
 def _undecided(effects: Sequence[Effect]) -> str:
     """Return e.g. "undecided. Any effect is smaller than -12.5 % / +5.8 %": what is excluded although nothing is decided."""
     reasons = Counter(effect.reason for effect in effects if effect.reason not in (None, _TOO_WIDE))
-    because = f" ({reason_in_words(str(reasons.most_common(1)[0][0]))})" if reasons else ""
+    because = f" ({_because(str(reasons.most_common(1)[0][0]))})" if reasons else ""
     unbounded = sum(effect.low is None or effect.high is None for effect in effects)
     if unbounded and len(effects) > 1:
         blocks = counted(max(effect.blocks for effect in effects), "block")
@@ -258,6 +258,11 @@ def _undecided(effects: Sequence[Effect]) -> str:
     first, *others = [still_possible(_hull(alike)) for alike in by_unit.values()]
     left = " and ".join([first, *(one.removeprefix(SMALLER) for one in others)])
     return f"undecided{because}. {left}"
+
+
+def _because(reason: str) -> str:
+    """Return a reason for a headline; a note of the report says what failed runs mean."""
+    return "runs failed" if reason == "failures" else reason_in_words(reason)
 
 
 def span_sentence(effect: Effect, conditions: Conditions) -> str:
@@ -531,10 +536,10 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
         named = some([_size(one, conditions, several=several) for one in alike], _MOST_LEFT_OUT)
         if alike:
             size = SIZE_OPEN if word else ""
-            said.append(f"{len(alike)} of {of} {word}earned the gain{size}: {', '.join(named)}")
+            said.append(f"{len(alike)} of {of} {word}contributed to the gain{size}: {', '.join(named)}")
     if not earned:
         where = " everywhere" if mixed else ""
-        said.append(f"none of {of} is shown to have earned a gain of its own{where}")
+        said.append(f"none of {of} is shown to contribute to the gain{where}")
     for one in harmful:
         probably = "" if one.plain else "probably "
         said.append(f"{probably}better left out: {_size(one, conditions, several=several)}")
@@ -542,7 +547,7 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
         worse = next(effect for effect in one.loud if effect.verdict in _BAD)
         better = next(effect for effect in one.loud if effect.verdict in _GOOD)
         said.append(
-            f"{label(one.level)} it depends: {_taken(worse)}{_place(worse, conditions, several=several)}, "
+            f"{label(one.level)}, it depends: {_taken(worse)}{_place(worse, conditions, several=several)}, "
             f"but {_taken(better)}{_place(better, conditions, several=several)}"
         )
     if idle:
@@ -570,8 +575,8 @@ def _of_all(one: Setting, conditions: Conditions, *, several: bool, margin: floa
             one.loud[0], conditions, several=several
         )
     if one.equivalent:
-        return f"without all of them it is the same within {percent(margin)}: there was no gain to earn"
-    return "undecided whether the whole bundle gains anything"
+        return f"without all of them it is the same within {percent(margin)}: there was no gain"
+    return "undecided whether the whole bundle has any gain"
 
 
 def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:

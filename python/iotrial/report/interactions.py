@@ -106,7 +106,7 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
     """Describe the interaction in one sentence.
 
     E.g. "with mode 0444, the ratio of atime noatime to relatime is 1.21 [1.10, 1.33] times what it is with mode 0777:
-    together they are slower than their separate effects make".
+    together they are slower than their separate effects predict".
     """
     pair = pair_of(effect, study)
     if pair is None:
@@ -133,8 +133,8 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
 def _together(effect: Effect, one: str, other: str) -> str:
     size = SIZE_OPEN if effect.conclusion.probable else ""
     if is_speed(effect):
-        return f"together, {one} and {other} are {effect.conclusion.words} than their separate effects make{size}"
-    return f"together, {one} and {other} give {effect.conclusion.words} numbers than their separate effects make{size}"
+        return f"together, {one} and {other} are {effect.conclusion.words} than their separate effects predict{size}"
+    return f"together, {one} and {other} give {effect.conclusion.words} values than their separate effects predict{size}"
 
 
 def at_levels(effect: Effect, study: Study, means: Adjusted | None) -> tuple[AtLevels, ...]:
@@ -275,18 +275,18 @@ def together_sentence(one: OnlyTogether, where: str) -> str:
         size = f"{size} times the {response_name(effect)} with neither"
     else:
         size = f"{response_name(effect)} {'+' if one.value > 0 else ''}{size}"
-    return f"only together: {' with '.join(names)}{where}: {size}; alone, neither shows an effect"
+    return f"only together: {' with '.join(names)}{where}: {size}; neither has an effect alone"
 
 
 def aliases_in_words(effect: Effect) -> str:
-    """Return e.g. "this design cannot tell it from c × d or e × f turned round"; empty if there are no aliases."""
+    """Return e.g. "this design cannot distinguish it from c × d or e × f reversed"; empty if there are no aliases."""
     if not effect.aliases:
         return ""
     words = []
     for alias in effect.aliases:
         name = escape(alias.removeprefix("-").replace(":", TIMES))
-        words.append(f"{name} turned round" if alias.startswith("-") else name)
-    return f"this design cannot tell it from {joined(words, last='or')}"
+        words.append(f"{name} reversed" if alias.startswith("-") else name)
+    return f"this design cannot distinguish it from {joined(words, last='or')}"
 
 
 def _whole(effect: Effect, half: float | None) -> float | None:

@@ -276,10 +276,10 @@ def _legend(progress: Progress, marks: Marks) -> str:
 def outlook_words(outlook_s: float, left_s: float) -> str:
     """Format the median and twice that, within which nine of ten simulated trials are decided (METHOD.md, widths)."""
     if outlook_s > left_s:
-        return "not decided within the budget, by its scatter so far, if nothing makes a difference"
+        return "not decided within the budget at the scatter so far, if no setting makes a difference"
     likely = max(1, round(outlook_s))
     ends = f"{format_duration(likely)} to {format_duration(2 * likely)}"
-    return f"decided in some {ends}, if nothing makes a difference"
+    return f"expected time: {ends} if no setting makes a difference"
 
 
 def widest(progress: Progress) -> list[str]:

@@ -29,7 +29,7 @@ KIB = 1024
 MARKS = {
     "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=", "undecided": "·",
 }  # fmt: skip
-LEGEND = "▼ less time, ▲ more time, ▽ △ probably so, size open, = the same within the margin, · undecided"
+LEGEND = "▼ less time, ▲ more time, ▽ △ probably less or more, = the same within the margin, · undecided"
 
 Place = tuple[int, int]
 

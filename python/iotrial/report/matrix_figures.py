@@ -64,8 +64,8 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
     margin = document.trial.header.margin
     sentence = _seen(matrix.tests, matrix, said(matrix), valid=document.valid)
     reading = (
-        f"Each cell is the ratio of times, {matrix.level} over {matrix.reference}: {LEGEND}. The colour "
-        f"grows stronger up to a factor of two; the margin is {percent(margin)}."
+        f"Each cell is the ratio of times, {matrix.level} over {matrix.reference}: {LEGEND}. Colours saturate "
+        f"at a factor of two; the margin is {percent(margin)}."
     )
     wide, narrow = (
         heat_maps(
@@ -112,7 +112,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     made = scenes(matrix, grid, margin=document.trial.header.margin, valid=document.valid)
     sentence = _seen((grid,), matrix, f"{grid.test}: {said_of((grid,))}", valid=document.valid)
     reading = (
-        f"The rate of {matrix.reference}, that of {matrix.level} at the same scale, and the ratio of their "
+        f"The rate of {matrix.reference}, that of {matrix.level} on the same scale, and the ratio of their "
         f"times. Bars are intervals, the dashed plane is no difference; a triangle down is {matrix.level} faster, up slower, "
         "a square the same within the margin, a hollow dot undecided."
     )
@@ -134,7 +134,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
 def _seen(grids: Sequence[TestGrid], matrix: Matrix, counts: str, *, valid: bool) -> str:
     """Return the counts of verdicts, and the cell farthest from 1 among those with a verdict of an effect."""
     if not valid:
-        return "The trial is invalid: these are ratios without a verdict."
+        return "The trial is invalid: these ratios have no verdict."
     loud = [
         (grid, place, row)
         for grid in grids

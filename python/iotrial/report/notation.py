@@ -51,7 +51,7 @@ def joined(parts: Iterable[str], *, last: str = "and") -> str:
 
 
 def some(parts: Sequence[str], most: int) -> list[str]:
-    """Return the first ``most`` parts, and how many more there are: "a", "b", "3 more"."""
+    """Return the first ``most`` parts, and how many more available: "a", "b", "3 more"."""
     return [*parts[:most], *([f"{len(parts) - most} more"] if len(parts) > most else [])]
 
 

@@ -33,7 +33,7 @@ TIME_UNITS = frozenset({"s", "ms", "us", "µs", "ns"})
 REASONS = {
     "budget_spent": "its interval is too wide",
     "failures": "runs failed, and a comparison with failures is at best undecided",
-    "unusable_values": "some runs gave no value that a ratio can be made of (zero, or none)",
+    "unusable_values": "some runs gave no usable value for a ratio (zero, or none)",
     "effect_not_constant": "the effect changed while the trial ran, so no single number describes it",
     "no_blocks": "no complete block",
     "control_not_seen": "the injected slowdown has not been seen there, so equivalence cannot be claimed",

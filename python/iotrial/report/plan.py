@@ -27,8 +27,8 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
     yield (
         "Design",
         (
-            "Randomised complete blocks: a block runs every arm of one condition once, within a short stretch of time; "
-            "a round is one block of each undecided condition, in random order."
+            "Randomised complete blocks: a block runs every arm of one condition once, within a short time; a "
+            "round is one block of each undecided condition, in random order."
         ),
     )
     if design is not None and len(study.treatment_factors) > 1:
@@ -47,8 +47,8 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
         (
             "none (switched off)"
             if header.options.get("controls") is False
-            else "Two columns of the design: half of the rows slowed by a known factor "
-            f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half that differ in nothing."
+            else "Two columns of the design: one half of the rows slowed by a known factor "
+            f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half identical."
             if design is not None and design.control_columns
             else (
                 "An identical second copy of the reference, and a copy slowed by a known factor "
@@ -59,19 +59,19 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
     yield (
         "Order",
         (
-            "Within every block all orders of its arms are equally likely, drawn anew from the seed and independently "
-            "of what was measured."
+            "All orders of the arms in a block are equally likely. Each is chosen from the seed, independently "
+            "of the measurements."
         ),
     )
     yield "Assignment", _assignment(header)
-    yield "Seed", f"{header.seed} ({'chosen by the user' if header.seed_chosen else 'drawn at random'})"
+    yield "Seed", f"{header.seed} ({'chosen by the user' if header.seed_chosen else 'random'})"
     yield (
         "Margin and alpha",
         (f"{percent(header.margin)} and {header.alpha:g}, shared equally by all primary comparisons"),
     )
     yield (
         "Budget",
-        f"{format_duration(study.budget.time_s)}, {counted(study.budget.blocks, 'block')} a condition",
+        f"{format_duration(study.budget.time_s)}, {counted(study.budget.blocks, 'block')} per condition",
     )
     for text in continued_in_words(data):
         yield "Continued", text
@@ -81,8 +81,8 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
 def continued_in_words(data: TrialData) -> Iterator[str]:
     """Yield, for each time the trial was continued after its end, when and to what limits."""
     for one in data.continued:
-        blocks = f" and {counted(one.blocks, 'block')} a condition" if one.blocks < MOST_BLOCKS else ""
-        also = ", also where all was decided" if one.no_stop else ""
+        blocks = f" and {counted(one.blocks, 'block')} per condition" if one.blocks < MOST_BLOCKS else ""
+        also = ", even if everything was decided" if one.no_stop else ""
         yield f"{day_and_time(one.at)} UTC, up to {format_duration(one.time_s)}{blocks} in all{also}"
 
 
@@ -102,10 +102,10 @@ def _work(workload: Workload) -> str:
 
 def _assignment(header: TrialHeader) -> str:
     shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
-    drawn = "Which files an arm works on is drawn anew from the seed in every block."
+    drawn = "The files of an arm are chosen at random from the seed in every block."
     if not shared:
         return drawn
-    every = "Every arm works on the same files; nothing is assigned."
+    every = "Every arm works on the same files."
     if len(shared) == len(header.study.workloads):
         return every
     names = joined(escape(workload.name) for workload in shared)

@@ -90,7 +90,7 @@ def choice_lines(proposed: FollowUp) -> Iterator[str]:
     pairs = len(design.interactions)
     yield (
         f"design   {kind}, {counted(proposed.runs, 'run')} in a block"
-        + (f", {counted(pairs, 'interaction')} asked for" if pairs else "")
+        + (f", {counted(pairs, 'interaction')} named" if pairs else "")
     )
     for note in proposed.notes:
         yield textwrap.fill(

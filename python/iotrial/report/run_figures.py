@@ -23,17 +23,17 @@ from iotrial.report.within import WithinPanel
 from iotrial.stats.model import Diagnostic, Effect
 
 DISTRIBUTIONS_READING = (
-    "The share of runs that took at most so long, by arm. Curves that lie on each other are arms that do the same; a step to "
-    "the right is a slower arm, a long foot or head is a tail. Runs of different blocks are mixed here, so curves are wider "
-    "than the comparison within blocks."
+    "Cumulative distribution of run times, by arm. Curves on top of each other mean equal arms; a curve further "
+    "right is a slower arm; a long flat end is a tail. Runs of different blocks are mixed here, so the curves "
+    "are wider than the comparison within blocks."
 )
 LATENCY_READING = (
-    "Every operation of every run that counts, by arm, on a logarithmic axis. A second hump is a second mechanism at work (a "
+    "All operations of all valid runs, by arm, on a logarithmic axis. A second peak means a second mechanism (a "
     "cache miss, a timestamp that had to be written)."
 )
 WITHIN_READING = (
-    "What went on while runs lasted, each treatment’s over its own time: the median of its runs, and their middle half as a "
-    "band. A curve ends where half of its runs have ended. Processors and memory are the whole machine’s."
+    "Activity during runs, each treatment on its own time axis: median of its runs, and the middle half as a "
+    "band. A curve ends when half of its runs have ended. Processors and memory are those of the whole machine."
 )
 
 
@@ -97,7 +97,7 @@ def _marks(panel: Panel, changes_s: Sequence[float]) -> str:
     if panel.void_blocks:
         said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
     if panel.gaps_s:
-        said.append("dashed: here the trial went on after an interruption")
+        said.append("dashed: the trial was resumed here after an interruption")
     if changes_s:
         said.append("dotted: the level of the blocks changes")
     return f"{', '.join(said)}."

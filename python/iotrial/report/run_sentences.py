@@ -45,7 +45,7 @@ def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
     if diagnostic is not None and diagnostic.blocks >= FEWEST and diagnostic.drift_per_hour is not None:
         times = len(diagnostic.changes)
         changes = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
-        said.append(changes if times else "no change of level between blocks is found")
+        said.append(changes if times else "no change of level between blocks was found")
     treatments = [series for series in panel.series if not series.arm.is_control]
     least = least_agreement(treatments)
     if least is not None and least >= _TOGETHER:
@@ -81,7 +81,7 @@ def _parting(effects: Sequence[Effect], *, valid: bool) -> str:
     if not effects:
         return ""
     if not valid:
-        return "the trial is invalid, so whether arms part is not said"
+        return "the trial is invalid, so there is no verdict on differences between arms"
     groups: dict[tuple[str, str], list[str]] = {}
     for effect in effects:
         groups.setdefault((_side(effect), label(effect.reference)), []).append(label(effect.level))
@@ -108,7 +108,7 @@ def _placed(side: str, names: Sequence[str], reference: str) -> str:
         else f"{joined(names[:2], last=',')} and {len(names) - 2} more"
     )
     if side == "with":
-        return f"{named} {'does' if one else 'do'} not part from {reference} by more than the margin (equivalent)"
+        return f"{named} {'does' if one else 'do'} not differ from {reference} by more than the margin (equivalent)"
     if not side:
         return f"whether {named} {'parts' if one else 'part'} from {reference} is undecided"
     return f"{named} {'lies' if one else 'lie'} {side.format(reference)}"
@@ -118,7 +118,7 @@ def distribution_seen(panel: Panel) -> str:
     """Describe where the curves of two treatments are farthest apart, and the medians."""
     treatments = [series for series in panel.series if not series.arm.is_control and series.counted.size]
     if not treatments:
-        return "No run that counts."
+        return "No valid run."
     medians = [
         f"{_name(series.arm)} {quantity(quantiles_of(series.counted)[2], panel.unit)}"
         for series in treatments[:MOST_NAMED]
@@ -132,11 +132,11 @@ def distribution_seen(panel: Panel) -> str:
         key=lambda found: found[0],
     )
     if gap == 0:
-        return f"{text}; the curves lie on each other."
+        return f"{text}; the curves coincide."
     shares = [
         f"{_share(float(np.mean(s.counted <= value)))} of the runs of {_name(s.arm)}" for s in (other, first)
     ]
-    return f"{text}; farthest apart at {quantity(value, panel.unit)}, which {joined(shares)} do not exceed."
+    return f"{text}; largest gap at {quantity(value, panel.unit)}, which {joined(shares)} do not exceed."
 
 
 def widest_gap(one: Floats, other: Floats) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def within_seen(panel: WithinPanel) -> str:
         f"{_name(curve.arm)} {quantity(float(np.median(curve.middle)), panel.unit)}"
         for curve in panel.curves[:MOST_NAMED]
     ]
-    text = f"In the middle of its curve: {', '.join(levels)}"
+    text = f"At the middle of the curves: {', '.join(levels)}"
     if len(panel.curves) > 1:
         first = panel.curves[0]
         gap, at_s, there, here, other = max(
@@ -174,7 +174,7 @@ def within_seen(panel: WithinPanel) -> str:
         )
         if gap > 0:
             both = f"{_name(other.arm)} {quantity(there, panel.unit)}, {_name(first.arm)} {quantity(here, panel.unit)}"
-            text += f"; farthest apart after {format_duration(at_s)}: {both}"
+            text += f"; largest gap after {format_duration(at_s)}: {both}"
     found = [
         f"{_name(curve.arm)} after {format_duration(at_s)} from {quantity(before, panel.unit)} "
         f"to {quantity(after, panel.unit)}"

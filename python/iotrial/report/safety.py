@@ -85,7 +85,7 @@ def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
 
 def study_safety_lines(study: Study) -> Iterator[str]:
     """Yield ``safety_lines`` under a heading, for plans and descriptions of studies."""
-    lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: they cost speed at most"),)
+    lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: no risk to data"),)
     for number, (safety, line) in enumerate(lines):
         yield f"{'' if number else 'safety':<{_HEADING}}{safety.value}: {line}"
 

@@ -54,7 +54,7 @@ from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.risks import safety_note
 from iotrial.report.slow_runs import detail as on_slow_runs
-from iotrial.report.slow_runs import headline_note, on_means
+from iotrial.report.slow_runs import on_means, qualify_verdict
 from iotrial.stats.carryover import in_words
 from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
 from iotrial.stats.reasons import Reason
@@ -143,9 +143,8 @@ def summarise(
     elif effects:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
-    found += headline_note(every, conditions)
     note = safety_note(every, study)
-    tone = Tone.AT_RISK if note else _tone(every)
+    tone = Tone.AT_RISK if note else _tone(every, screen=is_screen(study))
     found += note
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
     if undecided:
@@ -207,15 +206,15 @@ def control_sentence(control: Control, where: str) -> str:
         # If the response is compared by difference, the copy's injected effect is 0 and so is its null.
         size = bracketed(control.ratio, control.low, control.high, null=control.injected)
         if control.passed:
-            return f"the copy cannot be told from its original: {size}"
-        return f"a copy of the reference was told from its original ({where}: {size})"
+            return f"the copy does not differ from the original: {size}"
+        return f"an identical copy of the reference differs from the original ({where}: {size})"
     size = bracketed(control.ratio, control.low, control.high)
     put_in = format_ratio(control.injected)
     if not control.passed:
-        return f"the injected slowdown of {put_in} times was not found as such ({where}: {size})"
+        return f"the injected slowdown (ratio {put_in}) was not measured correctly ({where}: {size})"
     if not control.told_from_zero:
-        return f"the injected slowdown of {put_in} times is not visible yet: {size}"
-    return f"the injected slowdown of {put_in} times was found: {size}"
+        return f"the injected slowdown (ratio {put_in}) is not visible yet: {size}"
+    return f"the injected slowdown (ratio {put_in}) was found: {size}"
 
 
 def carry_over_sentences(one: CarryOver) -> Iterator[str]:
@@ -240,13 +239,13 @@ def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]
     if failed and not any(one.wash_in for one in failed):
         yield Note(
             "What to do: bring the lab to the same state before every run, or set `wash_in = true` under [study]: "
-            "it puts a neutral, unmeasured run before each measured one."
+            "it adds a neutral, unmeasured run before each measured one."
         )
     washed = [one for one in analysis.carry_over if one.wash_in]
     if washed and not failed:
         yield Note(
             f"Wash-in: in {counted(len(washed), 'condition')} a neutral, unmeasured run came before each measured one. "
-            "Only blocks with wash-in are judged there.",
+            "Only blocks with wash-in count there.",
             view=View.LONG,
         )
 
@@ -264,7 +263,7 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
         where = conditions.of_levels(carried[0].condition, carried[0].condition.get("workload", "")).text
         because = escape(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
         if len(carried) > 1:
-            because += f"; so in {counted(len(carried), 'condition')} in all"
+            because += f"; {counted(len(carried), 'condition')} in all"
     else:
         because = joined(escape(reason) for reason in analysis.invalid_reasons) or "its controls failed"
     return f"No verdict, the trial is invalid: {because}."
@@ -294,8 +293,10 @@ def _standing(trial: StoredTrial) -> str | None:
             return None
 
 
-def _tone(effects: Sequence[Effect]) -> Tone:
+def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
     words = {effect.conclusion.words for effect in effects}
+    if screen and (loud := {effect.conclusion.words for effect in effects if effect.verdict not in QUIET}):
+        words = loud  # a screen is about the settings that have an effect
     if words == {Conclusion.EQUIVALENT.words}:
         return Tone.EQUIVALENT
     if words == {Conclusion.UNDECIDED.words}:
@@ -324,7 +325,7 @@ def _counts(effects: Sequence[Effect], margin: float) -> str:
     compared = {effect.scale for effect in effects if effect.blocks}
     if Scale.DIFFERENCE not in compared:
         return by_ratio
-    by_difference = "where values are subtracted, every difference counts"
+    by_difference = "for differences there is no margin: every difference counts"
     return by_difference if compared == {Scale.DIFFERENCE} else f"{by_ratio}; {by_difference}"
 
 
@@ -366,7 +367,8 @@ def _limits(
     header = trial.header
     yield from _on_carry_over(analysis, conditions)
     if not is_invalid(trial, analysis):
-        for said, view in ((on_slow_runs, View.LONG), (on_means, View.ALL), (_on_leaning, View.ALL)):
+        slow = View.ALL if qualify_verdict(effects) else View.LONG
+        for said, view in ((on_slow_runs, slow), (on_means, View.ALL), (_on_leaning, View.ALL)):
             if sentence := said(effects, conditions):
                 yield Note(sentence, view=view)
     yield from map(Note, _on_workloads(trial, effects, evidence))
@@ -393,9 +395,9 @@ def _on_workloads(
     for note in shared_disks_in_words(known):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
-        yield f"The disk is modelled, not measured: {disk}."
+        yield f"The disk is simulated: {disk}."
     if told := _compared(header.study, effects):
-        yield f"What is compared is {told}."
+        yield f"The response compared is {told}."
     for workload in header.study.workloads:
         if remark := workload.work.remark():
             several = len(header.study.workloads) > 1
@@ -424,7 +426,7 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
     if void := sum(count.count for count in analysis.void):
         were = "was" if void == 1 else "were"
         rules = joined(dict.fromkeys(escape(count.rule) for count in analysis.void))
-        yield f"{counted(void, 'block')} {were} void and left out, whole, by rules that do not see the result ({rules})."
+        yield f"{counted(void, 'block')} {were} void and left out by rules that do not depend on the result ({rules})."
 
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
@@ -438,10 +440,11 @@ def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterato
     if behind:
         least = min(behind, key=lambda row: row.value)
         where = f"under {least.treatment}" + (f" ({least.condition.text})" if least.condition.text else "")
+        often = f" in {len(behind)} of {len(rows)} cases" if len(rows) > 1 else ""
         yield (
-            f"The machine did not keep up in {len(behind)} of {len(rows)} cases: {escape(where)} the {spoken(response)} was "
-            f"{quantity(least.value, least.unit)} of {quantity(value, least.unit)}. There operations queued for as long as "
-            "a run lasted: latencies say more of their number than of the machine; ask for a lower rate."
+            f"The machine did not keep up with the requested rate{often}: {escape(where)} the {spoken(response)} was "
+            f"{quantity(least.value, least.unit)} of {quantity(value, least.unit)}. There, operations queued up "
+            f"throughout a run, so latencies depend on the number of operations rather than on the machine; use a lower rate."
         )
 
 
@@ -482,10 +485,10 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
         where = conditions.of_levels(effect.condition, effect.workload).text
         named.append(level_name(effect) + (f" ({where})" if where else ""))
     return (
-        f"In {counted(len(found), 'comparison')} all blocks together speak for an effect that the first ones excluded: "
-        f"{joined(some(named, _MOST_LEANING))}. That is their luck, or an effect that changed: look at the runs over "
-        "time, and run the trial again before you rely on it. The interval there rests on all blocks alike and is "
-        "wider than others."
+        f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
+        f"{joined(some(named, _MOST_LEANING))}. This is chance, or the effect changed: look at the runs over "
+        f"time, and repeat the trial before relying on it. The interval there uses all blocks equally and is "
+        f"wider than others."
     )
 
 
@@ -504,7 +507,10 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
             said.append(f"{rest[Verdict.EQUIVALENT]} too small to matter")
         if rest[Verdict.INCONCLUSIVE]:
             said.append(f"{rest[Verdict.INCONCLUSIVE]} undecided")
-        yield f"Of {counted(len(named), 'interaction')} that the study asks for: {joined(said)}."
+        if len(named) == 1:
+            yield f"The interaction named in the study is {said[0].removeprefix('1 ')}."
+        else:
+            yield f"Of {len(named)} interactions named in the study: {joined(said)}."
 
 
 def _on_failures(failed: FailureCounts) -> str:
@@ -530,17 +536,17 @@ def _on_what_reports_itself(trial: StoredTrial, analysis: Analysis) -> Iterator[
         if own:
             what = trial.header.study.workload(workload).work.unstretchable
             yield (
-                f"The positive control of workload {escape(workload)} is of {escape(response)}: nothing can be put into "
-                f"{what} ({joined(map(escape, own))}). That the trial would see a slow-down "
-                "there rests on its interval alone."
+                f"The positive control of workload {escape(workload)} is of {escape(response)}: no slowdown can "
+                f"be injected into {what} ({joined(map(escape, own))}). There, only the interval shows which "
+                f"effects the trial can detect."
             )
 
 
 def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
     if without_controls(trial, analysis):
         yield Note(
-            "The trial ran without controls: nothing shows that it would have seen an effect, or that it "
-            "does not see one where there is none."
+            "The trial ran without controls: it is not verified that it detects an effect, or that it finds "
+            "none where there is none."
         )
         return
     if is_invalid(trial, analysis):
@@ -606,14 +612,14 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
     failed = sum(not control.passed for control in analysis.controls)
     if not reasons and failed:
         yield (
-            "Nothing that was recorded explains it. Run the study again with a new seed: one sound trial in a thousand "
-            "fails its controls by chance. If it fails again, something that is not recorded differs between the arms."
+            "No recorded cause explains this. Run the study again with a new seed: one valid trial in a "
+            "thousand fails its controls by chance. If it fails again, an unrecorded factor differs between the arms."
         )
     # invalid_reasons has one entry per failed control, then one per carry-over (both reported above), then the others.
     carried = sum(not one.passed for one in analysis.carry_over)
     if failed and (others := analysis.invalid_reasons[failed + carried :]):
         yield f"Also: {joined(escape(reason) for reason in others)}."
-    yield "Effects below are shown for the search of the cause; they are no verdicts."
+    yield "The effects below are shown only to help find the cause; they are not verdicts."
 
 
 def _where(reason: Reason, conditions: Conditions) -> str:

@@ -1,7 +1,7 @@
 """Sentences on what the ratio of typical runs does not show: rare slow runs, and mean times with another ratio.
 
-They are used in three places: the first sentence of a trial, if they change the meaning of a verdict; one sentence
-among the details; and the sentence of each effect. Bounds are rounded outwards.
+They are used in two places: a note of the trial, on the first screen if they change the meaning of a verdict; and the
+sentence of each effect. Bounds are rounded outwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TYPICALLY = " in typical runs"
 _MOST_NAMED = 3
 #: a bound above this is not useful
 _MOST = 0.5
-TOO_FEW = "too few blocks to bound their share"
+TOO_FEW = "too few blocks for an interval"
 
 
 def covers_typical(effects: Sequence[Effect]) -> str:
@@ -27,47 +27,34 @@ def covers_typical(effects: Sequence[Effect]) -> str:
     return TYPICALLY if effects and all(effect.slow_runs is not None for effect in effects) else ""
 
 
-def headline_note(effects: Sequence[Effect], conditions: Conditions) -> str:
-    """Return what the first sentence says about slow runs, including the connecting words.
+def qualify_verdict(effects: Sequence[Effect]) -> bool:
+    """Return whether slow runs change the meaning of the verdict.
 
-    Not empty if one side has more of them, or if all is equivalent and rare stalls may have gone unseen.
+    True if one side has more of them, or if all is equivalent and rare stalls may have gone unseen.
     """
-    found = [effect for effect in effects if effect.slow_runs is not None and effect.slow_runs.differ]
-    if found:
-        most = max(found, key=lambda effect: abs(_slow(effect).difference))
-        where = conditions.of_levels(most.condition, most.workload).text if len(effects) > 1 else ""
-        said = shown_difference(most) + (f" ({where})" if where else "")
-        if len(found) == 1:
-            return f"; but {said}"
-        return (
-            f"; but slow runs differ in {len(found)} of {counted(len(effects), 'comparison')}, most: {said}"
-        )
-    if all(effect.verdict is Verdict.EQUIVALENT for effect in effects) and covers_typical(effects):
-        return f"; {bounds(effects)}"
-    return ""
+    if any(effect.slow_runs is not None and effect.slow_runs.differ for effect in effects):
+        return True
+    return bool(covers_typical(effects)) and all(effect.verdict is Verdict.EQUIVALENT for effect in effects)
 
 
 def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """Return one sentence on the slow runs of all these effects.
-
-    None if the first sentence says it already, or if none were counted.
-    """
+    """Return one sentence on the slow runs of all these effects; None if none were counted."""
     counted_ones = [effect for effect in effects if effect.slow_runs is not None]
     if not counted_ones:
         return None
-    differing = [effect for effect in counted_ones if _slow(effect).differ]
+    differing = sorted(
+        (effect for effect in counted_ones if _slow(effect).differ),
+        key=lambda effect: -abs(_slow(effect).difference),
+    )
     if not differing:
-        if headline_note(effects, conditions):
-            return None
-        text = bounds(counted_ones)
-        return f"{capitalised(text)}."
+        return f"{capitalised(bounds(counted_ones))}."
     named = []
     for effect in differing:
-        where = conditions.of_levels(effect.condition, effect.workload).text
+        where = conditions.of_levels(effect.condition, effect.workload).text if len(effects) > 1 else ""
         named.append(shown_difference(effect) + (f" ({where})" if where else ""))
     return (
-        f"Slow runs take more than {_slow(differing[0]).factor:g} times as long as is typical, and move the ratio "
-        f"hardly at all: {'; '.join(some(named, _MOST_NAMED))}."
+        f"Slow runs (over {_slow(differing[0]).factor:g} times the typical time) hardly affect the ratio: "
+        f"{'; '.join(some(named, _MOST_NAMED))}."
     )
 
 
@@ -114,7 +101,7 @@ def bounds(effects: Sequence[Effect]) -> str:
         return (
             f"{text}; {TOO_FEW}"
             if unseen > _MOST
-            else f"{text}; up to {_up(unseen)} of runs could be slow unseen"
+            else f"{text}; up to {_up(unseen)} of runs could be slow and unnoticed"
         )
     most, least = max(one.high for one in found), -min(one.low for one in found)
     open_ = f"no difference shown, {_up(least)} fewer to {_up(most)} more are possible"
@@ -146,8 +133,8 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     what = "rate" if all(kind_of(effect) is Kind.RATE for effect in found) else "time"
     named = some(named, _MOST_NAMED)
     return (
-        f"The mean {what} changes by another ratio than a typical run does: {joined(named)}. The effect is no constant "
-        f'factor here; if the mean is what counts, ask for statistic = "mean" in [[response]].'
+        f"The mean {what} has another ratio than typical runs: {joined(named)}. The effect is not a constant "
+        'factor here; if the mean matters, use statistic = "mean" in [[response]].'
     )
 
 

@@ -43,61 +43,71 @@ from iotrial.report.matrices import LEGEND, MARKS, Matrix, said, said_of, table_
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
-from iotrial.report.phrases import TIME_UNITS, amount, interval, interval_title, reason_in_words, spoken
+from iotrial.report.phrases import (
+    TIME_UNITS,
+    Kind,
+    amount,
+    interval,
+    interval_title,
+    kind_of,
+    reason_in_words,
+    spoken,
+)
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
-from iotrial.stats.model import Conclusion
+from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState, with_checks
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
 INTERACTION_LEDE = (
-    "What one setting does to the effect of another. In tables and figures an interaction is half the difference of one "
-    "factor’s effects at the two levels of the other, on the scale of the response, so that it compares with main "
-    "effects; in sentences it is the whole difference, which for ratios is the square of that number."
+    "How one setting changes the effect of another. In tables and figures, an interaction is half the "
+    "difference between one factor’s effects at the two levels of the other, on the scale of the response, so "
+    "that it is comparable with main effects; sentences give the whole difference, which for ratios is the "
+    "square of that number."
 )
-_FACTS_LEDE = "What the kernel answered, one row a name. Conditions whose tables are the same share one."
+_FACTS_LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
 _MATRIX_LEDE = (
-    "File sizes by record sizes, a map for each test. Every cell is a comparison of its own, with its own blocks, interval "
-    "and verdict; all of them share the study’s alpha."
+    "File sizes by record sizes, a map for each test. Each cell is a separate comparison with its own blocks, "
+    "interval and verdict; together they share the study’s alpha."
 )
 _MEDIANS_LEDE = (
-    "Medians over the runs that count. A value is marked ▲ or ▼ where it moved with the treatment: the blocks tell it from "
-    "the reference, and the medians differ by more than the margin. What moved most clearly stands first: look there for "
-    "the mechanism. Of those marked the share of false ones is held below {alpha} (e-BH); that is exploratory, not a "
-    "verdict. What the whole machine counts is called system-wide: neighbours are in it."
+    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
+    "across blocks, and the medians differ by more than the margin. The clearest changes come first: look there for the "
+    "mechanism. The share of false marks is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
+    "counters include other activity on the machine."
 )
 _ACCOUNTED = (
-    " What is called accounted comes from repetitions after the last block, which were traced and not timed: of so few, "
-    "counts of calls are marked where their middle halves do not overlap, and requests never; latencies of requests are "
-    "right to a quarter."
+    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
+    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
+    "latencies of requests are accurate to 25 %."
 )
 _LEVEL_LEDE = (
-    "By level of each factor: means over the rows at that level of each row’s median. Listed is what moved: the blocks tell "
-    "the level from the reference, and the means differ by more than the margin; what moved most clearly stands first. Of "
-    "those listed the share of false ones is held below {alpha} (e-BH); that is exploratory, not a verdict. What the whole "
-    "machine counts is called system-wide: neighbours are in it."
+    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
+    "differs from the reference across blocks, and the means differ by more than the margin; the clearest changes come "
+    "first. The share of false entries is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
+    "counters include other activity on the machine."
 )
 _EXPLORATORY_LEDE = (
-    "Not what the trial was planned for. “Discovery” holds the share of false ones among those marked yes below {alpha} "
-    "(e-BH); read them as hints for the next study."
+    "The trial was not planned for these. The share of false discoveries among those marked yes is kept below {alpha} "
+    "(e-BH); use them as hints for the next study."
 )
 _CONTROLS_LEDE = (
-    "An identical copy of the reference must not be told from it, and a slow-down that was put in on purpose must come out "
-    "at its size. Otherwise the trial is invalid."
+    "An identical copy of the reference must show no difference, and an injected slowdown must be measured at "
+    "its true size. Otherwise the trial is invalid."
 )
 _NO_CONTROLS = (
-    "None. Nothing shows that this trial would have seen an effect, or that it sees none where there is none."
+    "None. It is not verified that this trial detects an effect, or that it finds none where there is none."
 )
 _LOSSES_LEDE = (
-    "A void block is left out whole, by a rule that is the same for every arm and does not see the result. A failure is "
-    "never left out: it caps its comparison at inconclusive."
+    "A void block is left out completely, by a rule that is the same for all arms and does not depend on the "
+    "result. A failed run is never left out: its comparison is at best undecided."
 )
 _MIXED_LEDE = (
-    "Of a main effect: the interactions of two factors that it takes for its own, with their weight. Of an interaction: "
-    "those that are the same column, a minus before those of opposite sign."
+    "For a main effect: the two-factor interactions that it includes, with their weights. For an interaction: "
+    "those in the same column, with a minus if the sign is opposite."
 )
 #: the colour of a mark in the table of a matrix
 _MARKED = {mark: words for words, mark in MARKS.items()}
@@ -147,7 +157,8 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
         question=escape(header.study.question),
         badges=tuple(badges),
         top=(document.title, *((f"trial {number}",) if number else ()), _started(header.started)),
-        footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is complete: it loads nothing.",
+        footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is self-contained: "
+        f"it loads nothing.",
         files=stem(escape(header.study.name), *((str(number),) if number else ())),
         rest=f"iotrial report {number or 'FILE'}",
         blocks=tuple(_blocks(document, drawn, html_path)),
@@ -194,7 +205,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         else:
             more.append(every)
         if document.pooled:
-            title = f"Means over conditions (pooled): a family of their own ({len(document.pooled)})"
+            title = f"Means over conditions (pooled): a separate family ({len(document.pooled)})"
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
@@ -378,7 +389,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
 
 def _crossed(row: EffectRow) -> tuple[Cell, ...]:
     effect = row.effect
-    asked: tuple[Words, ...] = () if effect.primary else (Words("not asked for", "dim"),)
+    asked: tuple[Words, ...] = () if effect.primary else (Words("not named in the study", "dim"),)
     name = (Words(row.comparison), *asked)
     return row.condition.text, name, spoken(effect.response), interval(effect), f"{effect.blocks:,}"
 
@@ -391,13 +402,17 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
     """Yield the interactions with an effect, each with the effects that it consists of."""
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
-    asked = f"{counted(named, 'interaction')} asked for" if named else "No interaction asked for"
-    others = f", {len(rows) - named} others as a family of their own" if len(rows) > named else ""
+    asked = f"{counted(named, 'interaction')} named" if named else "No interaction named"
+    others = f", {len(rows) - named} others as a separate family" if len(rows) > named else ""
     view = View.ALL if loud else View.LONG
-    yield Note(f"{asked}{others}: {len(loud)} shown to be there.", "Interactions", view=view)
+    yield Note(f"{asked}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
         # interactions that the study asked for are described in full above
-        text = f"{row.comparison}: {row.verdict}" if row.effect.primary else f"{row.sentence} (not asked for)"
+        text = (
+            f"{row.comparison}: {row.verdict}"
+            if row.effect.primary
+            else f"{row.sentence} (not named in the study)"
+        )
         yield Note(". ".join(filter(None, (text.rstrip("."), _parts_of(row)))), view=View.LONG)
 
 
@@ -414,9 +429,7 @@ def _supports(document: Document) -> Iterator[Note]:
     if found:
         every = list(dict.fromkeys(f"{spoken(row.effect.response)} ({_level(row)})" for row in found))
         named = joined(some(every, _MOST_MOVED))
-        yield Note(
-            f"{named} may differ too; a new trial would have to show it", "Exploratory", view=View.FULL
-        )
+        yield Note(f"{named} may differ too; confirm it in a new trial", "Exploratory", view=View.FULL)
     for row in document.diagnostics:
         if row.diagnostic.changes and (sentence := change_sentence(row.diagnostic)):
             where = f"{row.condition.text}: " if row.condition.text else ""
@@ -440,7 +453,7 @@ def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
     )
     if not moved:
         margin = percent(document.trial.header.margin)
-        return f"nothing else that was counted moved with the treatment by more than {margin}"
+        return f"no other counter changed with the treatment by more than {margin}"
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
     # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
     ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
@@ -468,7 +481,7 @@ def _requests(document: Document) -> Iterator[str]:
         texts = [f"{escape(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
         where = f"{condition}: " if len(conditions) > 1 else ""
         checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
-        yield f"{where}{'; '.join(texts)}. Traced apart, not in the timed runs{checks}"
+        yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
 
 
 def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
@@ -528,7 +541,9 @@ def _claims(document: Document) -> Iterator[Block]:
     counts = ", ".join(f"{number} {outcome}" for outcome, number in outcomes.most_common())
     counts = next(iter(outcomes)) if len(outcomes) == 1 else counts
     others = (
-        " (of this iotrial's study, not the stored one's)" if OTHER_CLAIMS in document.summary.details else ""
+        " (those of the current study file, not the stored one)"
+        if OTHER_CLAIMS in document.summary.details
+        else ""
     )
     yield Note(f"{counted(len(groups), 'published claim')}: {counts}{others} (--full)", view=View.SHORT)
     for group in groups:
@@ -620,7 +635,7 @@ def _all(figures: Iterable[Figure]) -> tuple[Drawn, ...]:
 
 def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:
     if number:
-        yield Note(f"{number} more {what} are not drawn; their numbers are in the tables.", view=View.PAGE)
+        yield Note(f"{number} more {what} are not drawn; the tables have their numbers.", view=View.PAGE)
 
 
 def _figure(
@@ -649,7 +664,7 @@ def _evidence(document: Document) -> Iterator[Section]:
     notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
     lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
     accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
-    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing moved."), *notes)
+    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing changed."), *notes)
     yield Section(
         "Evidence: what else changed",
         blocks,
@@ -784,7 +799,7 @@ def _losses(document: Document) -> Iterator[Section]:
         failed = table(("~condition", ">block", "~arm", ">at", "~failure"), runs)
         title = f"Every failed run ({len(document.failures)})"
         blocks.append(Section(title, (failed,), folded=True, open=True, view=View.LONG))
-    lede = _LOSSES_LEDE if lost else "None: every run that was begun counts."
+    lede = _LOSSES_LEDE if lost else "None: every run counts."
     nav = f"Void and failed ({lost})" if lost else "Void and failed"
     blocks = blocks or [Note("No block is void and no run failed.", view=View.PAGE)]
     yield Section("Void blocks and failed runs", tuple(blocks), id="losses", lede=lede, nav=nav, view=view)
@@ -809,7 +824,9 @@ def _diagnostics(document: Document) -> Iterator[Section]:
         for row in document.diagnostics[:_MOST_LISTED]
     )
     notes = f" Notes: {'; '.join(map(escape, document.analysis.notes))}." if document.analysis.notes else ""
-    lede = f"They inform and never gate: the method does not need independent or normal runs.{notes}"
+    lede = (
+        f"For information only: the method does not assume independent or normally distributed runs.{notes}"
+    )
     blocks = blocks or (Section("", (Note(notes.strip(), view=View.PAGE),), view=View.PAGE),)
     yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, view=View.PAGE)
 
@@ -848,7 +865,7 @@ def _plan(document: Document) -> Iterator[Section]:
         again.append(
             Section("The study file as run", (Code(header.study.text),), folded=True, view=View.PAGE)
         )
-    lede = "The same seed gives the same plan: the same orders and the same assignment of files."
+    lede = "The same seed gives the same plan: the same order of runs and assignment of files."
     yield Section("Run it again", tuple(again), id="again", lede=lede, nav="Run again", view=View.PAGE)
     yield Section("What the words mean", (Facts(GLOSSARY),), id="words", nav="Words", view=View.PAGE)
 
@@ -878,51 +895,63 @@ def _started(started: str) -> str:
 
 def _effects_lede(document: Document) -> str:
     text = (
-        "A ratio is the response at the level over the response at the reference: below 1 is less time. "
-        f"Intervals hold at any time, so looking early costs nothing; the margin is {percent(document.trial.header.margin)}."
+        "A ratio is the response at the level divided by the response at the reference"
+        f"{_below_one(document.analysis.effects)}. Intervals are valid at any time, so looking early is allowed; "
+        f"the margin is {percent(document.trial.header.margin)}."
     )
-    return text if document.valid else f"The trial is invalid: these are no verdicts. {text}"
+    return text if document.valid else f"The trial is invalid: these are not verdicts. {text}"
+
+
+def _below_one(effects: Sequence[Effect]) -> str:
+    """Return what a ratio below 1 means: ": below 1 is less time" for times, "a lower rate" for rates; "" for differences."""
+    kinds = {kind_of(effect) for effect in effects if effect.primary}
+    words = {Kind.TIME: "less time", Kind.RATE: "a lower rate", Kind.AMOUNT: "a lower value"}
+    found = [words[kind] for kind in words if kind in kinds]
+    return f": below 1 is {joined(found, last='or')}" if found else ""
 
 
 GLOSSARY: tuple[tuple[str, str], ...] = (
     ("faster, slower", "The whole interval lies beyond the margin."),
     (
         "probably faster, slower",
-        "The interval excludes “no effect”, but not an effect below the margin: its size is open.",
+        "The interval excludes “no effect”, but the effect may be smaller than the margin.",
     ),
     ("better, worse, higher, lower", "The same, for responses that are neither times nor rates."),
     (
         "equivalent",
-        "Every difference beyond the margin is excluded, which is more than not having found one. Each side is tested "
-        "by itself, so the interval, which holds on both sides at once, may end a little beyond the margin.",
+        "Every difference beyond the margin is excluded; this is stronger than “no difference found”. Each side "
+        "is tested separately, so the interval, which is valid for both sides together, may end slightly beyond the margin.",
     ),
     (
         "detectably faster or slower",
-        "Equivalent, and yet not zero: there is a difference, too small to matter by the margin chosen.",
+        "Equivalent, but not equal: there is a difference, smaller than the chosen margin.",
     ),
-    ("undecided", "None of these. The interval says which effects are excluded all the same."),
-    ("invalid", "The trial's own controls failed, so it gives no verdict at all."),
+    ("undecided", "None of these. The interval still shows which effects are excluded."),
+    ("invalid", "The trial's own controls failed, so it gives no verdict."),
     ("margin", "The smallest relative effect that the user cares about, fixed before the trial."),
     (
         "interval",
-        "Holds the effect with the stated error rate however often one looked and whenever one stopped, and over "
-        "all primary comparisons together. It rests on the random order of the runs, not on normal distributions.",
+        "Contains the effect with the stated error rate, however often you look, whenever you stop, and for all "
+        "primary comparisons together. It relies on the random order of the runs, not on normal distributions.",
     ),
     (
         "block",
-        "A short stretch of time in which every arm runs once, in random order; comparisons are made within it.",
+        "A short period in which every arm runs once, in random order; comparisons are made within blocks.",
     ),
     (
         "interaction",
-        "What one setting does to the effect of another. “Faster together” means faster than the two separate effects "
-        "multiply to.",
+        "How one setting changes the effect of another. “Faster together” means faster than the product of the "
+        "two separate effects.",
     ),
     ("pooled", "The mean of an effect over all conditions of a workload."),
     ("arm", "One member of a block: a treatment, or a control."),
     (
         "data at risk",
-        "Where somebody keeps this setting, data that were synced may be lost or wrong after a power cut, a crash or the "
-        "failure of a disk. “Trade-off”: it costs latency, memory, or data that nobody has synced. “Not judged”: not known.",
+        "With this setting, synced data may be lost or corrupted by a power cut, a crash or a disk failure. "
+        "“Trade-off”: it costs latency, memory, or unsynced data. “Not judged”: unknown.",
     ),
-    ("void", "A block thrown out whole by a rule that is the same for all arms and does not see the result."),
+    (
+        "void",
+        "A block left out completely, by a rule that is the same for all arms and does not depend on the result.",
+    ),
 )

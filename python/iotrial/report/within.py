@@ -41,10 +41,10 @@ KINDS: tuple[Kind, ...] = (
     ("write_back_bytes", "pages being written back, system-wide", "bytes", 1.0),
 )
 OPERATIONS: tuple[Kind, ...] = (
-    ("operations_rate", "operations that ended, by the second", "1/s", 1.0),
-    ("latency_p50", "median latency, by the second", "s", 1.0),
-    ("latency_p99", "99th percentile of latency, by the second", "s", 1.0),
-    ("latency_max", "longest latency, by the second", "s", 1.0),
+    ("operations_rate", "operations completed in each second", "1/s", 1.0),
+    ("latency_p50", "median latency in each second", "s", 1.0),
+    ("latency_p99", "99th percentile of latency in each second", "s", 1.0),
+    ("latency_max", "longest latency in each second", "s", 1.0),
 )
 _SOURCES = {BY_SECOND: OPERATIONS, SERIES: KINDS}
 

@@ -33,23 +33,23 @@ EXCLUDED: tuple[tuple[str, str, str], ...] = (
     (
         r"filesystem\.log (internal|external)",
         r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
-        "a journal that is not there lies nowhere",
+        "without a journal there is no place for one",
     ),
     (
         r"file\.attribute journal-data",
         r"mkfs\.option -O (.*,)?\^has_journal(,.*)?",
-        "a file's data cannot go through a journal that is not there",
+        "without a journal, data cannot be journalled",
     ),
     (
         r"mount\.option (no)?(lazytime|sync|async)",
         r"mount\.atime lazytime",
-        "both decide when times are written",
+        "both control when timestamps are written",
     ),
-    (r"block\.scheduler bfq", r"block\.wbt_lat_usec [1-9].*", "bfq switches write-back throttling off"),
+    (r"block\.scheduler bfq", r"block\.wbt_lat_usec [1-9].*", "bfq disables write-back throttling"),
     (
         r"memory\.limit [0-9].*",
         r"cache\.state (warm|as-is)",
-        "pages that are cached already are charged to whoever has read them first, not to the work",
+        "pages already cached are charged to the process that read them first, not to the work",
     ),
 )
 #: Pairs of sysctls where writing one makes the kernel clear the other.
@@ -71,8 +71,8 @@ def check(study: Study, *, proc: Path = Path("/proc/sys")) -> None:
         why = clash(one, other)
         if why is not None:
             raise RequestError(
-                f"{study.origin}: {_shown(one)} ({where}) and {_shown(other)} ({other_where}) cannot stand together: {why}",
-                hint="leave one of the two out, or bundle what belongs together in the levels of one factor",
+                f"{study.origin}: {_shown(one)} ({where}) and {_shown(other)} ({other_where}) cannot be combined: {why}",
+                hint="omit one of the two, or combine them in the levels of one factor",
             )
     _check_async_commit(study)
     _check_shares(study, proc)
@@ -87,9 +87,9 @@ def clash(one: Setting, other: Setting) -> str | None:
     if one.knob != other.knob or "default" in (one.value, other.value):
         return None
     if one.knob == "mount.option" and family(one.value) == family(other.value):
-        return "both are about one option"
+        return "both set the same option"
     if one.knob == "mkfs.option" and set(superblock.about(one.value)) & set(superblock.about(other.value)):
-        return "both are about one option"
+        return "both set the same option"
     if one.knob == "sysctl":
         return _sysctls(
             dict(one.options).get("key", ""), one.value, dict(other.options).get("key", ""), other.value
@@ -104,7 +104,7 @@ def _sysctls(key: str, value: str, other_key: str, other_value: str) -> str | No
     if set(values) == set(SHARES) and all(v.isdigit() for v in values.values()):
         background, foreground = (int(values[share]) for share in SHARES)
         if background >= foreground:
-            return "the kernel then takes half of vm.dirty_ratio instead, without a word"
+            return "the kernel then silently uses half of vm.dirty_ratio instead"
     return None
 
 
@@ -125,8 +125,8 @@ def _check_shares(study: Study, proc: Path) -> None:
             why = _sysctls(own, setting.value, other, found)
             if why is not None:
                 raise RequestError(
-                    f"{study.origin}: {_shown(setting)} says nothing beside {other} {found} of this machine: {why}",
-                    hint=f"set {other} in the same levels, or choose a value on the other side of it",
+                    f"{study.origin}: {_shown(setting)} has no effect with {other} {found} of this machine: {why}",
+                    hint=f"set {other} in the same levels, or choose a value above or below it",
                 )
 
 
@@ -209,5 +209,5 @@ def check_mkfs(study: Study) -> None:
             if done.returncode != 0:
                 raise RequestError(
                     f"{study.origin}: mkfs.ext4 refuses {' '.join(given) or 'its defaults'}: {done.stderr.strip()[-300:]}",
-                    hint="leave one of these options out",
+                    hint="omit one of these options",
                 )

@@ -211,8 +211,8 @@ class Guest:
         if self.accelerator is not qemu.Accelerator.TCG:
             return ()
         return (
-            "the guest is emulated (QEMU's TCG): its processor is slow and unlike any real one, so times mean nothing by "
-            "themselves; ratios do, and where an effect is one of processor time they are an indication only",
+            "the guest is emulated (QEMU's TCG): its processor is slow and unlike a real one, so absolute times "
+            "are meaningless; ratios are valid, but only indicative for effects of processor time",
         )
 
     def _boot(self, accelerator: qemu.Accelerator) -> Probe:

@@ -183,7 +183,7 @@ def failure_of(answer: dict[str, Any]) -> str | None:
     if first.get("timed_out"):
         how = "did not end in time"
     elif first.get("signal") is not None:
-        how = f"was ended by signal {first['signal']}"
+        how = f"was killed by signal {first['signal']}"
     else:
         how = f"ended with status {first.get('exit')}"
     text = str(first.get("stderr", "")).strip()

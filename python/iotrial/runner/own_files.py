@@ -36,19 +36,19 @@ def check_own_files(study: Study, *, lab: str, lab_bytes: int) -> None:
         for name in knobs & set(SIZES):
             raise RequestError(
                 f"knob {name}: no workload of kind matrix runs",
-                hint="the size of the lab's files is file.size",
+                hint="use file.size for the size of the lab's files",
             )
         return
     for name in sorted(knobs):
         if registry.knob(name).stage in (Stage.FILES, Stage.CACHE) and len(own) == len(study.workloads):
             raise RequestError(
-                f"knob {name}: a matrix works on a file of its own, which this does not reach",
+                f"knob {name}: a matrix uses its own file, which this knob does not affect",
                 hint="`cold = true` in the workload makes its reads cold",
             )
     for workload in own:
         if workload.cache is not None:
             raise RequestError(
-                f"workload {workload.name}: a matrix works on a file of its own, so its cache state cannot be prepared",
+                f"workload {workload.name}: a matrix uses its own file, so its cache state cannot be prepared",
                 hint="`cold = true` in the workload makes its reads cold",
             )
     largest = largest_own_file(study)

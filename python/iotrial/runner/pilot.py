@@ -147,7 +147,7 @@ def line_of(pilot: Pilot, spec: Spec, condition: Condition) -> Line:
             found.append(Comparison(response.name, None, reason=why))
         elif response.statistic != TYPICAL:
             least = fewest_blocks(response, spec)
-            why = f"equivalence of its {response.statistic} takes at least {least:,} blocks, however little runs scatter"
+            why = f"equivalence of its {response.statistic} takes at least {least:,} blocks, however small the scatter"
             found.append(Comparison(response.name, None, reason=why))
         elif spec.whole_plots:
             found += _of_stretches(blocks, spec, response)

@@ -22,7 +22,7 @@ from iotrial.study.places import GUEST, IN_PLACE, LAB_DEVICE
 FILESYSTEM = "filesystem.type"
 #: labs that are a folder on a file system of the user's
 FOLDERS = ("directory", IN_PLACE)
-LOOK_IT_UP = "look it up with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
+LOOK_IT_UP = "find it with `lsblk -o NAME,SERIAL,WWN,SIZE,MOUNTPOINTS`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def sites_of(
         if setting.knob == LAB_DEVICE and setting.value not in known:
             raise UnknownName("place", setting.value, known, where=study.name)
     if study.lab.link is not None and lab != GUEST:
-        raise RequestError(f"{a_lab(lab)} has no network: a link joins two guests", hint="use --lab guest")
+        raise RequestError(f"{a_lab(lab)} has no network: a link connects two guests", hint="use --lab guest")
     log = study.log
     _check_located(study, located, [*specs, *([log] if log is not None else [])])
     if not study.places_of_runs:
@@ -89,7 +89,7 @@ def sites_of(
     if study.lab.link is not None and len(served) > 1:
         raise RequestError(
             f"a link serves one place, and this study has {len(served)}: {', '.join(served)}",
-            hint="compare file systems as a treatment, which makes them anew, or in studies of their own",
+            hint="compare file systems as a treatment, or in separate studies",
         )
     if log is not None:
         smallest = min(site.size_bytes for site in found if site.holds is Holds.RUNS)
@@ -128,24 +128,24 @@ def _site(study: Study, spec: PlaceSpec, lab: str, where: Where) -> Site:
     otherwise = "image" if lab == "device" and spec.holds is Holds.FILES else lab
     kind = "device" if where.consent is not None else otherwise
     if (lab in FOLDERS) != (kind in FOLDERS):
-        raise RequestError(f"{label}: {a_lab(lab)} has no use for a disk", hint="add --lab image")
+        raise RequestError(f"{label}: {a_lab(lab)} does not use a disk", hint="add --lab image")
     if lab == IN_PLACE and spec.name:
         raise RequestError(
-            f"{label}: in place there is one place, your folder, and study {study.name} declares others",
-            hint="leave out --lab in-place",
+            f"{label}: in place, your folder is the only place, but study {study.name} declares others",
+            hint="omit --lab in-place",
         )
     if spec.kind is not None and "directory" in (spec.kind, kind) and spec.kind != kind:
         raise RequestError(
-            f"{label}: the study wants a place of kind {spec.kind}, and this is a lab of kind {lab}",
+            f"{label}: the study needs a place of kind {spec.kind}, and this is a lab of kind {lab}",
             hint=f"use --lab {spec.kind}",
         )
     if where.consent is None and "device" in (spec.kind, kind):
         raise RequestError(
-            f"{label}: no disk is named, and none is chosen for you",
-            hint=f"{LOOK_IT_UP}, and say --place {spec.name}=PATH --erase {spec.name}=SERIAL-OR-WWN",
+            f"{label}: no disk given, and iotrial never chooses one",
+            hint=f"{LOOK_IT_UP}, then give --place {spec.name}=PATH --erase {spec.name}=SERIAL-OR-WWN",
         )
     if kind == "device" and spec.kind == "image":
-        raise RequestError(f"{label}: the study wants an image, and it is located on a disk")
+        raise RequestError(f"{label}: the study needs an image, but the place is a disk")
     base = spec.filesystem or study.lab.filesystem
     disk = _disk(study, spec, where) if kind in ("image", GUEST) else None
     disks = study.lab.disks if spec.holds is Holds.RUNS else 1
@@ -176,15 +176,15 @@ def _disk(study: Study, spec: PlaceSpec, where: Where) -> DiskSpec | None:
 def _log(study: Study, spec: PlaceSpec, lab: str, where: Where, lab_bytes: int) -> Site:
     if where.consent is not None:
         raise RequestError(
-            f"place {spec.name}: a log lies on an image, not on a bare disk",
-            hint=f"make a file system on that disk, and name a folder of it: --place {spec.name}=FOLDER",
+            f"place {spec.name}: a log is an image, not a whole disk",
+            hint=f"make a file system on that disk, and name a folder on it: --place {spec.name}=FOLDER",
         )
     options = [*study.lab.mkfs_options, *(s.value for s in study.settings if s.knob == "mkfs.option")]
     disk = _disk(study, spec, where)
     if lab == GUEST and disk is None:
         raise RequestError(
-            f"place {spec.name}: in a guest lab a log lies on a modelled disk",
-            hint='say which: `disk = "ssd-sata"` in its [[place]]',
+            f"place {spec.name}: in a guest lab a log is on a simulated disk",
+            hint='choose one: `disk = "ssd-sata"` in its [[place]]',
         )
     size = log_bytes(spec.size_bytes, options, lab_bytes)
     return Site(spec.name, Holds.LOG, "log", (), size, where, spec.text, disk)
@@ -204,13 +204,13 @@ def _check_located(study: Study, located: Mapping[str, Where], specs: Iterable[P
             continue
         if name in declared:
             raise RequestError(
-                f"--place {name}: no run of the chosen levels happens there",
-                hint=f"there are: {', '.join(known)}" if known else None,
+                f"--place {name}: not used by the chosen levels",
+                hint=f"available: {', '.join(known)}" if known else None,
             )
         if not known:
             raise RequestError(
                 f"--place {name}: study {study.name} declares no place",
-                hint="--on FOLDER says on whose disk its lab lies",
+                hint="use --on FOLDER to choose the disk of its lab",
             )
         raise UnknownName("place", name, known, where=study.name)
 
@@ -222,5 +222,5 @@ def _check_disks(sites: Iterable[Site]) -> None:
             continue
         disk = normal(site.where.consent.name) or site.where.consent.name
         if disk in seen:
-            raise RequestError(f"places {seen[disk]} and {site.name} are named on one disk")
+            raise RequestError(f"places {seen[disk]} and {site.name} are on one disk")
         seen[disk] = site.name

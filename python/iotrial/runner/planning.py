@@ -37,8 +37,8 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
         settled(str(there), "the state folder", owners)
     except OSError as error:
         raise RequestError(
-            f"state folder {state}: {there} is no folder ({error.strerror})",
-            hint="move it away, or name another folder by $XDG_STATE_HOME",
+            f"state folder {state}: {there} is not a folder ({error.strerror})",
+            hint="move it away, or set $XDG_STATE_HOME to another folder",
         ) from error
     if not on:
         return str(state / "lab")
@@ -51,11 +51,11 @@ def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int]
         found = settled(folder, option, owners)
     except OSError as error:
         raise RequestError(
-            f"{option}: there is no such folder", hint="make it, or name one that is there"
+            f"{option}: there is no such folder", hint="create it, or name an existing folder"
         ) from error
     if not os.access(found, os.W_OK):
         raise RequestError(
-            f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a folder that is"
+            f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a writable folder"
         )
     return found
 

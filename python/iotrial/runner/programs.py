@@ -43,12 +43,12 @@ def _check(path: Path) -> None:
     except OSError as error:
         raise RequestError(f"program {path}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) and not (stat.S_ISREG(found.st_mode) and found.st_mode & 0o111):
-        raise RequestError(f"program {path}: wanted a folder of programs or a program, found neither")
+        raise RequestError(f"program {path}: expected a program or a folder of programs, found neither")
     for one in (path, *_within(true)):
         other = other_writer(one)
         if other is not None:
             raise RequestError(
-                f"program {path}: {other}, so somebody else could put another program there",
+                f"program {path}: {other}, so another user could replace the program",
                 hint="install it where only root or you can write",
             )
 

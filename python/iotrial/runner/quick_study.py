@@ -80,7 +80,7 @@ def study_text(wish: Wish) -> str:
     """Return the study as TOML. Raises RequestError, or UnknownName for a knob that does not exist."""
     if not wish.commands or not wish.commands[0]:
         raise RequestError(
-            "which command? none is named",
+            "no command given",
             hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log",
         )
     factors = [_setting(text) for text in wish.settings]
@@ -132,7 +132,7 @@ def _setting(text: str) -> Varied:
     values = tuple(level.strip() for level in levels.split(","))
     if "" in values or len(set(values)) < len(values):
         raise RequestError(
-            f'"{text}": a level is empty or named twice', hint="such as mount.atime=relatime,noatime"
+            f'"{text}": a level is empty or given twice', hint="such as mount.atime=relatime,noatime"
         )
     if name.startswith(_ENVIRONMENT):
         variable = name.removeprefix(_ENVIRONMENT)
@@ -176,13 +176,13 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
     if not any(len(factor.values) > 1 for factor in factors):
         raise RequestError(
             "there is nothing to compare: no setting has two levels",
-            hint="name the levels with commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
+            hint="separate the levels by commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
         )
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):
             raise RequestError(
-                f"-L {name}: {{{name}}} does not stand in the command",
+                f"-L {name}: {{{name}}} is not in the command",
                 hint=f"write {{{name}}} where the value goes",
             )
 
@@ -194,7 +194,7 @@ def _names(factors: Sequence[Varied]) -> Mapping[str, str]:
     for factor, name in zip(factors, short, strict=True):
         if factor.name in found:
             raise RequestError(
-                f"{factor.name} is named twice", hint="name all its levels at once, with commas"
+                f"{factor.name} is named twice", hint="give all its levels at once, separated by commas"
             )
         found[factor.name] = name if short.count(name) == 1 else factor.name
     return found

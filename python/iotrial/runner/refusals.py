@@ -68,7 +68,9 @@ def check_names(study: Study) -> None:
             )
     for option in study.lab.mount_options:
         if registry.knob("mount.option").parse(Setting("mount.option", option)) == "default":
-            raise RequestError(f'{study.origin}: [lab] mount option "default" is none', hint="leave it out")
+            raise RequestError(
+                f'{study.origin}: [lab] mount option "default" does not exist', hint="leave it out"
+            )
     _check_mkfs_options(study)
     _check_log(study)
     combinations.check(study)
@@ -83,8 +85,8 @@ def _check_log(study: Study) -> None:
     for filesystem in sorted((made or {study.lab.filesystem}) | own):
         if filesystem not in LOGGED:
             raise RequestError(
-                f"{study.origin}: knob filesystem.log: {filesystem} has no log that could lie elsewhere",
-                hint="it can be turned of: " + ", ".join(LOGGED),
+                f"{study.origin}: knob filesystem.log: {filesystem} does not support an external log",
+                hint="it can be set for: " + ", ".join(LOGGED),
             )
 
 
@@ -120,7 +122,8 @@ def check_trust(study: Study, *, trust: bool) -> None:
     if wanted:
         raise RequestError(
             f"{study.origin}: not trusted, and {wanted[0]}",
-            hint="`iotrial plan --trust` shows its commands and runs nothing; if you trust the study, run it with --trust",
+            hint="`iotrial plan --trust` shows its commands without running them; if you trust the study, run "
+            "it with --trust",
         )
 
 
@@ -130,11 +133,11 @@ def check_consent(study: Study, kind: str, consent: Consent | None) -> None:
         if consent is not None:
             raise RequestError(
                 f"--device and --erase name a disk, but study {study.name} has places",
-                hint=f"say which: --place {study.places_of_runs[0].name}=PATH --erase {study.places_of_runs[0].name}=NAME",
+                hint=f"choose one: --place {study.places_of_runs[0].name}=PATH --erase {study.places_of_runs[0].name}=NAME",
             )
         return
     if kind == "device" and consent is None:
-        raise RequestError("a device lab: no disk is named, and none is chosen for you", hint=LOOK_IT_UP)
+        raise RequestError("a device lab: no disk given, and iotrial never chooses one", hint=LOOK_IT_UP)
     if kind != "device" and consent is not None:
         raise RequestError(
             f"--device and --erase name a disk, but this is a lab of kind {kind}", hint="add --lab device"
@@ -158,10 +161,10 @@ def check_requirement(
     if kind not in need.labs:
         serving = ", ".join(sorted(need.labs & _labs_that_serve(study)))
         raise RequestError(
-            f"knob {setting.knob}: {a_lab(kind)} cannot turn it",
+            f"knob {setting.knob}: {a_lab(kind)} cannot set it",
             hint=f"it needs: {serving}{' (as root)' if need.root and not root else ''}"
             if serving
-            else "no lab can turn it for this work: leave it out of the study",
+            else "no lab can set it for this work: remove it from the study",
         )
     if need.root and not root:
         raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
@@ -215,7 +218,7 @@ def check_commands(study: Study, means: Means) -> None:
                 f"workload {workload.name}: program {program} is not installed",
                 hint=f"apt-get install {PACKAGES[program]}"
                 if program in PACKAGES
-                else "install it, or correct its name in the study",
+                else "install it, or fix its name in the study",
             )
 
 
@@ -258,16 +261,16 @@ def check_made_files(study: Study, lab: str) -> None:
     for workload in study.workloads:
         if not workload.work.starts_empty():
             continue
-        where = f"workload {workload.name}: its files are not there when a run begins"
+        where = f"workload {workload.name}: its files do not exist at the start of a run"
         for setting in study.settings:
             size_of_all = setting.knob == "file.size" and setting.knob not in treated
             if registry.knob(setting.knob).stage is Stage.FILES and not size_of_all:
-                raise RequestError(f"{where}, so knob {setting.knob} has nothing to turn")
+                raise RequestError(f"{where}, so knob {setting.knob} has nothing to act on")
         states = [s.value for s in study.settings if s.knob == "cache.state"] or [workload.cache or "as-is"]
         for state in states:
             if cache.resolve(state, lab) in ("warm", "cold-data"):
                 raise RequestError(
-                    f"{where}, so nothing of them can be {state}",
+                    f"{where}, so they cannot be {state}",
                     hint="it can be as-is, cold-files or cold-system",
                 )
 
@@ -293,7 +296,7 @@ def check_kinds(study: Study) -> None:
 
 
 def _gone(workload: Workload) -> str:
-    return f'workload {workload.name}: kind "{workload.kind}" is not run any more'
+    return f'workload {workload.name}: kind "{workload.kind}" is not supported any more'
 
 
 def check_labs(study: Study, lab: str) -> None:
@@ -312,12 +315,13 @@ def check_copied(study: Study, lab: str) -> None:
     """Refuse a copy of the user's files where there is no lab on this machine to hold it, or work that makes its own."""
     if lab in (GUEST, IN_PLACE):
         raise RequestError(
-            f"--copy-from: {a_lab(lab)} gets no copy of a folder", hint="use --lab image, device or directory"
+            f"--copy-from: {a_lab(lab)} cannot work on a copy of a folder",
+            hint="use --lab image, device or directory",
         )
     for workload in study.workloads:
         if IN_PLACE not in workload.work.labs():
             raise RequestError(
-                f"--copy-from: workload {workload.name} works on files that the lab makes",
+                f"--copy-from: workload {workload.name} works on files created by the lab",
                 hint="a command with {dir}, without {file} and {files}, can use a copy",
             )
 
@@ -328,8 +332,8 @@ def check_safe_in_place(study: Study) -> None:
         found = consequence_of(setting)
         if found.safety is Safety.DATA_AT_RISK:
             raise RequestError(
-                f"knob {setting.knob}: {setting.value} puts data at risk ({found.sentence}), and is not set in place",
-                hint="try it in a lab of its own: leave out --in and --lab in-place",
+                f"knob {setting.knob}: {setting.value} puts data at risk ({found.sentence}), so it is not allowed in place",
+                hint="try it in a separate lab: omit --in and --lab in-place",
             )
 
 
@@ -341,8 +345,8 @@ def check_bundles(study: Study) -> None:
             missing = set.union(*knobs) - mine
             if missing:
                 raise RequestError(
-                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another one does',
-                    hint="name every knob in every level, so that all arms make the same transitions",
+                    f'factor {factor.name}: level "{level.label}" does not set {sorted(missing)[0][0]}, another level does',
+                    hint="set every knob in every level, so that all arms make the same transitions",
                 )
 
 
@@ -356,9 +360,9 @@ def check_primary(study: Study, workload: Workload) -> None:
         raise RequestError(f"workload {workload.name}: no response is primary")
     if workload.work.timed and stretched_response(own) is None:
         raise RequestError(
-            f"workload {workload.name}: none of its responses is a time compared by ratio, so no known slow-down can be put "
-            "into any",
-            hint='leave out scale = "difference" for a time (wall, cpu, wall.STEP, read_time ...)',
+            f"workload {workload.name}: none of its responses is a time compared by ratio, so no known slowdown "
+            f"can be injected",
+            hint='omit scale = "difference" for a time (wall, cpu, wall.STEP, read_time ...)',
         )
 
 
@@ -374,17 +378,15 @@ def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
     where = f"workload {own[0].name}"
     others = [w.name for w in study.workloads if w not in own]
     if others:
-        raise RequestError(f"{where}: it makes the file system anew, and takes the files of {others[0]} away")
+        raise RequestError(f"{where}: it recreates the file system, which deletes the files of {others[0]}")
     for setting in study.settings:
         if setting.knob == FilesystemAge.name or registry.knob(setting.knob).stage in IDLE_WHILE_MADE:
-            raise RequestError(f"{where}: knob {setting.knob} turns nothing while a file system is made")
+            raise RequestError(f"{where}: knob {setting.knob} has no effect while a file system is made")
     types = {s.value for s in study.settings if s.knob == FilesystemType.name} or {study.lab.filesystem}
     smallest = max(FILESYSTEMS[name].smallest_bytes for name in types)
     for workload in own:
         if workload.cache not in (None, "as-is"):
-            raise RequestError(
-                f"workload {workload.name}: there is nothing to be cached", hint="leave `cache` out"
-            )
+            raise RequestError(f"workload {workload.name}: it has no data to cache", hint="leave `cache` out")
         for volume in _made_volumes(study, workload):
             if volume > lab_bytes:
                 raise RequestError(
@@ -393,7 +395,7 @@ def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
                 )
             if 0 < volume < smallest:
                 raise RequestError(
-                    f"workload {workload.name}: a file system of {format_size(volume)}, wanted at least "
+                    f"workload {workload.name}: a file system of {format_size(volume)}, expected at least "
                     f"{format_size(smallest)} for {', '.join(sorted(types))}"
                 )
 

@@ -60,9 +60,7 @@ class Installed(Means):
 
     def modelled_disk(self) -> None:
         if not os.path.exists(FUSE):  # noqa: PTH110
-            raise MissingTool(
-                f"a modelled disk is served through {FUSE}, which is not there", hint="modprobe fuse"
-            )
+            raise MissingTool(f"a simulated disk needs {FUSE}, which is missing", hint="modprobe fuse")
 
     def bring(self, needs: Needs) -> None:
         """Do nothing: refused earlier (``sites_of``)."""
@@ -101,7 +99,7 @@ def without_missing(study: Study) -> tuple[Study, list[str]]:
     if not missing or len(missing) == len(study.workloads):
         return study, []
     notes = [
-        f"workload {name} is left out: {program} is not installed (apt-get install {package})"
+        f"workload {name} is skipped: {program} is not installed (apt-get install {package})"
         for name, (program, package) in missing.items()
     ]
     kept = structs.replace(

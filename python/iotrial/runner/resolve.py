@@ -34,7 +34,7 @@ from iotrial.study.places import DISK_LABS, GUEST, IN_PLACE, LABS
 __all__ = ["KnobSetting", "Resolved", "cache_turn", "disk_bytes", "image_bytes", "resolve"]
 
 FILES_FOR_ATIME = 1000
-MODELLED = "in the memory of a process that answers for it as a modelled disk (FUSE, mounted nowhere)"
+MODELLED = "in the memory of a process that simulates a disk (FUSE, not mounted)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +176,10 @@ def resolve(
     notes += refusals.gone(study)
     if study.lab.link is not None:
         notes.append(
-            f"the network is modelled, not measured: {described_link(study.lab.link)}, between two guests of this machine"
+            f"the network is simulated: {described_link(study.lab.link)}, between two guests of this machine"
         )
     if any(turn.knob.stage is Stage.MACHINE for turn in every):
-        notes.append(
-            "what is said of the guest's kernel, memory and processors is of it as it was first booted"
-        )
+        notes.append("the guest's kernel, memory and processors are described as first booted")
     changes = _changes(sites, every)
     if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
@@ -194,7 +192,7 @@ def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
         in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
         return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
-        raise RequestError(f'there is no lab of kind "{wanted}" yet', hint="there are: " + ", ".join(LABS))
+        raise RequestError(f'no lab of kind "{wanted}" yet', hint="available: " + ", ".join(LABS))
     if wanted == "image" and not root:
         if asked is None and _directory_can_serve(study):
             return "directory"
@@ -243,7 +241,7 @@ def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -
         for w in study.workloads
     )
     where = a_lab(kind) + ("" if root else " without root")
-    notes = [f"{where} cannot vary {', '.join(fixed)}: they stay as your system has them"] if fixed else []
+    notes = [f"{where} cannot vary {', '.join(fixed)}: they keep your system's values"] if fixed else []
     return structs.replace(study, factors=tuple(kept), workloads=workloads), notes
 
 
@@ -286,8 +284,8 @@ def _coarse_clock(study: Study, turns: Sequence[KnobSetting]) -> list[str]:
     if not few:
         return []
     return [
-        f"workload {', '.join(few)}: the kernel's clock for access times ticks every few milliseconds, so fewer than "
-        f"{FILES_FOR_ATIME:,} files have little to show"
+        f"workload {', '.join(few)}: the kernel's timestamps change only every few milliseconds, so use at least "
+        f"{FILES_FOR_ATIME:,} files"
     ]
 
 
@@ -305,14 +303,14 @@ def served_by(study: Study) -> Needs:
 
 def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
     found = [
-        f"the disk{f' of place {site.name}' if site.name else ''} is modelled, not measured: what is slow or fast about it "
-        f"is {described(site.disk)}; processor, scheduler and file system are this machine's"
+        f"the disk{f' of place {site.name}' if site.name else ''} is simulated: its speed is that of "
+        f"{described(site.disk)}; processor, scheduler and file system are this machine's"
         for site in sites
         if site.disk is not None
     ]
     disk = study.lab.disk
     if disk is not None and not found:
-        found.append(f"the disk is your own: {disk.model} is modelled in an image lab only")
+        found.append(f"your own disk is used: {disk.model} is simulated only in an image lab")
     return found
 
 
@@ -326,10 +324,11 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, 
                 which = f", {filesystem}" if filesystem else ""
                 found.append(
                     f"an image of {site.size_bytes >> 20} MiB {how}{at}{which}, a loop device over it, "
-                    f"a file system on it, a mount that no other process sees"
+                    f"a file system on it, a private mount"
                 )
             found.append(
-                "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+                "queue settings of that loop device (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), "
+                "restored at the end"
             )
         if site.kind == "log":
             found.append(
@@ -339,13 +338,13 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, 
             named = f"--place {site.name}= and --erase {site.name}=" if site.name else "--device and --erase"
             found.append(
                 f"the first {site.size_bytes:,} bytes of the disk that is named with {named} are overwritten, and one block "
-                "of 4,096 behind them; a mount that no other process sees"
+                "of 4,096 behind them; a private mount"
             )
             found.append(
-                "at the end those bytes are ZEROS, whatever was there before; no other byte is written"
+                "at the end those bytes are ZEROS, whatever they were before; no other byte is written"
             )
             found.append(
-                "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), put back"
+                "queue settings of that disk (scheduler, nr_requests, read_ahead_kb, wbt_lat_usec), restored at the end"
             )
     in_place = any(site.kind == IN_PLACE for site in sites)
     for turn in turns:

@@ -98,7 +98,7 @@ class Session:
                 self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
-                    raise RequestError("--sample looks at this machine, and the trial happens in a guest")
+                    raise RequestError("--sample measures this machine, but the trial runs in a guest")
                 self._guest = Guests(
                     guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
                 )
@@ -217,7 +217,7 @@ class Session:
         said = []
         if left:
             said.append(
-                "not everything could be put back: "
+                "not everything could be undone: "
                 + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in left)
             )
         if lost:
@@ -227,16 +227,17 @@ class Session:
                 f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: "
                 f"{len(lost)} {'entry' if len(lost) == 1 else 'entries'} "
                 f"(first: {number}, {entry.knob} on {entry.target}: {reason}); "
-                + ("the others were put back" if left else "all of it was put back")
+                + ("the others were undone" if left else "all of them were undone")
                 + " from memory"
             )
         damaged = damaged if self._begun else ()
         said += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
         if said:
             hint = (
-                "its entry is kept: see to the cause, then run `iotrial restore`"
+                "its entry is kept: fix the cause, then run `iotrial restore`"
                 if kept or damaged
-                else "the trial is stored; look who changes the state folder: after SIGKILL nothing could have been put back"
+                else "the trial is stored; find out what changes the state folder: after SIGKILL nothing could "
+                "have been undone"
             )
             raise RestoreError(before + "; ".join(said), hint=hint) from error
 

@@ -42,8 +42,8 @@ from iotrial.store.model import (
 from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.terminal import escape
 
-_ON = {"device": "the disk that you named", GUEST: "a disk of {} MiB"}
-_GUEST = "a guest (kernel and tools are fetched where they are not there yet), in it "
+_ON = {"device": "the disk given", GUEST: "a disk of {} MiB"}
+_GUEST = "a guest (missing kernels and tools are downloaded) in it "
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ def _check_unchanged(trial: StoredTrial, session: Session) -> None:
         raise RequestError(
             f"trial {trial.number} cannot be continued here: {escape(what)} was {escape(str(then))}, "
             f"and is {escape(str(found))}",
-            hint="its blocks would be of two machines; `iotrial run` puts the study on trial as it is now, "
-            "and `iotrial compare` lays both side by side",
+            hint="its blocks would mix two machines; `iotrial run` runs the study here again, and `iotrial "
+            "compare` compares both trials",
         )
 
 
@@ -325,7 +325,9 @@ def told_beside(first: BaseException) -> Iterator[None]:
         if isinstance(second, RestoreError):
             raise RestoreError(f"{second.message}; before that: {first}", hint=second.hint) from first
         if isinstance(first, IotrialError):
-            first.message = f"{first.message}; then its end could not be stored: {second.message}"
+            first.message = (
+                f"{first.message}; then the end of the trial could not be stored: {second.message}"
+            )
             first.hint = "; ".join(hint for hint in (first.hint, second.hint) if hint) or None
             first.args = (first.message,)
 
@@ -334,7 +336,7 @@ def _making(resolved: Resolved) -> str:
     if resolved.lab == IN_PLACE:
         return "in place: your own files are used, and no file is changed but by the command itself"
     if resolved.lab == "directory":
-        return "making the lab: a folder on your own file system (nothing is mounted, nothing needs root)"
+        return "making the lab: a folder on your own file system (no mount, no root)"
     made = []
     for site in resolved.sites:
         on = _ON.get(site.kind, "an image of {} MiB").format(site.size_bytes >> 20)

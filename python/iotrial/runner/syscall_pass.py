@@ -90,7 +90,7 @@ class Accounting:
         if not due:
             return
         what = _words(frozenset().union(*(one.what for one in due)))
-        self._watcher.say(f"counting the {what} of each arm, in repetitions that are not timed")
+        self._watcher.say(f"counting {what} of each arm in untimed repetitions")
         try:
             self._account(due, A_TENTH * measured_s)
         except IotrialError as error:
@@ -121,8 +121,8 @@ class Accounting:
                 spent_s[one.requests_alone] += time.monotonic() - began
             if left_out and repetition == 0:
                 self._note(
-                    f"requests were not counted in {left_out} of {len(due)} conditions: that would have taken more than a "
-                    f"tenth of the time that was measured"
+                    f"requests were not counted in {left_out} of {len(due)} conditions: this would have taken "
+                    f"more than a tenth of the measured time"
                 )
 
     def _repetition(self, one: _Due, repetition: int, had: set[tuple[str, str, int]]) -> None:

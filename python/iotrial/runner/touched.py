@@ -123,11 +123,11 @@ def refusal(
 ) -> RequestError:
     """Return the error for a work that uses little or nothing of the lab."""
     place = subject.place
-    hint = "name the lab's files by {file}, {files} or {dir}, or have a first step copy the data into {out}"
+    hint = "refer to the lab's files as {file}, {files} or {dir}, or copy the data into {out}"
     lab = "the lab"
     if isinstance(place, InPlace):
         lab = f"the file system of {place.root}"
-        hint = "name with --in a folder on the file system that the command works on"
+        hint = "use --in with a folder on the file system that the command uses"
     turned = {
         f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
         for turn in in_the_lab(turns)
@@ -149,8 +149,8 @@ def refusal(
 def unseen_note(workload: str) -> str:
     """Return the note for a work that may have used files that the trace did not see."""
     return (
-        f"{workload}: the files that it uses were seen only in part (io_uring, libaio, a 32-bit program or too many system "
-        "calls), and what was seen is hardly the lab's: whether it uses what the study turns is not known"
+        f"{workload}: its files were seen only in part (io_uring, libaio, a 32-bit program or too many system "
+        f"calls), and hardly any of them are in the lab: it is unknown whether the work uses what the study varies"
     )
 
 
@@ -161,8 +161,8 @@ def outside_note(workload: str, touched: Touched) -> str | None:
     share = f"{100 * touched.share_outside:.0f} %" if touched.share_outside < 0.995 else "over 99 %"
     paths = ", ".join(touched.outside)
     return (
-        f"{workload}: {share} of the bytes that it read and wrote when it was looked at "
-        f"({format_bytes(touched.outside_bytes)}) were of files outside the lab, which the study turns nothing of: {paths}"
+        f"{workload}: {share} of the bytes that it read and wrote under observation "
+        f"({format_bytes(touched.outside_bytes)}) were in files outside the lab, which the study does not affect: {paths}"
     )
 
 

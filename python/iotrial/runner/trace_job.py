@@ -107,7 +107,7 @@ def _merged(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _requests_of(answer: Mapping[str, Any], device: str) -> Mapping[str, Any]:
     found = (answer.get("requests") or {}).get(device)
     if not isinstance(found, dict):
-        raise ProbeError(f"counting requests: wanted those of {device}, found none")
+        raise ProbeError(f"counting requests: expected requests of {device}, found none")
     # Tracing starts before these counters are read and stops after, so it can only see more.
     counters = [(answer.get(key) or {}).get(device) or {} for key in ("devices", "devices_in_sync")]
     for kind in _COUNTED_BY_DEVICE:
@@ -115,6 +115,6 @@ def _requests_of(answer: Mapping[str, Any], device: str) -> Mapping[str, Any]:
         there = sum(counter.get(f"{kind}_ios", 0) for counter in counters)
         if seen < there:
             raise Lost(
-                f"counting requests: {device} has counted {there} of kind {kind}, of which {seen} were seen"
+                f"counting requests: {device} counted {there} of kind {kind}, of which {seen} were seen"
             )
     return found

@@ -268,7 +268,7 @@ class Conductor:
                     self._revive(error)
                 elif isinstance(error, TargetError):
                     self._note_outside(
-                        f"{condition.workload}: which files it uses could not be seen: {error.message}"
+                        f"{condition.workload}: could not observe which files it uses: {error.message}"
                     )
                 return False
             assert touched is not None
@@ -386,7 +386,7 @@ class Conductor:
         if line.washes_in and not any(block.wash_in for block in line.blocks):
             carry_over = None if line.state is None else line.state.carry_over
             assert carry_over is not None
-            text = f"{line.condition.key}: {in_words(carry_over)}. From here on each run comes after a neutral one (wash-in)"
+            text = f"{line.condition.key}: {in_words(carry_over)}. From now on, a neutral run comes before each run (wash-in)"
             self._watcher.say(text)
             self._store.note(self._trial, WASH_IN, text)
         return line.washes_in
@@ -395,7 +395,7 @@ class Conductor:
         """Reboot a guest that has died or hung; re-raise ``error`` if it has not, or if there is no guest."""
         if not self._session.revivable:
             raise error
-        self._watcher.say(f"{error.message}: booting it anew")
+        self._watcher.say(f"{error.message}: booting it again")
         self._session.revive()
         self._runner = Runner(self._session, injected=self._spec.injected)
 
@@ -425,8 +425,8 @@ class Conductor:
             runs, unused, asked = self._use.get(condition.key, (0, 0, 0))
             if runs and not asked and unused < runs and self._turns_device(condition):
                 text = (
-                    f"{condition.key}: the lab's device had no request while any run was timed, so what is turned there "
-                    "could not matter; this shows nothing of work that does use it"
+                    f"{condition.key}: the lab's device had no requests during any timed run, so its settings "
+                    f"could not matter; this result does not apply to work that uses the device"
                 )
                 self._store.note(self._trial, OUTSIDE, text)
 
@@ -434,8 +434,8 @@ class Conductor:
         self._read_backs += 1
         if self._read_backs >= READ_BACKS_TO_FAIL:
             raise LabError(
-                f"a setting does not take ({self._read_backs} times): {outcome.problem}",
-                hint="nothing can be measured that is not set; the trial so far is kept",
+                f"a setting cannot be applied ({self._read_backs} times): {outcome.problem}",
+                hint="the trial cannot continue; what was measured is kept",
             )
 
     def _record(self, condition: Condition, block: Block, planned: PlannedRun, outcome: Outcome) -> RunRecord:
@@ -537,7 +537,7 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
         raise RequestError(
             f'workload "{workload}" read no data of files in or beside {subject.place.data}, '
             f"so nothing can be {state}",
-            hint="leave out --cache, or name with --in a folder on the file system that it reads "
+            hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",
         )
 

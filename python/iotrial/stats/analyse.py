@@ -349,15 +349,13 @@ def _with_discoveries(effects: Sequence[Effect], alpha: float) -> tuple[Effect, 
 
 def _why_invalid(control: Control, condition: Condition) -> str:
     if control.kind == ArmKind.NEGATIVE.value:
-        return f"{condition.key}: {control.response} tells two identical arms apart"
-    return f"{condition.key}: {control.response} misses the injected ratio {control.injected:.4g}"
+        return f"{condition.key}: {control.response} differs between two identical arms"
+    return f"{condition.key}: {control.response} does not show the injected ratio {control.injected:.4g}"
 
 
 def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts) -> list[str]:
     notes = (
-        []
-        if spec.controls
-        else ["controls were off: nothing shows that this trial would have seen an effect"]
+        [] if spec.controls else ["controls were off: it is not verified that this trial detects an effect"]
     )
     if failures.factors > 1 and failures.count:
         shared = " and ".join(f"{factor} {label}" for factor, label in failures.shared)
@@ -368,7 +366,7 @@ def _notes(spec: Spec, blocks: Sequence[ObservedBlock], failures: FailureCounts)
     if spec.controls and spec.whole_plots and not spec.copied_stretch:
         whole = " and ".join(sorted({term.factor for term in spec.terms if term.whole}))
         notes.append(
-            f"no control lies between stretches: verdicts on {whole} rest on the controls within them"
+            f"no control lies between segments: verdicts on {whole} rest on the controls within them"
         )
     gaps = sum(block.gap for block in blocks)
     if gaps:

@@ -97,7 +97,7 @@ def typical_before(pairs: PairedRuns) -> Floats:
 
 
 def mean_bounds(values: Floats, alpha: float, *, least: float = -1.0) -> tuple[float, float]:
-    """Return bounds on the mean of ``values`` given the past, valid at every look at once with probability 1 - ``alpha``.
+    """Return bounds on the mean of ``values`` given the past, valid at any time at once with probability 1 - ``alpha``.
 
     ``values``: one number per block between ``least`` (-1 or 0) and 1. The bounds are in the same range.
     """

@@ -132,7 +132,7 @@ def in_words(one: CarryOver) -> str:
     if one.passed:
         evidence = f"e-value {one.e_value:.2g}, fails at {1.0 / one.alpha:,.0f}"
         return f"no carry-over shown (most evidence: {size}; {evidence})"
-    mended = ", although a neutral run comes before each" if one.wash_in else ""
+    mended = ", despite a neutral run before each" if one.wash_in else ""
     return f"{size}{mended}: settings influence the run that follows"
 
 

@@ -1,6 +1,6 @@
 """Confidence intervals for the ratio, level over reference, of a statistic across runs: the mean, or a quantile such as p99.
 
-A study requests them with ``statistic`` in ``[[response]]``. Both are valid at every look and for any tail. The price is the
+A study requests them with ``statistic`` in ``[[response]]``. Both are valid at any time and for any tail. The price is the
 number of blocks they need.
 
 **Mean.** Runs are capped at ``cap`` times the typical time, which is the larger of the arms' medians over the previous

@@ -48,7 +48,7 @@ def compare_void_rates(blocks: Sequence[ObservedBlock]) -> tuple[list[str], list
         log_e = largest_log_e(hits)
         text = f"{sum(hit for hit, _ in hits)} of {len(void)} void blocks are due to {name}"
         if log_e >= math.log(compared / CONTROL_LEVEL):
-            reasons.append(f"{text}: the void rule does not treat the levels alike")
+            reasons.append(f"{text}: the void rule does not treat the levels equally")
         elif log_e >= math.log(compared / _NOTE_LEVEL):
             notes.append(f"{text}, more than its share")
     return notes, reasons

@@ -28,8 +28,8 @@ from iotrial.store.model import TrialHeader
 Row = tuple[Any, ...]
 _encoded = msgspec.json.Encoder().encode
 HINT = (
-    "no verdict is drawn from it; other trials of this store are not affected: take this one from another copy of the store, "
-    "or from a packed copy (`iotrial report FILE.iotrial`)"
+    "no verdict is given; other trials of this store are not affected: restore this one from a backup of the "
+    "store, or from a packed copy (`iotrial report FILE.iotrial`)"
 )
 
 
@@ -87,7 +87,7 @@ class Seals:
             encoded = b"" if without and digest is None else _encoded((table, trial, *values))
             if not without and stored != numbered(crc32(encoded), sequence):
                 raise StoreError(
-                    f"trial {self._number} is damaged: {_named(table, place, values)} is not as it was stored: its checksum "
+                    f"trial {self._number} is damaged: {_named(table, place, values)} has changed: its checksum "
                     + ("is missing" if stored is None else "differs"),
                     hint=HINT,
                 )

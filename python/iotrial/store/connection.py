@@ -43,7 +43,7 @@ def connect(
     if path is None:
         return _created_in_memory(), ()
     if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a store of trials", hint="name a file by $IOTRIAL_STORE")
+        raise StoreError(f"{path} is a folder, not a store of trials", hint="set $IOTRIAL_STORE to a file")
     with explained(path):
         if not _holds_something(path):
             return (_created_in_memory() if read_only else _writing(path)), ()
@@ -66,12 +66,12 @@ def explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"store {path}: {error.strerror or error}", hint=_WRITABLE) from error
     except UnicodeDecodeError as error:  # SQLite quoted a damaged name that Python cannot decode
-        raise StoreError(f"store {path}: holds text that is none", hint=_rescue(path)) from error
+        raise StoreError(f"store {path}: contains invalid text", hint=_rescue(path)) from error
     except MemoryError as error:
-        raise StoreError(f"store {path}: holds more than this machine's memory takes") from error
+        raise StoreError(f"store {path}: does not fit into this machine's memory") from error
 
 
-_WRITABLE = "make the folder writable, or name another file by $IOTRIAL_STORE"
+_WRITABLE = "make the folder writable, or set $IOTRIAL_STORE to another file"
 
 
 def _advice(error: sqlite3.Error, path: Path) -> str | None:
@@ -82,9 +82,9 @@ def _advice(error: sqlite3.Error, path: Path) -> str | None:
     if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return _WRITABLE
     if primary == sqlite3.SQLITE_FULL:
-        return "free some space on the disk; everything that was acknowledged before is stored"
+        return "free some space on the disk; everything acknowledged before is stored"
     if primary == sqlite3.SQLITE_IOERR:
-        return "the disk is full or failing; everything that was acknowledged before is stored"
+        return "the disk is full or failing; everything acknowledged before is stored"
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another process is writing to the store; try again when it is done"
     return None
@@ -92,8 +92,8 @@ def _advice(error: sqlite3.Error, path: Path) -> str | None:
 
 def _rescue(path: Path) -> str:
     return (
-        f"the file is damaged: keep a copy of it and of {path.name}-wal, save what can be read by "
-        f"`sqlite3 {path} .recover`, and name a new file by $IOTRIAL_STORE to go on"
+        f"the file is damaged: keep a copy of it and of {path.name}-wal, recover what is readable with `sqlite3 "
+        f"{path} .recover`, and set $IOTRIAL_STORE to a new file to continue"
     )
 
 
@@ -125,8 +125,8 @@ def _writing(path: Path) -> sqlite3.Connection:
         mode = _write_ahead(connection)
         if mode != "wal":
             raise StoreError(
-                f"store {path}: wanted a write-ahead log, SQLite keeps journal mode {mode}",
-                hint="a file system without shared memory (such as NFS) cannot hold a store",
+                f"store {path}: expected a write-ahead log, SQLite keeps journal mode {mode}",
+                hint="a store needs a file system with shared memory (not NFS)",
             )
     except BaseException:
         connection.close()
@@ -163,11 +163,11 @@ def _read_only(path: Path, *, checked: bool) -> tuple[sqlite3.Connection, tuple[
         version = standing(connection).version
         if version > schema.VERSION:
             warnings.append(
-                f"store {path}: {_newer(version)}: opened for reading only; what this one does not know is not shown"
+                f"store {path}: {_newer(version)}: opened read-only; unknown records are not shown"
             )
         found = complaint(connection, path) if checked else None
         if found is not None:
-            warnings.append(f"store {path}: {found}: opened for reading only; {_rescue(path)}")
+            warnings.append(f"store {path}: {found}: opened read-only; {_rescue(path)}")
     except BaseException:
         connection.close()
         raise
@@ -219,8 +219,8 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     if standing(connection).application != schema.APPLICATION_ID:
         raise StoreError(
-            f"store {path}: an SQLite file, but no store of trials",
-            hint="name another file by $IOTRIAL_STORE",
+            f"store {path}: an SQLite file, but not a store of trials",
+            hint="set $IOTRIAL_STORE to another file",
         )
 
 
@@ -229,7 +229,7 @@ def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
     if version > schema.VERSION:
         raise StoreError(
             f"store {path}: {_newer(version)}",
-            hint="update iotrial, or name another file by $IOTRIAL_STORE; nothing was changed, and "
+            hint="update iotrial, or set $IOTRIAL_STORE to another file; nothing was changed, and "
             "`iotrial trials`, `report` and `export` read what they can",
         )
 
@@ -339,15 +339,15 @@ def check_tables(connection: sqlite3.Connection, path: Path, *, exactly: bool) -
         kind, sql = found.get(table, ("missing", ""))
         if kind != "table" or not sql.upper().startswith("CREATE TABLE"):
             raise StoreError(
-                f"store {path}: {table} is no table of a store ({kind})",
-                hint="name another file by $IOTRIAL_STORE",
+                f"store {path}: {table} is not a table of a store ({kind})",
+                hint="set $IOTRIAL_STORE to another file",
             )
     if exactly and {
         name: entry for name, entry in found.items() if not name.startswith("sqlite_")
     } != _declared(min(standing(connection).version, schema.VERSION)):
         raise StoreError(
-            f"store {path}: its tables or triggers are not those that iotrial makes",
-            hint="name another file by $IOTRIAL_STORE; `iotrial trials`, `report` and `export` read what they can",
+            f"store {path}: its tables or triggers were not created by iotrial",
+            hint="set $IOTRIAL_STORE to another file; `iotrial trials`, `report` and `export` read what they can",
         )
 
 

@@ -196,8 +196,8 @@ class Store:
         for trial in self.listing()[0]:
             if trial.state is TrialState.RUNNING:
                 raise RequestError(
-                    f"trial {trial.number} is running, and an import would hold it up",
-                    hint="import when it has ended",
+                    f"trial {trial.number} is running, and an import would delay it",
+                    hint="import after it has ended",
                 )
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -216,7 +216,7 @@ class Store:
     # -- reading
 
     def trials(self) -> tuple[StoredTrial, ...]:
-        """Return all trials by number; StoreError if one of them cannot be read."""
+        """Return all trials by number; StoreError if one of them unreadable."""
         trials, damaged = self.listing()
         if damaged:
             raise StoreError(f"store {self.path}: trial {damaged[0].number}: {damaged[0].problem}")
@@ -244,7 +244,7 @@ class Store:
                 if trial.state is TrialState.RUNNING:
                     raise RequestError(
                         f"trial {trial.number} is still running",
-                        hint="wait for its end, or interrupt it: what was measured until then can be exported",
+                        hint="wait until it ends, or interrupt it: an interrupted trial can be exported",
                     )
                 found = packed_records(self._connection, trial)
                 return write_packed(file, found, imported=trial.imported is not None)

@@ -215,16 +215,16 @@ class Gathering:
                 for statement in undo if self._connection.in_transaction else []:
                     self._connection.execute(statement)
                 if isinstance(error, sqlite3.IntegrityError):
-                    raise ValueError(f"it is in the store already: {error}") from error
+                    raise ValueError(f"it is already in the store: {error}") from error
                 raise
 
 
 def refuse_reserved(part: Part) -> None:
     """Raise ValueError if a host sends what only the coordinator adds, which would be miscounted."""
     if any(state.reason is not None and state.reason.startswith(OWN) for state in part.states):
-        raise ValueError(f'a host gives a reason that begins with "{OWN}"')
+        raise ValueError(f'a host sent a reason that begins with "{OWN}"')
     if any(event.kind in (KIND, IMPORTED) for event in part.events):
-        raise ValueError("a host sends an event of a kind that is the coordinator's")
+        raise ValueError("a host sent an event of a kind reserved for the coordinator")
 
 
 _encoded = msgspec.json.Encoder().encode
@@ -315,6 +315,7 @@ def _insert_header(connection: sqlite3.Connection, header: TrialHeader) -> int:
     known = connection.execute("SELECT number FROM trial WHERE id = ?", (header.id,)).fetchone()
     if known is not None:
         raise RequestError(
-            f"this trial is here already, as number {known[0]}", hint=f"`iotrial report {known[0]}` shows it"
+            f"this trial is already stored, as number {known[0]}",
+            hint=f"`iotrial report {known[0]}` shows it",
         )
     return insert_trial(connection, replace(header, study=structs.replace(header.study, trusted=False)))

@@ -72,8 +72,8 @@ def number_meant(connection: sqlite3.Connection, ref: str, path: Path) -> int:
         # a damaged row makes this query fail, but not that of ``numbers``
         listed = [(number, "") for number in numbers(connection)]
     if not listed:
-        error = UnknownName("trial", ref, [], where=f"store {path} holds no trial yet")
-        error.hint = 'begin one with "iotrial run STUDY"; "iotrial list" shows the studies'
+        error = UnknownName("trial", ref, [], where=f"store {path} has no trials yet")
+        error.hint = 'start one with "iotrial run STUDY"; "iotrial list" shows the studies'
         raise error
     if ref == "last":
         return int(listed[-1][0])
@@ -86,7 +86,9 @@ def number_meant(connection: sqlite3.Connection, ref: str, path: Path) -> int:
         return exact[0] if exact else found[0][0]
     if found:
         which = ", ".join(str(number) for number, _ in found[:8])
-        raise RequestError(f'several trials begin with "{ref}": numbers {which}', hint="give more of the id")
+        raise RequestError(
+            f'several trials begin with "{ref}": numbers {which}', hint="give more digits of the id"
+        )
     raise UnknownName("trial", ref, [*list(known)[-8:], "last"], where=f"store {path}")
 
 

@@ -54,7 +54,7 @@ def check_moment(text: str) -> None:
     except ValueError:
         raise ValueError(f"wanted a time as ISO 8601 writes it, found {shown(text)}") from None
     if not 1970 <= year <= 9000:
-        raise ValueError(f"no trial ran in the year {year}")
+        raise ValueError(f"not a year of a trial: {year}")
 
 
 Id = Annotated[str, formed(Form("id", check=fitting(re.compile("[0-9a-f]{8,64}"), "trial's id")))]

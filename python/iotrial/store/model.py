@@ -149,7 +149,7 @@ class AccountedRequests:
     alone: bool = False
 
 
-WITH_CHECKS = "accounted requests are counted with the checks after the work: this trial is from before they were left out"
+WITH_CHECKS = "accounted requests include the checks after the work: this trial is from an older version"
 
 
 def with_checks(requests: Sequence[AccountedRequests]) -> bool:
@@ -213,13 +213,13 @@ def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, 
         places, disks = _joined(one.get("places")), _joined(one.get("disks"))
         if one.get("compared"):
             found.append(
-                f"places {places} lie on one disk ({disks}): this compares that disk with itself (an A/A test), and says "
-                "nothing of two devices; name a folder on another disk with --place NAME=FOLDER"
+                f"places {places} lie on one disk ({disks}): this compares that disk with itself (an A/A test), "
+                f"not two devices; name a folder on another disk with --place NAME=FOLDER"
             )
         elif one.get("log"):
             found.append(
-                f"the log ({one['log']}) lies on the same disk as the file system ({disks}): what is seen is the cost of a "
-                f"second device over one disk; name a folder on another disk with --place {one['log']}=FOLDER"
+                f"the log ({one['log']}) lies on the same disk as the file system ({disks}): the result is the "
+                f"cost of a second device on the same disk; name a folder on another disk with --place {one['log']}=FOLDER"
             )
         else:
             found.append(f"places {places} lie on one disk ({disks})")

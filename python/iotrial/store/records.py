@@ -159,7 +159,7 @@ def event_of(row: Row) -> Event:
 def state_of(name: object) -> TrialState:
     """Return the state of this name; StoreError if it is unknown."""
     if name not in list(TrialState):
-        raise StoreError(f"holds a state that is not known: {str(name)[:40]!r}")
+        raise StoreError(f"holds an unknown state: {str(name)[:40]!r}")
     return TrialState(str(name))
 
 
@@ -216,12 +216,12 @@ def to_json(value: object) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _from_json(text: object) -> Any:
     if not isinstance(text, str):
-        raise StoreError("holds a damaged record: wanted JSON text")
+        raise StoreError("holds a damaged record: expected JSON text")
     try:
         value = json.loads(text)
         if "\\ud" in text.lower():  # a lone surrogate, which cannot be printed
@@ -257,5 +257,5 @@ def _is_histogram(bins: object) -> bool:
 def _arm_kind(name: str) -> ArmKind:
     kind = _ARM_KINDS.get(name)
     if kind is None:
-        raise StoreError(f"holds a damaged record: no kind of arm is called {name[:40]!r}")
+        raise StoreError(f"holds a damaged record: unknown kind of arm {name[:40]!r}")
     return kind

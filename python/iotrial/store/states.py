@@ -70,7 +70,7 @@ def _boot(proc: Path) -> str:
         return ""
 
 
-ORPHANED = "its conductor ended without a word"
+ORPHANED = "its process ended without recording a reason"
 
 
 @dataclass(frozen=True, slots=True)

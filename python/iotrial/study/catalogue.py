@@ -96,7 +96,7 @@ def _beside(name: str) -> Callable[[str], str]:
             (one for one in (files("iotrial") / "catalogue" / family).iterdir() if one.name == file), None
         )
         if found is None:
-            raise ValueError("is not there")
+            raise ValueError("is missing")
         return found.read_text("utf-8")
 
     return text_of

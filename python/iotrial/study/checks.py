@@ -81,7 +81,7 @@ def check_distinct_knobs(factors: Sequence[Factor], fixed: Sequence[Setting]) ->
 def _check_distinct(what: str, names: Iterable[str]) -> None:
     names = list(names)
     if len(set(names)) < len(names):
-        raise Problem(f"two {what} have one name")
+        raise Problem(f"two {what} have the same name")
 
 
 def _check_text(study: Study) -> None:
@@ -104,13 +104,13 @@ def _check_factor(factor: Factor) -> None:
         raise Problem(f'"{WORKLOAD}" cannot be the name of a factor')
     labels = [level.label for level in factor.levels]
     if factor.role is Role.TREATMENT and len(labels) < 2:
-        raise Problem(f"{what}: two levels are needed to compare")
+        raise Problem(f"{what}: needs two levels to compare")
     _check_distinct(f"levels of {what}", map(fold, labels))
     if factor.reference not in labels:
-        raise Problem(f"{what}: its reference is none of its levels")
+        raise Problem(f"{what}: its reference is not one of its levels")
     _check_distinct(f"defaults of {what}", factor.default)
     if not set(factor.default) <= set(labels):
-        raise Problem(f"{what}: its defaults are not among its levels")
+        raise Problem(f"{what}: its defaults are not all among its levels")
 
 
 def _check_workload(workload: Workload, study: Study) -> None:
@@ -118,7 +118,7 @@ def _check_workload(workload: Workload, study: Study) -> None:
     labels = {factor.name: {level.label for level in factor.levels} for factor in study.condition_factors}
     for name, wanted in workload.only.items():
         if name not in labels or not wanted or not set(wanted) <= labels[name]:
-            raise Problem(f"{what}: restricted to levels of {shown(name)} that are not there")
+            raise Problem(f"{what}: restricted to levels of {shown(name)} that do not exist")
 
 
 def _check_responses(study: Study) -> None:
@@ -144,7 +144,7 @@ def _check_responses(study: Study) -> None:
 def _check_statistic(response: Response, study: Study) -> None:
     timed = response.unit == "s" and response.scale is Scale.LOG
     if not (timed and response.primary and study.design.kind is DesignKind.FULL):
-        raise Problem(f"no study file could ask for the {response.statistic} of {shown(response.name)}")
+        raise Problem(f"a study file cannot use the {response.statistic} of {shown(response.name)}")
 
 
 def _check_design(study: Study) -> None:
@@ -156,14 +156,14 @@ def _check_design(study: Study) -> None:
     if design.repeats > 1 and not any(factor.whole_plot for factor in study.treatment_factors):
         raise Problem("repeats without a whole-plot factor")
     if any(factor.whole_plot for factor in study.condition_factors):
-        raise Problem("a condition has no plot")
+        raise Problem("a condition cannot have a plot")
     _check_distinct("interactions", ["\0".join(pair) for pair in design.interactions])
     for first, second in design.interactions:
         if first not in names or second not in names or names.index(first) >= names.index(second):
-            raise Problem("an interaction of factors that are not there, or not in their order")
+            raise Problem("an interaction of unknown factors, or not in their order")
 
 
 def _check_claim(claim: Claim, study: Study) -> None:
     treatments = {f.name: {level.label for level in f.levels} for f in study.treatment_factors}
     if not {claim.level, claim.reference} <= treatments.get(claim.factor, set()):
-        raise Problem("a claim speaks of levels that are not there")
+        raise Problem("a claim names levels that do not exist")

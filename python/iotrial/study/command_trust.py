@@ -177,7 +177,7 @@ def _variants(texts: tuple[str, ...], settings: Sequence[Setting]) -> Iterator[t
             if key == "placeholder" and placeholder and any(placeholder in text for text in texts):
                 looked_at += length
                 if looked_at > MOST_LOOKED_AT:
-                    yield ("{more levels than can be looked at}",)
+                    yield ("{more levels than can be checked}",)
                     return
                 yield tuple(text.replace(placeholder, setting.value) for text in texts)
 
@@ -190,7 +190,7 @@ def _nested(step: Step, settings: Sequence[Setting]) -> Iterator[str]:
         {s.value for s in settings if any(key == "placeholder" for key, _ in s.options)} if used else set()
     )
     if any(placeholder in value for value in values if "{" in value for placeholder in placeholders):
-        yield "has placeholders within the values of placeholders"
+        yield "has placeholders inside values of placeholders"
 
 
 def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _reasons(argv: tuple[str, ...], *, stdin: str) -> Iterator[str]:
     if first in LAUNCHERS or _LOADER.fullmatch(PurePosixPath(argv[0]).name):
         # The program it starts is somewhere in the rest, perhaps inside one argument (`env -S "sh -c x"`).
         if any("{" in _OWN.sub("", word) for word in argv[1:]):
-            yield f"hands {first} arguments from a level, which may be a program"
+            yield f"passes {first} arguments from a level, which may be a program"
         words = [part for word in argv for part in _WORDS.split(word.removeprefix("-S")) if part]
         for at, word in enumerate(words):
             yield from _reasons_of(_program(word), words[at + 1 :], stdin=stdin)
@@ -219,7 +219,7 @@ def _reasons_of(program: str, rest: list[str], *, stdin: str) -> Iterator[str]:
         letters = INTERPRETERS[program]
         inline = [word for word in rest if _is_inline(word, letters)]
         if inline or stdin or not letters:
-            yield f"has {program} run a text of the study"
+            yield f"makes {program} run text from the study"
 
 
 def _is_inline(word: str, letters: str) -> bool:

@@ -69,7 +69,7 @@ def _rate(value: object) -> float:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"wanted a number, found {value!r}")
+        raise ValueError(f"expected a number, found {value!r}")
     return float(value)
 
 
@@ -79,7 +79,7 @@ def _share(value: object) -> float:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"wanted text with a unit, found {value!r}")
+        raise ValueError(f"expected text with a unit, found {value!r}")
     return value
 
 
@@ -104,25 +104,25 @@ def _of_rate(text: str) -> Figure:
 
 
 TURNING: Mapping[str, Figure] = {
-    "turns_per_minute": Figure("turns of the platter a minute", 100.0, 1e6, _number, _as_count),
-    "seek_track": _duration("from a track to the next, settling included"),
-    "seek_mean": _duration("mean over pairs of places drawn at random"),
-    "seek_full": _duration("over the whole stroke"),
-    "rate_outer": _of_rate("bytes a second under the head at the outermost track"),
-    "rate_inner": _of_rate("at the innermost, not above that"),
-    "rate_wire": _of_rate("between the disk's memory and the machine"),
-    "overhead": _duration("of a command, while the disk may still be busy with another", 1.0),
-    "read_ahead": Figure("memory that reads run ahead into; none", 0.0, 1 << 30, _bytes, _as_size),
+    "turns_per_minute": Figure("rotations per minute", 100.0, 1e6, _number, _as_count),
+    "seek_track": _duration("track-to-track seek, including settling"),
+    "seek_mean": _duration("mean over random pairs of positions"),
+    "seek_full": _duration("full-stroke seek"),
+    "rate_outer": _of_rate("bytes per second under the head at the outermost track"),
+    "rate_inner": _of_rate("at the innermost track, at most that"),
+    "rate_wire": _of_rate("between the disk's cache and the machine"),
+    "overhead": _duration("overhead of a command, which can overlap with another", 1.0),
+    "read_ahead": Figure("read-ahead cache; none", 0.0, 1 << 30, _bytes, _as_size),
     "write_cache": Figure(
-        "memory in which writes wait until they are flushed or there is time; none",
+        "write cache; none",
         0.0,
         1 << 30,
         _bytes,
         _as_size,
     ),
-    "queue": Figure("requests among which the disk chooses the next", 1.0, 1024.0, _number, _as_count),
+    "queue": Figure("length of the command queue", 1.0, 1024.0, _number, _as_count),
     "stroke": Figure(
-        "share of the arm's way that the lab takes up, from the outermost track on",
+        "share of the full stroke used by the lab, from the outermost track",
         0.0001,
         1.0,
         _share,
@@ -131,14 +131,14 @@ TURNING: Mapping[str, Figure] = {
 }
 
 FLAT: Mapping[str, Figure] = {
-    "read_latency": _duration("of a read, before its bytes come"),
+    "read_latency": _duration("latency of a read"),
     "write_latency": _duration("of a write"),
-    "jump": _duration("besides, of a write that does not go on where the last one ended"),
+    "jump": _duration("additional, for a write that does not continue where the last one ended"),
     "flush": _duration("of a flush after writes"),
-    "overhead": _duration("of a command, while the disk may still be busy with another", 1.0),
-    "rate_read": _of_rate("bytes a second, all requests together"),
+    "overhead": _duration("overhead of a command, which can overlap with another", 1.0),
+    "rate_read": _of_rate("bytes per second, all requests together"),
     "rate_write": _of_rate("the same of writes"),
-    "queue": Figure("requests that are worked on at once", 1.0, 1024.0, _number, _as_count),
+    "queue": Figure("requests processed in parallel", 1.0, 1024.0, _number, _as_count),
 }
 
 MODELS: Mapping[str, NamedDisk] = {
@@ -185,7 +185,7 @@ MODELS: Mapping[str, NamedDisk] = {
     "ssd-sata": NamedDisk(
         "a solid-state disk on SATA",
         "typical of data sheets of 2.5-inch consumer disks around 2015: 550 and 520 MB/s, 10,000 random reads and 40,000 "
-        "random writes a second one at a time, 100,000 and 90,000 with 32 under way",
+        "random writes a second one at a time, 100,000 and 90,000 with 32 in flight",
         {
             "read_latency": 85e-6,
             "write_latency": 12e-6,
@@ -232,11 +232,13 @@ def parse_disk(written: Any) -> DiskSpec | None:
     table: dict[str, Any] = {"model": written} if isinstance(written, str) else written
     if not isinstance(table, dict) or not isinstance(table.get("model"), str):
         raise ValueError(
-            'wanted the name of a modelled disk, or a table such as { model = "disk-7200", write_cache = "none" }'
+            'expected the name of a simulated disk, or a table such as { model = "disk-7200", write_cache = "none" }'
         )
     model = table["model"]
     if model not in MODELS:
-        raise ValueError(f'there is no modelled disk "{model[:40]}"; there are: {", ".join(MODELS)}, or none')
+        raise ValueError(
+            f'no simulated disk is called "{model[:40]}"; available: {", ".join(MODELS)}, or none'
+        )
     named, known = MODELS[model], figures_of(model)
     figures, order = dict(named.figures), named.order
     turning = known is TURNING
@@ -245,12 +247,12 @@ def parse_disk(written: Any) -> DiskSpec | None:
             continue
         if key == "order" and turning:
             if value not in ORDERS:
-                raise ValueError(f"disk order: wanted one of {', '.join(ORDERS)}")
+                raise ValueError(f"disk order: expected one of {', '.join(ORDERS)}")
             order = value
             continue
         if key not in known:
             keys = (*known, "order") if turning else tuple(known)
-            raise ValueError(f'"{key[:40]}" is no figure of {model}; there are: {", ".join(keys)}')
+            raise ValueError(f'"{key[:40]}" is not a parameter of {model}; available: {", ".join(keys)}')
         figures[key] = _within(key, known[key], value)
     _check_together(figures)
     changed = tuple(key for key in table if key != "model")
@@ -266,11 +268,11 @@ def _within(key: str, figure: Figure, value: object) -> float:
         raise ValueError(f"disk {key}: {error}") from error
     if not figure.least <= found <= figure.most:
         raise ValueError(
-            f"disk {key}: wanted {figure.shown(figure.least)} to {figure.shown(figure.most)}, "
+            f"disk {key}: expected {figure.shown(figure.least)} to {figure.shown(figure.most)}, "
             f"found {figure.shown(found)}"
         )
     if key == "queue" and found != int(found):
-        raise ValueError(f"disk queue: wanted a whole number, found {found:g}")
+        raise ValueError(f"disk queue: expected a whole number, found {found:g}")
     return found
 
 
@@ -278,12 +280,12 @@ def _check_together(figures: Mapping[str, float]) -> None:
     if "rate_inner" not in figures:
         return
     if figures["rate_inner"] > figures["rate_outer"]:
-        raise ValueError("disk rate_inner: wanted no more than rate_outer")
+        raise ValueError("disk rate_inner: expected no more than rate_outer")
     track, mean, full = (figures[key] for key in ("seek_track", "seek_mean", "seek_full"))
     # the curve through the three points: see docs/labs.md
     if 15 * mean < 10 * track + 5 * full or 7 * track + 8 * full < 15 * mean:
         raise ValueError(
-            "disk seek_track, seek_mean, seek_full: no curve rises through these three; wanted a mean between "
+            "disk seek_track, seek_mean, seek_full: no increasing curve fits these three; expected a mean between "
             f"{units.format_duration((2 * track + full) / 3)} and "
             f"{units.format_duration((7 * track + 8 * full) / 15)}"
         )

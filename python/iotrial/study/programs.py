@@ -30,8 +30,8 @@ def with_programs(
     takes = [workload for workload in study.workloads if workload.work.takes_program()]
     if not takes:
         raise RequestError(
-            f"{study.name}: --set {PROGRAM}=...: none of its workloads takes its programs from a path",
-            hint="workloads of kind database do, and commands beside a server (serve)",
+            f"{study.name}: --set {PROGRAM}=...: no workload of the study takes programs by path",
+            hint="workloads of kind database do, and commands with a server (serve)",
         )
     settings = [Setting(PROGRAM_KNOB, path) for path in paths]
     if len(paths) == 1:

@@ -160,7 +160,7 @@ class WorkloadTable(Struct, frozen=True):
 
     name: Annotated[Name, Meta(description="what reports call it")]
     kind: str
-    default: Annotated[bool, Meta(description="false: runs only when asked for")] = True
+    default: Annotated[bool, Meta(description="false: runs only when named")] = True
     cache: Annotated[
         Line | None,
         Meta(
@@ -263,10 +263,12 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else error
         raise StudyError(
-            f"cannot be read: {reason}", file=str(path), hint="`iotrial list` shows the studies that ship"
+            f"cannot be read: {reason}",
+            file=str(path),
+            hint="`iotrial list` shows the studies of the catalogue",
         ) from error
     if len(data) > MAX_BYTES:
-        raise StudyError("is larger than 1 MiB, which no study is", file=str(path))
+        raise StudyError("is larger than 1 MiB, the maximum of a study", file=str(path))
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -347,7 +349,7 @@ def _check_no_programs(source: Source, factors: Sequence[Factor], fixed: Sequenc
     levels = [(f.name, s) for f in factors for level in f.levels for s in level.settings]
     for name, setting in (*levels, *(("[[fixed]]", s) for s in fixed)):
         if setting.knob == PROGRAM_KNOB:
-            hint = f"leave it out, and run the study with --set {PROGRAM}=PATH,PATH"
+            hint = f"remove it, and run the study with --set {PROGRAM}=PATH,PATH"
             raise source.error(f"{name}: a study cannot name programs by their path", hint=hint)
 
 
@@ -358,12 +360,12 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _parsed(text: str, origin: str) -> dict[str, object]:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise StudyError("is larger than 1 MiB, which no study is", file=origin)
+        raise StudyError("is larger than 1 MiB, the maximum of a study", file=origin)
     for number, line in enumerate(text.split("\n"), start=1):
         if len(line) > MAX_LINE:
             raise StudyError(f"a line has at most {MAX_LINE} characters", file=origin, line=number)
     if sum(line.count(".") ** 2 for line in text.split("\n")) > _MAX_DOTS_SQUARED:
-        raise StudyError("has more dots in its lines than names and prose need", file=origin)
+        raise StudyError("has lines with too many dots", file=origin)
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -392,9 +394,11 @@ def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Fact
         factors.append(factor)
     if not any(factor.role is Role.TREATMENT for factor in factors):
         hint = (
-            "add a [[factor]] with name, knob and levels" if not factors else 'one needs role = "treatment"'
+            "add a [[factor]] with name, knob and levels"
+            if not factors
+            else 'one factor needs role = "treatment"'
         )
-        raise source.error("a study needs a factor whose effect is asked for", hint=hint)
+        raise source.error("a study needs a factor whose effect is named", hint=hint)
     return tuple(factors)
 
 
@@ -434,7 +438,7 @@ def _factor(source: Source, data: dict[str, Any], path: Path) -> Factor:
             raise source.error(message, *path, "default")
     whole = table.plot == "whole"
     if whole and role is not Role.TREATMENT:
-        raise source.error(f'factor "{table.name}" is a condition, which has no plot', *path, "plot")
+        raise source.error(f'factor "{table.name}" is a condition, which cannot have a plot', *path, "plot")
     return Factor(table.name, role, levels, reference, default, source.line_to_keep(*path), whole_plot=whole)
 
 
@@ -462,7 +466,7 @@ def _level(source: Source, factor: FactorTable, entry: object, path: Path) -> Le
         return Level(table.label, (_own(source, factor, table.value, path),))
     if factor.options():
         name = factor.options()[0][0]
-        message = f'"{name}" addresses the factor\'s own knob, but this level sets knobs of its own'
+        message = f'"{name}" is for the factor\'s own knob, but this level sets other knobs'
         raise source.error(
             message, *path, hint=f"write set as a list: [{{ knob = ..., level = ..., {name} = ... }}]"
         )
@@ -472,14 +476,14 @@ def _level(source: Source, factor: FactorTable, entry: object, path: Path) -> Le
 def _own(source: Source, factor: FactorTable, value: str, path: Path) -> Setting:
     if factor.knob is None:
         hint = "name the knob, or give every level a table { label, set }"
-        raise source.error(f'factor "{factor.name}" names no knob for this level', *path, hint=hint)
+        raise source.error(f'factor "{factor.name}" has no knob for this level', *path, hint=hint)
     return Setting(factor.knob, value, factor.options())
 
 
 def _bundle(source: Source, table: object, path: Path) -> tuple[Setting, ...]:
     """Read the settings of ``set``: a table of knobs, or (for knobs with options) a list as in ``[[fixed]]``."""
     if not isinstance(table, dict | list):
-        raise source.error(f"set: wanted a table of knobs or a list, found {shown(table)}", *path)
+        raise source.error(f"set: expected a table of knobs or a list, found {shown(table)}", *path)
     if not 1 <= len(table) <= MAX_SETTINGS:
         wanted = "cannot be empty" if not table else f"at most {MAX_SETTINGS} entries are allowed"
         raise source.error(f"set: {wanted}", *path)
@@ -550,7 +554,7 @@ def _check_levels(
             raise source.error(
                 f'lab.device "{setting.value}": the study declares no place',
                 *path,
-                hint=f'add [[place]] with name = "{setting.value}"; where it lies is said by --place, not here',
+                hint=f'add [[place]] with name = "{setting.value}"; its location is set by --place, not here',
             )
         raise source.unknown("place", setting.value, runs, *path)
 
@@ -566,7 +570,7 @@ def _check_name_of_log(source: Source, places: Sequence[PlaceSpec]) -> None:
                 "place",
                 index,
                 "name",
-                hint='give this place another name, or declare one for the log: holds = "log"',
+                hint='rename this place, or declare it for the log: holds = "log"',
             )
 
 
@@ -577,10 +581,10 @@ def _check_place(
     knobs = {setting.knob for setting in settings}
     if place.holds is Holds.RUNS and LAB_DEVICE not in knobs:
         raise source.error(
-            f'no run happens at place "{place.name}"',
+            f'no run uses place "{place.name}"',
             *path,
             "name",
-            hint='name it as a level of a factor with knob = "lab.device", or say holds = "files"',
+            hint='name it as a level of a factor with knob = "lab.device", or set holds = "files"',
         )
     if place.holds is Holds.LOG:
         _check_log(source, place, path, places, knobs)
@@ -589,7 +593,7 @@ def _check_place(
             f'place "{place.name}" has a file system of its own, and a factor sets filesystem.type',
             *path,
             "filesystem",
-            hint="one of the two says which file system is made",
+            hint="set the file system in one of the two",
         )
 
 
@@ -602,7 +606,7 @@ def _check_log(
 ) -> None:
     if LOG_KNOB not in knobs:
         raise source.error(
-            f'place "{place.name}" is for a log, and no file system is given one',
+            f'place "{place.name}" is for a log, but no file system uses one',
             *path,
             "holds",
             hint='add a factor with knob = "filesystem.log"',
@@ -610,11 +614,9 @@ def _check_log(
     if sum(other.holds is Holds.LOG for other in places) > 1:
         raise source.error('two places have holds = "log"', *path, "holds")
     if place.filesystem is not None:
-        raise source.error(
-            f'place "{place.name}" is a bare device, without a file system', *path, "filesystem"
-        )
+        raise source.error(f'place "{place.name}" is a device without a file system', *path, "filesystem")
     if place.kind not in (None, "image"):
-        raise source.error(f'place "{place.name}": a log lies on an image', *path, "kind")
+        raise source.error(f'place "{place.name}": a log must be an image', *path, "kind")
 
 
 # workloads
@@ -658,7 +660,7 @@ def check_placeholders(
     for setting, place in places:
         placeholder = dict(setting.options).get("placeholder")
         if placeholder is not None and not any(placeholder in text for text in texts):
-            message = f'no command workload holds the placeholder "{placeholder}"'
+            message = f'no command workload has the placeholder "{placeholder}"'
             raise source.error(message, *place, "placeholder")
 
 
@@ -667,7 +669,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     table = source.table(WorkloadTable, common, *path)
     if table.kind not in kinds():
         if (past := past_kinds().get(table.kind)) is not None:
-            message = f'kind "{table.kind}" is not run any more'
+            message = f'kind "{table.kind}" is not supported any more'
             raise source.error(message, *path, "kind", hint=past.gone)
         raise source.unknown("workload kind", table.kind, kinds(), *path, "kind")
     kind = kinds()[table.kind]
@@ -699,7 +701,7 @@ def _with_text(source: Source, own: dict[str, Any], named: str, content: str, pa
     if content in own:
         raise source.error(f'either "{named}" or "{content}", found both', *path, named)
     if not isinstance(own[named], str):
-        raise source.error(f"{named}: wanted text in quotes", *path, named)
+        raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_beside(own[named], *path, named)
     return {key: value for key, value in own.items() if key != named} | {content: text}
 
@@ -748,16 +750,16 @@ def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]
     read = source.table(DesignTable, table, "design")
     kind = read.kind
     if read.resolution is not None and kind is not DesignKind.FRACTIONAL:
-        raise source.error(f'a "{kind.value}" design has no choice of resolution', "design", "resolution")
+        raise source.error(f'a "{kind.value}" design has a fixed resolution', "design", "resolution")
     if read.fold_over is not None and kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
         raise source.error(f'a "{kind.value}" design cannot be folded over', "design", "fold_over")
     whole = any(factor.whole_plot for factor in factors)
     if read.repeats is not None and not whole:
         raise source.error(
-            "without a whole-plot factor there is nothing to repeat within",
+            "repeats need a whole-plot factor",
             "design",
             "repeats",
-            hint='give the factor that is costly to change plot = "whole", or a workload replicates',
+            hint='set plot = "whole" for the factor that is expensive to change, or use replicates of a workload',
         )
     return Design(
         kind=kind,
@@ -781,7 +783,7 @@ def _interactions(
         path = ("design", "interactions", index)
         if not colon:
             raise source.error(
-                f'"{text}" names no pair of factors', *path, hint='write "one:other", or ["all"]'
+                f'"{text}" is not a pair of factors', *path, hint='write "one:other", or ["all"]'
             )
         found = []
         for part in (first, second):
@@ -823,7 +825,7 @@ def read_responses(
     if design.kind is not DesignKind.FULL:
         for index, entry in enumerate(entries):
             if entry.statistic != TYPICAL:
-                message = f'a "{design.kind.value}" design has no two arms that differ in one factor alone'
+                message = f'a "{design.kind.value}" design has no two arms that differ in only one factor'
                 raise source.error(message, "response", index, "statistic")
     return tuple(
         response
@@ -835,15 +837,16 @@ def read_responses(
 def _with_statistic(source: Source, response: Response, index: int, entry: ResponseTable) -> Response:
     path = ("response", index, "statistic")
     if entry.cap is not None and entry.statistic != MEAN:
-        raise source.error('only a response with statistic = "mean" has a cap', "response", index, "cap")
+        raise source.error('only a response with statistic = "mean" can have a cap', "response", index, "cap")
     if entry.statistic == TYPICAL:
         return response
     if response.scale is not Scale.LOG or response.unit != "s":
         raise source.error(
-            f'"{response.name}" is no time compared by ratio, so it has no mean or tail to compare', *path
+            f'"{response.name}" is not a time compared by ratio, so its mean or tail cannot be compared',
+            *path,
         )
     if not response.primary:
-        hint = "or leave statistic out: exploratory responses are compared by typical runs"
+        hint = "or omit statistic: exploratory responses are compared by typical runs"
         raise source.error(f'"{response.name}" is not primary', *path, hint=f"add primary = true, {hint}")
     return replace(response, statistic=entry.statistic, cap=DEFAULT_CAP if entry.cap is None else entry.cap)
 
@@ -919,10 +922,10 @@ def read_claims(
             raise source.unknown("response", table.response, of_work, *path, "response")
         if table.value is not None and (table.ratio is not None or None in (table.workload, table.response)):
             raise source.error(
-                "a claim of a value names its workload and response, and has no ratio", *path, "value"
+                "a claim of a value needs workload and response, and cannot have a ratio", *path, "value"
             )
         if table.says is not None and (table.ratio is not None or table.value is not None):
-            raise source.error("a claim of a direction has no ratio and no value", *path, "says")
+            raise source.error("a claim of a direction cannot have a ratio or value", *path, "says")
         others = [one for one in factors if one is not factor]
         condition = {
             name: _condition(source, name, text, others, names, (*path, "condition", name))
@@ -960,7 +963,7 @@ def _factor_of_claim(source: Source, table: ClaimTable, factors: Sequence[Factor
         if len(treatments) == 1:
             return next(iter(treatments.values()))
         hint = f"one of: {', '.join(sorted(treatments))}"
-        raise source.error("a claim names its factor where there are several", *path, hint=hint)
+        raise source.error("a claim needs its factor if there are several", *path, hint=hint)
     if table.factor not in treatments:
         raise source.unknown("treatment factor", table.factor, treatments, *path, "factor")
     return treatments[table.factor]

@@ -46,17 +46,15 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
         AttributeError,
         RecursionError,
     ) as error:
-        raise _refused(
-            origin, f"the file is written in a way that cannot be changed ({escape(error)})"
-        ) from error
+        raise _refused(origin, f"the layout of the file prevents changing it ({escape(error)})") from error
     lines = [part for line in comment for part in textwrap.wrap(escape(line), 110, subsequent_indent="  ")]
     made = "".join(f"# {line}\n" for line in lines) + ("\n" if comment else "") + _plain(changed)
     try:
         after = read_study(made, origin, trusted=False)
     except StudyError as error:
-        raise _refused(origin, f"what was written cannot be read: {error.message}") from error
+        raise _refused(origin, f"the written file cannot be read: {error.message}") from error
     if not says(after, wanted):
-        raise _refused(origin, "the file is written in a way that cannot be changed reliably")
+        raise _refused(origin, "the layout of the file prevents changing it reliably")
     return made
 
 

@@ -148,7 +148,7 @@ def printable(text: str) -> str:
         return text
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-            raise ValueError(f"holds the character U+{ord(character):04X}, which cannot be shown safely")
+            raise ValueError(f"holds the character U+{ord(character):04X}, which cannot be displayed safely")
     return text
 
 
@@ -168,11 +168,9 @@ def label(text: str) -> str:
         )
     printable(text)
     if text != text.strip():
-        raise ValueError("a label cannot begin or end with a blank")
+        raise ValueError("a label cannot start or end with a blank")
     if "," in text or "+" in text:
-        raise ValueError(
-            f'a label holds no "," and no "+" (they join labels), found "{text}"; write {{ label, value }}'
-        )
+        raise ValueError(f'a label cannot contain "," or "+", found "{text}"; write {{ label, value }}')
     if text.casefold() == "all" or text.startswith("control:"):
         raise ValueError(f'the label "{text}" is reserved')
     return text
@@ -184,10 +182,10 @@ def scalar(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         if abs(value) >= 2**63:
-            raise ValueError("a whole number of a level fits into 64 bits")
+            raise ValueError("a whole number must fit into 64 bits")
         return str(value)
     if not isinstance(value, str):
-        raise ValueError(f"wanted text, a whole number, true or false, found {shown(value)}")
+        raise ValueError(f"expected text, a whole number, true or false, found {shown(value)}")
     if len(value) > 4096:
         raise ValueError(f"a level's value has at most 4096 characters, found {len(value)}")
     return prose(value)
@@ -201,7 +199,7 @@ def fitting(pattern: re.Pattern[str], what: str, longest: int = 64) -> Callable[
         if len(text) > longest:
             raise ValueError(f"a {what} has at most {longest} characters, found {len(text)}")
         if not pattern.fullmatch(text):
-            raise ValueError(f'wanted a {what} (pattern {pattern.pattern}), found "{text}"')
+            raise ValueError(f'expected a {what} (pattern {pattern.pattern}), found "{text}"')
 
     return check
 
@@ -211,14 +209,14 @@ def one_of(*words: str) -> Meta:
 
     def check(text: str) -> None:
         if text not in words:
-            raise ValueError(f"wanted one of {', '.join(words)}, found {shown(text)}")
+            raise ValueError(f"expected one of {', '.join(words)}, found {shown(text)}")
 
     return formed(Form("text", check=check))
 
 
 def _variable(text: str) -> None:
     if len(text) > 128 or not _VARIABLE.fullmatch(text):
-        raise ValueError("wanted a variable's name: letters, digits and _, no digit first")
+        raise ValueError("expected the name of a variable: letters, digits and _, not starting with a digit")
 
 
 def sorted_pairs(table: object) -> object:
@@ -394,7 +392,7 @@ def _fields(struct: type[Struct], table: object, path: Path, read_from: ReadFrom
     if read_from is not ReadFrom.FILE:
         keys = {key.field: key for key in keys.values()}
     if not isinstance(table, dict):
-        raise _explained(f"wanted a table, found {shown(table)}", path)
+        raise _explained(f"expected a table, found {shown(table)}", path)
     # Report an unknown key before a missing one: a misspelt key usually explains the missing one.
     for name in table:
         if name not in keys:
@@ -424,7 +422,7 @@ def _typed(kind: _Described, value: object, path: Path, read_from: ReadFrom) -> 
         if typing.get_args(kind.plain)[-1] is Ellipsis:
             each = kind.parts * len(entries)
         elif len(entries) != len(each):
-            raise _explained(f"wanted {len(each)} entries, found {len(entries)}", path)
+            raise _explained(f"expected {len(each)} entries, found {len(entries)}", path)
         return tuple(
             _converted(part, entry, (*path, index), read_from)
             for index, (part, entry) in enumerate(zip(each, entries, strict=True))
@@ -444,7 +442,7 @@ def _typed(kind: _Described, value: object, path: Path, read_from: ReadFrom) -> 
 
 def _leaf(wanted: Any, value: object, path: Path) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _explained(f"wanted a finite number, found {value}", path)
+        raise _explained(f"expected a finite number, found {value}", path)
     try:
         return msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
@@ -477,15 +475,15 @@ def _complaint(said: str, wanted: Any, value: object) -> str:
         choices = choices_of(plain)
         *first, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
         listed = f"{', '.join(first)} or {last}" if first else last
-        return f"wanted {listed}, found {shown(value)}"
+        return f"expected {listed}, found {shown(value)}"
     if match := _LENGTH.match(said):
         if match[2] == ">=":
             return "cannot be empty" if match[3] == "1" else f"at least {match[3]} entries are needed"
         return f"at most {match[3]} {'characters' if match[1] == 'str' else 'entries'} are allowed"
     if match := _BOUND.match(said):
-        return f"wanted {_BOUNDS[match[1]]} {float(match[2]):.15g}, found {shown(value)}"
+        return f"expected {_BOUNDS[match[1]]} {float(match[2]):.15g}, found {shown(value)}"
     if (match := _TYPE.match(said)) and match[1] in _WANTED:
-        return f"wanted {_WANTED[match[1]]}, found {shown(value)}"
+        return f"expected {_WANTED[match[1]]}, found {shown(value)}"
     return f"{said[:1].lower()}{said[1:]}, found {shown(value)}"
 
 

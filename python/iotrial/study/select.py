@@ -98,7 +98,7 @@ def _narrowed(factor: Factor, wanted: Sequence[str] | None, *, full: bool) -> Fa
         keep = [label for label in labels if label in keep or label == factor.reference]
         if len(keep) < 2:
             raise RequestError(
-                f'factor "{factor.name}" is left with "{keep[0]}" alone, the reference; a treatment needs two levels',
+                f'factor "{factor.name}" is left with only "{keep[0]}", the reference; a treatment needs two levels',
                 hint=f"name one or more of: {', '.join(label for label in labels if label != factor.reference)}",
             )
     return _with_levels(factor, keep)
@@ -156,8 +156,9 @@ def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> F
     idle = [level.label for level in factor.levels if level.label not in served]
     if idle and asked:
         raise RequestError(
-            f'no workload that runs does so at "{idle[0]}" of "{factor.name}"',
-            hint=f"running: {', '.join(workload.name for workload in workloads)}; choose others by workload=NAME",
+            f'no selected workload runs at "{idle[0]}" of "{factor.name}"',
+            hint=f"running: {', '.join(workload.name for workload in workloads)}; choose others with "
+            f"--condition workload=NAME",
         )
     return _with_levels(factor, [level.label for level in factor.levels if level.label in served])
 
@@ -180,15 +181,15 @@ def _within(given: float | None, default: float, what: str, most: float) -> floa
     if given is None:
         return default
     if not 0 < given <= most:
-        raise RequestError(f"{what} lies above 0 and at most at {most:g}, found {given:g}")
+        raise RequestError(f"{what} must be above 0 and at most {most:g}, found {given:g}")
     return given
 
 
 def _budget(budget: Budget, time_s: float | None, blocks: int | None) -> Budget:
     if time_s is not None and not (math.isfinite(time_s) and time_s > 0):
-        raise RequestError(f"a time budget is above 0 s, found {time_s:g} s")
+        raise RequestError(f"a time budget must be above 0 s, found {time_s:g} s")
     if blocks is not None and blocks < 1:
-        raise RequestError(f"a budget holds at least one block, found {blocks}")
+        raise RequestError(f"a budget needs at least one block, found {blocks}")
     return Budget(
         time_s=budget.time_s if time_s is None else time_s,
         blocks=budget.blocks if blocks is None else blocks,

@@ -45,8 +45,8 @@ def start(target: Target, server: Server, user: Mapping[str, int] | None) -> Non
     if isinstance(socket, str) and len(socket.encode()) > LONGEST_SOCKET:
         raise LabError(
             f"server {server.name}: its socket {socket} has a path of {len(socket.encode())} bytes, "
-            f"wanted at most {LONGEST_SOCKET}",
-            hint="name a folder with a shorter path with --on FOLDER",
+            f"expected at most {LONGEST_SOCKET}",
+            hint="use a folder with a shorter path: --on FOLDER",
         )
     try:
         target.call(
@@ -73,7 +73,7 @@ def stop(target: Target, server: Server) -> str | None:
     how = (
         f"ended with status {done['exit']}"
         if done["exit"] is not None
-        else f"was ended by signal {done['signal']}"
+        else f"was killed by signal {done['signal']}"
     )
     text = str(done["stderr"]).strip()
     return f"server {server.name} {how}" + (f": {text[-400:]}" if text else "")

@@ -69,7 +69,7 @@ class Source:
         """Return the text of a file in the study's folder. Raises StudyError if it cannot be read."""
         if self._beside is None:
             hint = "write its text into the study"
-            raise self.error("only a study in a file of its own can name another file", *path, hint=hint)
+            raise self.error("only a study in its own file can refer to another file", *path, hint=hint)
         try:
             self.read[name] = self._beside(name)
         except ValueError as error:

@@ -23,7 +23,7 @@ def text_file(folder: Path, name: str) -> tuple[str, str | None]:
     """
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise ValueError("wanted the path of a file below the study's own folder")
+        raise ValueError("expected the path of a file below the study's folder")
     try:
         with open(folder / name, "rb", opener=_plainly) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -99,28 +99,28 @@ ACTIVITY_RESPONSES = (
         "io_wait",
         "%",
         Better.LOWER,
-        "share of all processors' time that they were idle while something waited for I/O; of the whole machine",
+        "share of all processors' time idle while waiting for I/O; whole machine",
     ),
-    _difference("io_wait_most", "%", Better.LOWER, "the same of the one processor that waited most"),
+    _difference("io_wait_most", "%", Better.LOWER, "the same, of the processor that waited most"),
     _difference(
         "device_busy",
         "%",
         Better.NONE,
-        "share of the time in which at least one request to the lab's device was under way",
+        "share of the time with at least one request in flight on the lab's device",
     ),
-    _difference("device_depth", "requests", Better.NONE, "requests to the lab's device under way on average"),
+    _difference(
+        "device_depth", "requests", Better.NONE, "mean number of requests in flight on the lab's device"
+    ),
 )
 #: of the machine that serves the files, if the lab has a link
 SERVED_RESPONSES = (
-    time_response("nas_cpu", "processor time of the machine that serves the files"),
-    count_response(
-        "nas_interrupts", "s", "its part in interrupts and in what is done at once because of them"
-    ),
+    time_response("nas_cpu", "processor time of the serving machine the files"),
+    count_response("nas_interrupts", "s", "of this, in interrupts and soft interrupts"),
     _difference(
         "nas_busy",
         "%",
         Better.NONE,
-        "share of the time in which the processors of that machine were busy",
+        "share of the time that the processors of that machine were busy",
     ),
 )
 
@@ -255,7 +255,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     #: the known slowdown is injected into each of its own times, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
     #: what the responses are into which the slowdown cannot be injected
-    unstretchable: ClassVar[str] = "what the program reports of itself"
+    unstretchable: ClassVar[str] = "what the program reports"
 
     #: the probe's job
     verb: ClassVar[str]
@@ -465,7 +465,7 @@ class FileSet(Work, frozen=True, kw_only=True):
     def check(self) -> None:
         if 0 < self.pool < self.files:
             raise Problem(
-                f"a pool of {self.pool} files is too small to draw {self.files} from",
+                f"a pool of {self.pool} files is too small for {self.files} files per run",
                 "pool",
                 hint="0 lets iotrial choose",
             )
@@ -665,7 +665,7 @@ def _written(key: Key, text: str) -> object:
     plain = plain_of(key.wanted)
     if plain is bool:
         if text not in ("true", "false"):
-            raise Problem(f'{key.name}: wanted true or false, found "{text}"')
+            raise Problem(f'{key.name}: expected true or false, found "{text}"')
         return text == "true"
     number = plain is int and key.form is None and text.isascii() and text.isdigit() and len(text) < 20
     return int(text) if number else text
@@ -677,7 +677,7 @@ def _written(key: Key, text: str) -> object:
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown word."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f'did you mean "{near[0]}"?' if near else f"there are: {', '.join(known)}"
+    return f'did you mean "{near[0]}"?' if near else f"available: {', '.join(known)}"
 
 
 def minimal_environment() -> dict[str, str]:
@@ -716,10 +716,10 @@ def calls_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     account = answer.get("account")
     if not isinstance(account, dict):
-        raise ProbeError("counting system calls: wanted an account of the job, found none")
+        raise ProbeError("counting system calls: expected counts for the job, found none")
     if account["lost"]:
         raise ProbeError(
-            f"counting system calls: wanted every one, found that {account['lost']} events were lost"
+            f"counting system calls: expected all events, but {account['lost']} events were lost"
         )
     found: Mapping[str, Any] = account["calls"]
     return found

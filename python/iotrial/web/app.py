@@ -108,7 +108,7 @@ class Guard:
 def refusal(method: str, headers: Headers, *, token: bool) -> Response | None:
     """Return the response to a request that is rejected, or None. ``token``: whether the request has the right one."""
     if method not in ("GET", "HEAD"):
-        text = "Read-only: only GET and HEAD are supported. Trials are made on the command line.\n"
+        text = "Read-only: only GET and HEAD are supported. Trials are run on the command line.\n"
         return PlainTextResponse(text, 405, {"allow": "GET, HEAD"})
     if not token:
         text = "These pages need a token: open the whole address that `iotrial serve` printed.\n"
@@ -116,7 +116,9 @@ def refusal(method: str, headers: Headers, *, token: bool) -> Response | None:
     foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
     followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
     if foreign and not followed:
-        return PlainTextResponse("Another site's page may link here, but load nothing from here.\n", 403)
+        return PlainTextResponse(
+            "Another site's pages may link here, but cannot load anything from here.\n", 403
+        )
     return None
 
 
@@ -128,23 +130,21 @@ def _guard(headers: MutableHeaders) -> None:
 
 async def _failed(request: Request, error: IotrialError) -> Response:
     if isinstance(error, UnknownName):
-        title, status = "There is no such trial", 404
+        title, status = "No such trial", 404
     elif isinstance(error, RequestError):
-        title, status = "That could not be understood", 400
+        title, status = "Bad request", 400
     else:
         whole = error.message.startswith("store ")
-        title = "The store cannot be read" if whole else "This cannot be shown"
+        title = "The store cannot be read" if whole else "This page cannot be shown"
         status = 503 if isinstance(error, StoreError) else 500
     return message(request, title, error.message, error.hint, status=status)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return message(
-        request, "There is no such page", "wanted an address that one of these pages leads to", status=404
-    )
+    return message(request, "No such page", "use the links of these pages", status=404)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
     """Show an error page. Starlette then re-raises the error, and uvicorn logs it to standard error."""
     text = escape(f"{type(error).__name__}: {error}")[:300]
-    return message(request, "Internal error", text, "other pages may still be there", status=500)
+    return message(request, "Internal error", text, "other pages may still work", status=500)

@@ -58,7 +58,7 @@ def _saved(view: StoreView, request: Request, suffix: str) -> Response:
     numbers = trials_of(pairs_of(request))
     trials = [view.trial(number) for number in numbers]
     if len(trials) < 2 or _running(trials):
-        raise RequestError("a comparison is of two or more trials that have ended")
+        raise RequestError("a comparison needs two or more finished trials")
     name = f"compare-{'-'.join(map(str, numbers))}.{suffix}"
     try:
         found = view.comparison(trials)

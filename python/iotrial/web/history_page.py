@@ -201,7 +201,7 @@ def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
     """
     usable = [(i, value) for i, point in enumerate(points) if (value := _level(point)) is not None]
     if len(usable) < FEWEST:
-        return (), f"too few trials, {len(usable)} of the {FEWEST} that a search for them takes at least."
+        return (), f"too few trials, {len(usable)} of the {FEWEST} needed for a search."
     found = changes(np.array([value for _, value in usable]))
     if not found:
         return (), "none was found."
@@ -229,5 +229,5 @@ def _level(point: Point) -> float | None:
 def _moved(point: Point, change: Change) -> str:
     if point.effect.scale is Scale.LOG:
         before, after = math.exp(change.before), math.exp(change.after)
-        return f"from {before:.3g} to {after:.3g} on the average"
-    return f"from {change.before:.3g} to {change.after:.3g} {escape(point.effect.unit)} on the average"
+        return f"from {before:.3g} to {after:.3g} on average"
+    return f"from {change.before:.3g} to {change.after:.3g} {escape(point.effect.unit)} on average"

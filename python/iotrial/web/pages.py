@@ -61,11 +61,11 @@ def report(request: Request, html: str, links: Mapping[str, str], downloads: Map
 def not_ready(request: Request, what: str, error: NotReady, *, download: bool = False) -> Response:
     """Return a placeholder page that reloads itself. ``download``: a file was requested, which this is not."""
     if error.measuring:
-        title, wait = f"{what} has not been looked at yet", QUIET_REFRESH_S
-        text = "A trial is running, and analysing beside it would disturb it. This page goes on when it has ended."
+        title, wait = f"{what} has not been analysed yet", QUIET_REFRESH_S
+        text = "A trial is running, and an analysis would disturb it. This page continues when the trial has ended."
     else:
-        title, wait = f"{what} is being looked at", REFRESH_S
-        text = "It is analysed and drawn; of a large trial that takes a while. This page goes on by itself."
+        title, wait = f"{what} is being analysed", REFRESH_S
+        text = "A large trial takes a while. This page reloads by itself."
     return page(
         request,
         "message.html.j2",

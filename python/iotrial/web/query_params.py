@@ -31,7 +31,7 @@ def pairs_of(request: Request) -> Pairs:
     query: bytes = request.scope["query_string"]
     if len(query) > LONGEST_QUERY:
         raise RequestError(
-            f"the address has a query of {len(query):,} bytes: wanted at most {LONGEST_QUERY:,}"
+            f"the address has a query of {len(query):,} bytes: expected at most {LONGEST_QUERY:,}"
         )
     try:
         text = query.decode("ascii", "replace")
@@ -50,7 +50,7 @@ def value_of(pairs: Pairs, name: str) -> str:
     """Return the last value of this name, sanitised, or "". Raises RequestError if it is too long."""
     text = next((value for key, value in reversed(pairs) if key == name), "").strip()
     if len(text) > LONGEST_TEXT:
-        raise RequestError(f"{name}: {len(text):,} characters, wanted at most {LONGEST_TEXT}")
+        raise RequestError(f"{name}: {len(text):,} characters, expected at most {LONGEST_TEXT}")
     return escape(text)
 
 
@@ -68,11 +68,11 @@ def trials_of(pairs: Pairs) -> tuple[int, ...]:
         number = number_of(text)
         if number is None:
             raise RequestError(
-                f'trials: "{escape(text[:40])}" is no number of a trial', hint="for example trials=1,2"
+                f'trials: "{escape(text[:40])}" is not the number of a trial', hint="for example trials=1,2"
             )
         numbers[number] = None
     if len(numbers) > MOST_COMPARED:
-        raise RequestError(f"trials: {len(numbers)} at once, wanted at most {MOST_COMPARED}")
+        raise RequestError(f"trials: {len(numbers)} at once, expected at most {MOST_COMPARED}")
     return tuple(numbers)
 
 
@@ -99,7 +99,7 @@ class Search:
         page = value_of(pairs, "page") or "1"
         number = number_of(page)
         if number is None or number > _LARGEST_PAGE:
-            raise RequestError(f'page: "{escape(page[:40])}" is no number of a page')
+            raise RequestError(f'page: "{escape(page[:40])}" is not the number of a page')
         return cls(**texts, page=number)
 
     @property
@@ -129,5 +129,5 @@ def _date(name: str, text: str) -> str:
         return date.fromisoformat(text).isoformat()
     except ValueError:
         raise RequestError(
-            f'{name}: "{escape(text[:40])}" is no date', hint="for example 2024-05-01"
+            f'{name}: "{escape(text[:40])}" is not a date', hint="for example 2024-05-01"
         ) from None

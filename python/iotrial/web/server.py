@@ -48,8 +48,7 @@ def loopback(host: str) -> str:
         address = None
     if address is None or not address.is_loopback or "%" in name:
         raise RequestError(
-            f'--host "{escape(host[:80])}": wanted a loopback address (127.0.0.1, ::1), so that only '
-            "this machine is answered",
+            f'--host "{escape(host[:80])}": expected a loopback address (127.0.0.1, ::1)',
             hint=f"from another machine: ssh -L {DEFAULT_PORT}:{DEFAULT_HOST}:{DEFAULT_PORT} THIS-MACHINE, "
             f"then open the address that serve prints there",
         )
@@ -66,14 +65,14 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        at = f"listening at {bracketed(host)} port {port}"
+        at = f"cannot listen on {bracketed(host)} port {port}"
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(
-                f"{at}: another program does so already",
-                hint="--port 0 takes any free port; perhaps `iotrial serve` runs already: open its address",
+                f"{at}: the port is already in use",
+                hint="--port 0 uses any free port; if `iotrial serve` is already running, open its address",
             ) from error
         if error.errno == errno.EACCES:
-            raise RequestError(f"{at}: {error.strerror}", hint="ports below 1024 are root's") from error
+            raise RequestError(f"{at}: {error.strerror}", hint="ports below 1024 need root") from error
         raise IotrialError(f"{at}: {error.strerror or error}") from error
     return listener
 

@@ -74,7 +74,7 @@ def _saved(
     trial = _trial(view, request)
     if trial.state is TrialState.RUNNING:
         raise RequestError(
-            f"trial {trial.number} is still running", hint="it can be downloaded when it has ended"
+            f"trial {trial.number} is still running", hint="it can be downloaded after it has ended"
         )
     try:
         return download(content(trial), media_type, _name(trial, suffix))

@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9_]{1,40}(@i386)?")
 
 def _call(text: str) -> None:
     if not _NAME.fullmatch(text):
-        raise ValueError("wanted a system call's name, such as read, or read@i386 of 32-bit programs")
+        raise ValueError("expected a system call's name, such as read, or read@i386 of 32-bit programs")
 
 
 def _count(name: str, text: str) -> ResponseSpec:
@@ -37,10 +37,10 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
     """Whole processes whose system calls are counted instead of their time. ``calls`` names those that are responses."""
 
     kind = "calls"
-    about = "Whole processes whose system calls are counted, exactly, and not timed."
+    about = "Whole processes whose system calls are counted exactly, untimed."
     notes = (
-        "Counted are calls that returned, of all processes that the command starts, from its execve on, as strace -f "
-        "counts them. Needs BPF: root, as a rule. All keys but calls are those of command."
+        "Counts calls that returned, of all processes that the command starts, from its execve on, like strace "
+        "-f. Needs BPF, usually root. All keys except calls are those of command."
     )
     documented = (_count("calls.NAME", "calls of NAME"), *_ALL, *DEVICE_RESPONSES, *WRITTEN)
     accountable = False  # every run already counts system calls

@@ -55,16 +55,16 @@ SCRATCH = "{out}"
 STEP_TABLES = formed(Form("[[workload.step]] tables"))
 _BARE = {ord("{"): "_", ord("}"): "_"}
 
-_WALL = time_response("wall", "time from just before each process is started to its end, in sum")
+_WALL = time_response("wall", "total time of the processes, each from just before its start to its end")
 WRITTEN = (
     SYNCED_RESPONSE,
-    count_response("out_bytes", "bytes", "sizes of all that is in `{out}` after a run"),
+    count_response("out_bytes", "bytes", "total size of the files in `{out}` after a run"),
     ResponseSpec("out_files", "1", Scale.DIFFERENCE, Better.NONE, "files in `{out}` after a run"),
 )
 _COUNTS = (
     ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of a process"),
-    count_response("faults_major", "1", "page faults that had to read"),
-    count_response("faults_minor", "1", "page faults that had not to read"),
+    count_response("faults_major", "1", "page faults that needed I/O"),
+    count_response("faults_minor", "1", "page faults without I/O"),
     *DEVICE_RESPONSES,
 )
 
@@ -78,7 +78,7 @@ SERVED = (
         "bytes",
         Scale.LOG,
         Better.LOWER,
-        "memory of the server after a run, what its processes share counted once",
+        "memory of the server after a run, shared pages counted once",
         False,
     ),
 )
@@ -101,12 +101,12 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     kind = "command"
     about = "Whole processes, started and timed by the probe, without a shell."
     notes = (
-        "wall.STEP and cpu.STEP are there where a workload has several steps; out_bytes, out_files and "
-        "device_write_bytes_synced where it writes to {out}, a folder that is made anew for every run, beside the files, "
-        "and written back before the clock starts. A command that fails, ends "
-        "with another status than expect_exit, runs into its timeout, or does not print what [[workload.output]] "
-        "reads, is a failure of its level. Responses that are printed come first; the known slow-down of the positive "
-        "control cannot be put into them and is put into wall. With serve there are server_cpu and server_resident_bytes, of "
+        "wall.STEP and cpu.STEP exist if a workload has several steps; out_bytes, out_files and "
+        "device_write_bytes_synced if it writes to {out}, a folder next to the files that is created for every "
+        "run and written back before the clock starts. A command that fails, exits with another status than "
+        "expect_exit, times out, or does not print what [[workload.output]] reads, counts as a failed run of "
+        "its level. Printed responses come first; the injected slowdown of the positive control cannot be put "
+        "into them and is put into wall. With serve, there are also server_cpu and server_resident_bytes, of "
         "all processes of the server."
     )
     documented = (_WALL, *CPU_RESPONSES, *_step_times("STEP"), *_COUNTS, *WRITTEN, *SERVED)
@@ -209,7 +209,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         self._check_outputs()
         if self.warmup and self.needs_scratch():
             raise Problem(
-                f"{SCRATCH} is empty at the start of a run, and would not be after a warm-up", "warmup"
+                f"{SCRATCH} must be empty at the start of a run, and would not be after a warm-up", "warmup"
             )
         for index, step in enumerate(self.steps):
             _check_files(step.argv, _path_of(self.steps, index))
@@ -220,9 +220,10 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             _check_files(argv, (name,))
         if self.replicates > 1 and self.needs_scratch():
             raise Problem(
-                f"{SCRATCH} is empty at the start of a run, but not at that of each of its {self.replicates} replicates",
+                f"{SCRATCH} must be empty at the start of a run, and would not be at each of its "
+                f"{self.replicates} replicates",
                 "replicates",
-                hint="leave it out, or have several steps",
+                hint="omit it, or use several steps",
             )
 
     def _check_outputs(self) -> None:
@@ -292,7 +293,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         )
 
     def described(self) -> str:
-        beside = " beside a server of its own" if self.serve else ""
+        beside = " with its own server" if self.serve else ""
         return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + beside
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
@@ -393,12 +394,12 @@ def _check_steps(steps: Sequence[Step]) -> None:
 def _check_files(argv: Sequence[str], path: tuple[str | int, ...]) -> None:
     for index, argument in enumerate(argv):
         if "{files}" in argument and argument != "{files}":
-            hint = "it becomes one argument for each file"
+            hint = "it expands to one argument per file"
             raise Problem(
                 f'{{files}} must be an argument of its own, found "{argument}"', *path, index, hint=hint
             )
     if "{files}" in argv and any("{file}" in argument for argument in argv):
-        raise Problem("{file} and {files} cannot stand in one command", *path)
+        raise Problem("{file} and {files} cannot be used in one command", *path)
 
 
 def _word(word: str) -> str:

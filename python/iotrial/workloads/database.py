@@ -43,16 +43,16 @@ MOST_OUTPUT_BYTES = 16 << 20
 #: created when a database has been filled; a database whose creation did not finish has none
 FILLED = "filled"
 ENGINES = {
-    "sqlite": "embedded in its own command-line program, which is the client and the engine in one",
-    "mariadb": "a server that listens for the client, started in the lab's folder for each run",
+    "sqlite": "embedded in its command-line program, which is both client and engine",
+    "mariadb": "a server, started in the lab's folder for each run",
     "postgresql": "likewise",
 }
 TESTS = {
-    "count": "the number of all rows (SELECT count(*))",
-    "index": "an index over three columns is made; dropped after the run",
-    "insert-bulk": "`changed` rows are inserted in one transaction, a hundred by each statement; deleted after the run",
-    "insert-small": "`changed` rows are inserted, each by a statement and a transaction of its own; deleted after the run",
-    "fetch": "`changed` rows go to the client with all their columns",
+    "count": "count all rows (SELECT count(*))",
+    "index": "create an index over three columns; dropped after the run",
+    "insert-bulk": "insert `changed` rows in one transaction, a hundred per statement; deleted after the run",
+    "insert-small": "insert `changed` rows, one per statement and transaction; deleted after the run",
+    "fetch": "fetch `changed` rows with all columns",
 }
 INSERTS = frozenset({"insert-bulk", "insert-small"})
 #: the client's output is kept in memory: this many rows fit
@@ -60,17 +60,15 @@ MOST_FETCHED = 220_000
 MOST_CHANGED = 500_000
 SMALLEST_BUFFER = 8 << 20
 
-_WALL = time_response(
-    "wall", "time of the client's process, from its start to its end: connection and answer included"
-)
-_RATE = rate_response("rate", "1/s", "rows counted, indexed, inserted or fetched a second")
+_WALL = time_response("wall", "time of the client process from start to end, including connection and result")
+_RATE = rate_response("rate", "1/s", "rows counted, indexed, inserted or fetched per second")
 _SERVER = (  # not stretchable: the slowdown applies to another process
     *(
         time_response(name, text, stretchable=False)
         for name, text in (
             ("server_cpu", "processor time of all processes of the server"),
-            ("server_user", "its part in user mode, in ticks of 10 ms"),
-            ("server_sys", "its part in the kernel, in ticks of 10 ms"),
+            ("server_user", "of this, in user mode, in ticks of 10 ms"),
+            ("server_sys", "of this, in the kernel, in ticks of 10 ms"),
         )
     ),
     ResponseSpec(
@@ -89,21 +87,21 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
 
     kind = "database"
     about = (
-        "One test on one table of a database, by the engine's own client program. The table (a number as primary "
-        "key, three integers, a text) is made and filled before the first run on a place, from closed forms; what a "
-        "run has changed is undone after it, outside the time, and answers are checked against what they must be."
+        "One test on one table of a database, by the engine's own client program. The table (a number as "
+        "primary key, three integers, a text) is created and filled before the first run on a place, with "
+        "computed values; changes of a run are undone after it, untimed, and results are checked."
     )
     notes = (
-        "A server is started for each run, after the lab is mounted and made cold, and stopped after it, in every "
-        "arm alike; it runs as the invoking user, or as nobody where root typed the command. Cache states: `cold` "
-        "empties the engine's cache and the kernel's; `warm` has the test done once before. Responses server_... "
-        "are those of MariaDB and PostgreSQL. --set program=PATH,PATH compares two versions: folders of their "
+        "In every arm, a server is started for each run, after the lab is mounted and made cold, and stopped "
+        "after it; it runs as the invoking user, or as nobody if root typed the command. Cache states: `cold` "
+        "empties the engine's cache and the kernel's; `warm` runs the test once before. Responses server_... "
+        "exist for MariaDB and PostgreSQL. --set program=PATH,PATH compares two versions: folders of their "
         "programs."
     )
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = ("test", "rows", "changed", "buffer", "durable", "huge_pages", "buffer_dump", "connection")
-    unstretchable = "what is counted of the server, which is another process than the one that is slowed down"
+    unstretchable = "the server's counters, since the server is not the process that is slowed down"
     verb = "command"
     starts_programs = True
     accountable = True
@@ -175,16 +173,16 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     def check(self) -> None:
         if self.test not in TESTS:
             hint = nearest(self.test, tuple(TESTS))
-            raise Problem(f'no test is called "{self.test}"', "test", hint=hint)
+            raise Problem(f'unknown test "{self.test}"', "test", hint=hint)
         if self.engine == "sqlite":
             for key, plain in (("huge_pages", False), ("connection", "socket")):
                 if getattr(self, key) != plain:
-                    raise Problem(f"SQLite has no server, so {key} means nothing to it", key)
+                    raise Problem(f"SQLite has no server, so {key} has no effect", key)
         if self.buffer_dump and self.engine != "mariadb":
-            raise Problem("only MariaDB keeps the list of its cached pages over a restart", "buffer_dump")
+            raise Problem("only MariaDB saves the list of its cached pages across restarts", "buffer_dump")
         if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
             raise Problem(
-                f"{self.changed:,} rows cannot be fetched: there are {self.rows:,}, and at most {MOST_FETCHED:,} are taken",
+                f"{self.changed:,} rows cannot be fetched: the table has {self.rows:,}, and the maximum is {MOST_FETCHED:,}",
                 "changed",
             )
 
@@ -280,7 +278,9 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
             if lab.user is not None:
                 done = lab.target.run(["chown", f"{lab.user['uid']}:{lab.user['gid']}", own])
                 if done.exit_status != 0:
-                    raise LabError(f"database {self.engine}: giving {own} to its user: {done.stderr.strip()}")
+                    raise LabError(
+                        f"database {self.engine}: cannot change the owner of {own}: {done.stderr.strip()}"
+                    )
         kind.create(self, lab, folder)
         kind.fill(self, lab, folder)
         lab.target.call("mkdir", path=f"{folder}/{FILLED}", mode="0755")
@@ -291,8 +291,8 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         free = int(lab.target.call("statfs", path=lab.root)["available_bytes"])
         if free < wanted:
             raise NoSpace(
-                f"{self.engine}, {self.rows:,} rows: wanted {wanted >> 20} MiB free in the lab, found {free >> 20}",
-                hint="make the lab larger (--size), or the rows fewer",
+                f"{self.engine}, {self.rows:,} rows: expected {wanted >> 20} MiB free in the lab, found {free >> 20}",
+                hint="use a larger lab (--size), or fewer rows",
             )
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
@@ -303,7 +303,7 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
             return None
         used = answer.get("servers", {}).get(kind.name, {})
         if self.huge_pages and not used.get("huge_bytes"):
-            return f"{self.engine}: asked for huge pages, and has none"
+            return f"{self.engine}: huge pages were requested, but not allocated"
         wrong = _wrong(kind, self, lab, folder, printed_by(answer))
         if wrong is not None:
             lab.target.call("remove", path=f"{folder}/{FILLED}")
@@ -366,7 +366,7 @@ def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, said:
     if found == wanted:
         return None
     wanted, found = (f"{text[:60]!r} ({len(text)} bytes)" for text in (wanted, found))
-    return f"{work.engine}, {work.test}: wanted the answer {wanted}, found {found}"
+    return f"{work.engine}, {work.test}: expected the answer {wanted}, found {found}"
 
 
 WORK = DatabaseWork

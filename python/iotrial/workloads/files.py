@@ -27,13 +27,13 @@ from iotrial.study.work import (
 OPERATIONS = {
     "open": "open(2) for reading",
     "open-write": "open(2) for writing, content kept",
-    "open-truncate": "open(2) for writing, content dropped",
-    "create": "open(2) of a file that is not there yet, for writing",
+    "open-truncate": "open(2) for writing, content truncated",
+    "create": "open(2) of a new file for writing",
     "read": "one read(2) of at most `buffer` bytes",
     "read-to-end": "read(2) of `buffer` bytes each until the file's end",
     "sendfile": "sendfile(2) of `buffer` bytes each to /dev/null until the file's end",
     "write-byte": "write(2) of one byte",
-    "write-all": "write(2) of the file's whole content, `buffer` bytes each, from its start",
+    "write-all": "write(2) of the whole file from its start, `buffer` bytes each",
     "fsync": "fsync(2)",
     "close": "close(2)",
     "stat": "stat(2) by name, links followed",
@@ -41,7 +41,7 @@ OPERATIONS = {
     "lstat": "lstat(2) by name, links not followed",
     "readlink": "readlink(2) by name; the names must be symbolic links",
     "unlink": "unlink(2)",
-    "getdents": "the folders listed, once each, before the files; by-phase and by-operation: when its turn comes",
+    "getdents": "list each folder once, before the files; with by-phase and by-operation: in turn",
 }
 _OPENING = {"open": "reading", "open-write": "writing", "open-truncate": "writing", "create": "writing"}
 #: operations on an open file, and the mode it must be open in
@@ -70,10 +70,10 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
     """
 
     kind = "files"
-    about = "Operations by file, done and timed inside the probe, without a process of its own."
+    about = "Operations on files, done and timed inside the probe, without extra processes."
     notes = (
-        "Where the first thing that is done to a file is its creation, there are none when a run begins, only their "
-        "folders, and none when it has ended. What write-all writes is made before, in memory: at most 1 GiB."
+        "If the first operation on a file creates it, only the folders exist when a run begins, and the files "
+        "are gone when it has ended. The data of write-all are prepared in memory: at most 1 GiB."
     )
     vocabulary = {"operations": OPERATIONS}
     documented = (
@@ -106,7 +106,7 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
         check_sequence(self.operations, repeated=self.replicates > 1)
         if self.starts_empty() and "unlink" not in self.operations[self.operations.index("create") :]:
             raise Problem(
-                '"create" comes first, so that there are no files at the start, and the next run would find them there',
+                '"create" comes first, so the files must not exist at the start, but the next run would find them',
                 "operations",
                 hint='"unlink" them at the end, or before',
             )
@@ -169,12 +169,12 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
         again = " when the replicates repeat it" if index >= len(operations) else ""
         if operation in _NEEDS_FILE:
             if exists is False:
-                raise Problem(f'"{operation}" finds no file: it was unlinked before{again}', *place)
+                raise Problem(f'"{operation}" has no file: it was unlinked before{again}', *place)
             exists = operation != "unlink"
         if operation == "create":
             if exists:
                 raise Problem(
-                    f'"create" finds the file there already{again}', *place, hint='"unlink" it before'
+                    f'"create" of a file that already exists{again}', *place, hint='"unlink" it before'
                 )
             exists = True
         if operation in _OPENING:
@@ -197,9 +197,7 @@ def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> No
                 )
                 raise Problem(f'"{operation}" before the file is open', *place, hint=hint)
             if operation == "write-all" and written:
-                raise Problem(
-                    '"write-all" behind something that was written', *place, hint='"close" it before'
-                )
+                raise Problem('"write-all" after another write', *place, hint='"close" it before')
             written = written or operation.startswith("write-")
             if wanted is not None and mode != wanted:
                 opener = "open" if wanted == "reading" else "open-write"

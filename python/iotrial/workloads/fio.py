@@ -75,14 +75,14 @@ class Pick(Struct, frozen=True, kw_only=True):
 
 def _pick_table(entry: object) -> object:
     if not isinstance(entry, str | dict):
-        raise ValueError(f"wanted a path, or a table with one, found {shown(entry)}")
+        raise ValueError(f"expected a path, or a table with one, found {shown(entry)}")
     return {"path": entry} if isinstance(entry, str) else entry
 
 
 JobText = Annotated[str, Meta(max_length=1 << 16), formed(Form("text", check=prose))]
 PickTable = Annotated[Pick, formed(Form("path or table", read=_pick_table))]
 
-_WALL = time_response("wall", "time of the whole process, files that it lays out first included")
+_WALL = time_response("wall", "time of the whole process, including the files that it lays out first")
 _TAKEN = frozenset(spec.name for spec in (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES))
 
 
@@ -90,10 +90,10 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     """A fio job file, run unmodified in the lab's folder."""
 
     kind = "fio"
-    about = "A fio job file as it is, in the lab's folder; responses are picked by name from fio's JSON."
+    about = "A fio job file, unchanged, in the lab's folder; responses are picked by name from fio's JSON."
     notes = (
-        "The picked numbers come first. fio measures them itself, so the known slow-down of the positive control cannot be "
-        "put into them: it is put into wall. Placeholders of command.argument may stand in the job file."
+        "Picked numbers come first. fio measures them itself, so the injected slowdown of the positive control "
+        "cannot be put into them: it is put into wall. The job file may contain placeholders of command.argument."
     )
     documented = (_WALL, *CPU_RESPONSES, *DEVICE_RESPONSES)
     file_keys = {
@@ -165,9 +165,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.replicates != 1:
-            raise Problem(
-                "a job is run once in a run", "replicates", hint="fio has loops and runtime of its own"
-            )
+            raise Problem("a job runs once per run", "replicates", hint="use fio's own loops and runtime")
         if not self.job:
             raise Problem("a fio workload has either file or job, found neither")
         try:
@@ -183,20 +181,20 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
 
     def _check_clients(self, jobs: Sequence[str]) -> None:
         if self.clients and self.hosts:
-            raise Problem("clients are on this machine or on hosts, not both", "hosts")
+            raise Problem("clients are either on this machine or on hosts", "hosts")
         if bool(self.folder) != bool(self.hosts):
             found, hint = ("folder", "add hosts") if self.folder else ("hosts", "add folder")
-            raise Problem("hosts and the folder that they work in go together", found, hint=hint)
+            raise Problem("hosts need a folder to work in, and the folder needs hosts", found, hint=hint)
         if self.folder and not self.folder.startswith("/"):
-            raise Problem(f'wanted a path from the root, found "{self.folder[:80]}"', "folder")
+            raise Problem(f'expected an absolute path, found "{self.folder[:80]}"', "folder")
         for index, host in enumerate(self.hosts):
             _called(host, index)
         if self.several and len(jobs) > 1:
-            message = f"several clients do one job each, found {len(jobs)} jobs in the job file"
-            raise Problem(message, "clients", hint="numjobs makes several processes of one job")
+            message = f"several clients run one job each, found {len(jobs)} jobs in the job file"
+            raise Problem(message, "clients", hint="use numjobs for several processes of one job")
         if self.several and self.run_as == "root":
             raise Problem(
-                "fio's servers take any job from whoever reaches them, and are never root", "run_as"
+                "fio servers accept jobs from anybody who can connect, so they never run as root", "run_as"
             )
 
     @property
@@ -348,7 +346,7 @@ def _called(host: str, index: int) -> str:
     try:
         address = ipaddress.ip_address(found["v6"] or found["v4"] if found else host)
     except ValueError:
-        message = f'wanted an IP address, or one with a port, found "{host[:80]}"'
+        message = f'expected an IP address, or one with a port, found "{host[:80]}"'
         raise Problem(message, "hosts", index, hint='such as "10.0.0.11" or "10.0.0.11:8765"') from None
     port = f",{found['port']}" if found and found["port"] else ""
     return f"{'ip6' if address.version == 6 else 'ip'}:{address}{port}"
@@ -356,7 +354,7 @@ def _called(host: str, index: int) -> str:
 
 def _check_path(pick: Pick, index: int) -> None:
     if not _PATH.fullmatch(pick.path) or len(pick.path) > 200:
-        raise Problem(f'wanted a path such as "jobs.NAME.read.iops", found "{pick.path}"', "pick", index)
+        raise Problem(f'expected a path such as "jobs.NAME.read.iops", found "{pick.path}"', "pick", index)
 
 
 def _completed(pick: Pick, index: int) -> Pick:
@@ -364,7 +362,7 @@ def _completed(pick: Pick, index: int) -> Pick:
     known = next((meaning for pattern, meaning in _KNOWN if pattern.search(pick.path)), None)
     if not pick.unit and known is None:
         hint = "write { path = ..., unit = ..., scale = ..., better = ... }"
-        raise Problem(f'what "{pick.path}" is measured in is not known', "pick", index, hint=hint)
+        raise Problem(f'the unit of "{pick.path}" is unknown', "pick", index, hint=hint)
     unit, factor, scale, better = (
         (pick.unit, pick.factor, Scale.LOG, Better.NONE) if pick.unit or known is None else known
     )
@@ -381,17 +379,17 @@ def _completed(pick: Pick, index: int) -> Pick:
 def _check_pick(pick: Pick, jobs: Iterable[str], index: int, *, of_clients: bool) -> None:
     _check_path(pick, index)
     if not (pick.name and pick.unit) or pick.scale is None or pick.better is None:
-        raise Problem("a pick lacks its name, unit, scale or direction", "pick", index)
+        raise Problem("a pick needs name, unit, scale and direction", "pick", index)
     first, _, rest = pick.path.partition(".")
     if of_clients and first != "all":
         hint = 'for example "all.read.bw_bytes"'
-        raise Problem(f'"{pick.path}" is not of all clients', "pick", index, hint=hint)
+        raise Problem(f'"{pick.path}" is not a number of all clients', "pick", index, hint=hint)
     if first == "jobs" and not any(rest.startswith(f"{job}.") for job in jobs):
         near = difflib.get_close_matches(rest.partition(".")[0], list(jobs), n=1, cutoff=0.0)
         hint = f"the job file has: {', '.join(jobs)}" + (
             f'; did you mean "jobs.{near[0]}..."?' if near else ""
         )
-        raise Problem(f'"{pick.path}" is of no job in the job file', "pick", index, hint=hint)
+        raise Problem(f'"{pick.path}" does not name a job of the job file', "pick", index, hint=hint)
 
 
 def _spec(pick: Pick) -> ResponseSpec:

@@ -101,17 +101,19 @@ def options_of(text: str) -> tuple[Option, ...]:
         if line.startswith("["):
             name, closed, rest = line[1:].partition("]")
             if not closed or rest.strip() or not _SECTION.fullmatch(name):
-                raise JobProblem(f"line {number}: wanted a section such as [job], of letters, digits, _ . -")
+                raise JobProblem(
+                    f"line {number}: expected a section such as [job], of letters, digits, _ . -"
+                )
             section = name
             continue
         name, _, value = line.partition("=")
         name, value = name.strip(), value.strip()
         if name.split() and name.split()[0] == "include":
-            raise JobProblem(f"line {number}: includes another file; write its text in")
+            raise JobProblem(f"line {number}: includes another file; insert its text")
         if section is None:
             raise JobProblem(f"line {number}: an option before the first section")
         if not _OPTION.fullmatch(name):
-            raise JobProblem(f"line {number}: wanted an option such as bs=4k")
+            raise JobProblem(f"line {number}: expected an option such as bs=4k")
         found.append(Option(section, name, value, number))
     return tuple(found)
 
@@ -159,10 +161,10 @@ def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:
                 continue
             looked_at += len(job)
             if looked_at > MOST_LOOKED_AT:
-                yield "has more levels than can be looked at"
+                yield "has more levels than can be checked"
                 return
             if not _WORD.fullmatch(setting.value):
-                yield f"puts a level into a job file that is no plain word ({placeholder})"
+                yield f"puts a level into a job file that is not a plain word ({placeholder})"
                 continue
             filled = job.replace(placeholder, setting.value)
             yield from (f"gives fio {reason}" for reason in beyond_the_lab(filled))
@@ -183,11 +185,11 @@ def _reason(name: str, value: str) -> str | None:
     if len(_PLACEHOLDER.findall(value)) > 1:
         return "a value of several placeholders"
     if name == "filename":
-        return None if _PLAIN_FILE.fullmatch(bare) else "files that are not plainly in the lab's folder"
+        return None if _PLAIN_FILE.fullmatch(bare) else "files that may not be in the lab's folder"
     if name in _REASONS:
         return _REASONS[name]
     if name.endswith(("_log", "_logs", "_iolog")):
-        return "which writes or reads a file of its own"
+        return "which writes or reads another file"
     if name not in HARMLESS:
         return "which is not on the list of options that stay in the lab's folder"
     if name in _WORDS and value not in _WORDS[name] and not _PLACEHOLDER.fullmatch(value):

@@ -23,7 +23,7 @@ def result_of(output: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise RequestError(f"fio: wanted its result as JSON, found {output[:80]!r}")
+        raise RequestError(f"fio: expected its result as JSON, found {output[:80]!r}")
     return found
 
 
@@ -72,7 +72,7 @@ def missing_of(result: Mapping[str, Any], wanted: int) -> str | None:
             return f"fio's client {who} ended with error {escape(str(entry.get('error'))[:20])}"
     # numjobs gives an entry for each process, but with the same client's address
     came = {(entry.get("hostname"), entry.get("port")) for entry in each}
-    return None if len(came) >= wanted else f"fio had results of {len(came)} of {wanted} clients"
+    return None if len(came) >= wanted else f"fio returned results of {len(came)} of {wanted} clients"
 
 
 def _clients(result: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Mapping[str, Any] | None]:
@@ -96,5 +96,5 @@ def fairness(rates: Sequence[float]) -> float:
     """
     squares = sum(rate * rate for rate in rates)
     if not squares > 0:
-        raise ValueError("fairness: wanted rates of which one at least is above 0")
+        raise ValueError("fairness: expected at least one rate above 0")
     return sum(rates) ** 2 / (len(rates) * squares)

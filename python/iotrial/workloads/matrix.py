@@ -28,18 +28,18 @@ from iotrial.units import UnitError, format_bytes, parse_size
 
 TESTS = {
     "write": "write(2) of every record of a new file",
-    "rewrite": "write(2) of every record of the file that is there",
+    "rewrite": "write(2) of every record of the existing file",
     "read": "read(2) of every record, in order",
-    "reread": "the same once more",
+    "reread": "the same again",
     "random-read": "read(2) of every record once, in random order",
     "random-write": "write(2) of every record once, in random order",
     "backward-read": "read(2) of every record, from the last to the first",
     "record-rewrite": "write(2) of the first record, as often as there are records",
-    "stride-read": "read(2) of every record once, each `stride` records after the one before",
-    "fwrite": "fwrite(3) of every record of a new file, its buffer one record",
-    "frewrite": "fwrite(3) of every record of the file that is there",
+    "stride-read": "read(2) of every record once, `stride` records apart",
+    "fwrite": "fwrite(3) of every record of a new file, with a buffer of one record",
+    "frewrite": "fwrite(3) of every record of the existing file",
     "fread": "fread(3) of every record",
-    "freread": "the same once more",
+    "freread": "the same again",
 }
 _MOST_RECORDS = 1 << 26
 _BLOCK = 512
@@ -51,7 +51,7 @@ _DEVICE = (
         "device_read_bytes", "bytes", "read from the lab's devices from the first test to the end of the last"
     ),
     count_response(
-        "device_write_bytes", "bytes", "written to them meanwhile, what is synced between tests included"
+        "device_write_bytes", "bytes", "written to them during that time, including syncs between tests"
     ),
 )
 
@@ -66,9 +66,9 @@ class MatrixWork(Work, frozen=True, kw_only=True):
     kind = "matrix"
     about = "The thirteen tests of iozone on one file: every combination of a file size and a record size is a cell."
     notes = (
-        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells whose record "
-        "is larger than the file are left out. The known slow-down of the positive control is put into every test, "
-        "and judged in each that is primary."
+        "Factors of role condition on matrix.file_size and matrix.record_size make the matrix; cells with a "
+        "record larger than the file are left out. The injected slowdown of the positive control is put into "
+        "every test, and judged in each primary test."
     )
     vocabulary = {"tests": TESTS}
     documented = (
@@ -132,14 +132,14 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         named = values.get("tests") or tuple(TESTS)
         for index, test in enumerate(named):
             if test not in TESTS:
-                raise Problem(f'no test is called "{test}"', "tests", index, hint=nearest(test, tuple(TESTS)))
+                raise Problem(f'unknown test "{test}"', "tests", index, hint=nearest(test, tuple(TESTS)))
             if test in named[:index]:
-                raise Problem(f'"{test}" stands there twice', "tests", index)
+                raise Problem(f'"{test}" is listed twice', "tests", index)
         return cls(**{**values, "tests": tuple(test for test in TESTS if test in named)})
 
     def check(self) -> None:
         if not set(self.tests) <= set(TESTS) or not self.tests:
-            raise Problem("its tests are not iozone's", "tests")
+            raise Problem("its tests are not those of iozone", "tests")
         problem = _problem(self.file_size_bytes, self.record_size_bytes, direct=self.direct)
         if problem is not None:
             raise Problem(problem, "record_size")
@@ -176,7 +176,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
     def described(self) -> str:
         sizes = f"{format_bytes(self.file_size_bytes)} by {format_bytes(self.record_size_bytes)}"
         options = "".join(f", {option}" for option in _OPTIONS if getattr(self, option))
-        return f"matrix {', '.join(self.tests)}{options} ({sizes} where no condition says otherwise)"
+        return f"matrix {', '.join(self.tests)}{options} ({sizes} unless a condition says otherwise)"
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
         return {
@@ -212,7 +212,7 @@ def _problem(file: int, record: int, *, direct: bool) -> str | None:
     if direct and record % _BLOCK:
         return f"with direct a record is a multiple of {_BLOCK} bytes, found {record:,}"
     if record <= file and file % record:
-        return f"a file of {file:,} bytes is no multiple of its record of {record:,}"
+        return f"a file of {file:,} bytes is not a multiple of its record of {record:,}"
     if file // record > _MOST_RECORDS:
         return f"a file of {file:,} bytes has more than {_MOST_RECORDS:,} records of {record:,}"
     return None

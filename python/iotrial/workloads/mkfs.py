@@ -28,11 +28,11 @@ _BLOCK = 4096
 _RESPONSES = (
     time_response("wall", "time from just before mkfs is started to its end"),
     *CPU_RESPONSES,
-    count_response("used_bytes", "bytes", "used in the empty file system, as df(1) shows it"),
+    count_response("used_bytes", "bytes", "used in the empty file system, as shown by df(1)"),
     count_response(
         "taken_bytes",
         "bytes",
-        "of its size that the empty file system has not free; df(1) leaves most of it out",
+        "part of its size that is not free in the empty file system; df(1) omits most of it",
     ),
     ResponseSpec("max_rss", "bytes", Scale.LOG, Better.LOWER, "largest resident memory of mkfs"),
     *DEVICE_RESPONSES,
@@ -46,12 +46,11 @@ class MkfsWork(Work, frozen=True, kw_only=True):
     """
 
     kind = "mkfs"
-    about = (
-        "A file system is made on the lab's own device (image lab) by its mkfs, as root, and then mounted."
-    )
+    about = "Create a file system on the lab's own device (image lab) with mkfs, as root, and mount it."
     notes = (
-        "Type and options are those of [lab] and of factors on filesystem.type and mkfs.option. mkfs has written what it "
-        "makes when it ends. No other workload can stand beside it, and no knob of files, mounts or caches."
+        "Type and options are those of [lab] and of factors on filesystem.type and mkfs.option. mkfs has "
+        "written everything when it ends. It cannot be combined with other workloads, or with knobs of files, "
+        "mounts or caches."
     )
     documented = _RESPONSES
     options = (VOLUME,)
@@ -74,7 +73,7 @@ class MkfsWork(Work, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.volume_bytes % _BLOCK:
-            message = f"a file system of {self.volume_bytes} bytes, wanted a multiple of {_BLOCK}"
+            message = f"a file system of {self.volume_bytes} bytes, expected a multiple of {_BLOCK}"
             raise Problem(message, VOLUME)
 
     def responses(self) -> tuple[ResponseSpec, ...]:

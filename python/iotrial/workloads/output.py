@@ -63,16 +63,16 @@ def _regex(text: str) -> None:
     try:
         groups = re.compile(text).groups
     except re.error as error:
-        raise ValueError(f"is no regular expression ({error})") from None
+        raise ValueError(f"is not a regular expression ({error})") from None
     if groups != 1:
-        raise ValueError(f"wanted one group, ( and ), around the value, found {groups}")
+        raise ValueError(f"expected one group, ( and ), around the value, found {groups}")
 
 
 def _source(text: str) -> None:
     parts = text.removeprefix(FOLDER).split("/")
     if text in ("stdout", "stderr") or (text.startswith(FOLDER) and not {"", ".", ".."} & set(parts)):
         return
-    raise ValueError(f'wanted "stdout", "stderr" or "{FOLDER}FILE", found "{text[:80]}"')
+    raise ValueError(f'expected "stdout", "stderr" or "{FOLDER}FILE", found "{text[:80]}"')
 
 
 class Output(Struct, frozen=True, kw_only=True):
@@ -135,12 +135,12 @@ class Output(Struct, frozen=True, kw_only=True):
             found = "both" if self.json else "neither"
             raise Problem(f'output "{self.name}" has either json or regex, found {found}')
         if self.fact and self.take not in ("only", "first", "last"):
-            raise Problem(f'output "{self.name}": a fact is a word, and has no {self.take}', "take")
+            raise Problem(f'output "{self.name}": a fact is a word, and cannot have {self.take}', "take")
         if self.step is not None and self.step not in steps:
-            message = f'output "{self.name}": there is no step "{self.step}"'
-            raise Problem(message, "step", hint=f"there are: {', '.join(steps)}")
+            message = f'output "{self.name}": unknown step "{self.step}"'
+            raise Problem(message, "step", hint=f"available: {', '.join(steps)}")
         if self.step is None and self.file is None and len(steps) > 1:
-            message = f'output "{self.name}": which of the steps prints it?'
+            message = f'output "{self.name}": the step that prints it is missing'
             raise Problem(message, hint=f'add step = "{steps[-1]}"')
 
     @property
@@ -182,7 +182,7 @@ def numbers_and_facts(
             message = f'output "{output.name}": {problem}'
             raise RequestError(message, hint=getattr(problem, "hint", None)) from None
     if len(facts) > MOST_FACTS:
-        raise RequestError(f"{len(facts)} facts were printed, and {MOST_FACTS} are the most")
+        raise RequestError(f"{len(facts)} facts were printed, the maximum is {MOST_FACTS}")
     return numbers, facts
 
 
@@ -215,13 +215,14 @@ def _values(output: Output, text: str) -> list[Any]:
     else:
         documents = list(documents_in(text))
         if not documents:
-            raise _NotThere(f"wanted JSON in {output.source}, found {escape(repr(text[:80]))}")
+            raise _NotThere(f"expected JSON in {output.source}, found {escape(repr(text[:80]))}")
         found = [value for one in documents for value in values_at(one, output.json)]
         if not found:
             raise _NotThere(f"no {output.json} in the JSON of {output.source}", near(documents, output.json))
     if output.take == "only" and len(found) > 1:
         raise _NotThere(
-            f"wanted one value, found {len(found)}", 'say which counts: take = "last", "sum", "median", "p99"'
+            f"expected one value, found {len(found)}",
+            'choose one: take = "last", "sum", "median", "p99"',
         )
     return found
 
@@ -236,7 +237,7 @@ def _number(output: Output, values: Sequence[Any]) -> float:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise _NotThere(f"wanted a number, found {escape(repr(value)[:60])}")
+            raise _NotThere(f"expected a number, found {escape(repr(value)[:60])}")
         numbers.append(number)
     _, factor = _UNITS.get(output.unit, ("", 1.0))
     return _fitting(output, _TAKEN[output.take](numbers) * factor)
@@ -244,7 +245,7 @@ def _number(output: Output, values: Sequence[Any]) -> float:
 
 def _fitting(output: Output, found: float) -> float:
     if output.scale is Scale.LOG and found <= 0:
-        raise _NotThere(f"found {found:g}, and a ratio is of numbers above 0", 'say scale = "difference"')
+        raise _NotThere(f"found {found:g}, but a ratio needs numbers above 0", 'use scale = "difference"')
     return found
 
 
@@ -256,7 +257,7 @@ def _facts(output: Output, values: Sequence[Any]) -> dict[str, str]:
 
 def _word(value: Any) -> str:
     if isinstance(value, dict | list):
-        raise _NotThere("wanted a word or a number, found a list or an object")
+        raise _NotThere("expected a word or a number, found a list or an object")
     text = value if isinstance(value, str) else json.dumps(value)
     return text.strip()[:LONGEST_WORD]
 
@@ -298,7 +299,7 @@ def near(documents: Sequence[Any], path: str) -> str | None:
     """Return a hint with the paths to numbers that are closest to a missing path."""
     known = list(dict.fromkeys(path for one in documents for path in _paths(one)))
     found = difflib.get_close_matches(path, known, n=5, cutoff=0.0)
-    return f"near it: {', '.join(found)}" if found else None
+    return f"similar: {', '.join(found)}" if found else None
 
 
 def entries_of(node: Any) -> list[tuple[str, Any]]:

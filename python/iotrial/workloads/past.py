@@ -39,13 +39,13 @@ class PastWork(Work, frozen=True, kw_only=True):
     verb = "none"
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
-        raise Problem(f'kind "{self.kind}" is not run any more')
+        raise Problem(f'kind "{self.kind}" is not supported any more')
 
     def on_files(self) -> bool:
         return False
 
     def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
-        raise Problem(f'kind "{self.kind}" is not run any more')
+        raise Problem(f'kind "{self.kind}" is not supported any more')
 
 
 def _seconds(name: str, text: str) -> ResponseSpec:
@@ -58,7 +58,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
     kind = "pages"
     gone = _SERVED
     options = ("count", "server", "delay", "clients", "keep_alive", "browser")
-    unstretchable = "percentiles of single responses, and what the server spends"
+    unstretchable = "percentiles of single responses, and the server's resources"
 
     pages: Paths
     count: Count = 0
@@ -82,9 +82,7 @@ class PagesWork(PastWork, frozen=True, kw_only=True):
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         return (
-            time_response(
-                "response_time", "time of all responses, from the request to the last byte, in sum"
-            ),
+            time_response("response_time", "total time of all responses, from the request to the last byte"),
             _seconds("response_p50", "median of the time of a response"),
             _seconds("response_p99", "99th percentile of the time of a response"),
             _seconds("server_cpu", "processor time of the server, user and system"),
@@ -106,7 +104,7 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
     kind = "clients"
     gone = f'use kind = "fio" with clients, or {_SERVED.removeprefix("use ")}'
     options = ("clients", "server", "volume")
-    unstretchable = "times and rates of single clients, and what the server spends"
+    unstretchable = "times and rates of single clients, and the server's resources"
 
     steps: Annotated[tuple[Step, ...], Meta(max_length=32)] = ()
     clients: Count = 2
@@ -130,13 +128,13 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
             "rate_together", unit, Scale.LOG, Better.HIGHER, "sum of the clients' own rates", False
         )
         return (
-            time_response("wall", "time from when the first client began to when the last one was done"),
-            rate_response("rate", unit, "what all clients moved, over `wall`"),
+            time_response("wall", "time from the start of the first client to the end of the last"),
+            rate_response("rate", unit, "bytes moved by all clients, over `wall`"),
             together,
             *(_seconds(f"wall.{step.name}", f"time of the step {step.name}, mean") for step in steps),
-            _seconds("client_slowest", "time of the client that took longest"),
+            _seconds("client_slowest", "time of the slowest client"),
             _seconds("client_median", "time of the clients, median"),
-            _seconds("client_fastest", "time of the client that was done first"),
+            _seconds("client_fastest", "time of the fastest client"),
             ResponseSpec(
                 "fairness", "1", Scale.DIFFERENCE, Better.HIGHER, "Jain's index of their rates", False
             ),
@@ -144,7 +142,7 @@ class ClientsWork(PastWork, frozen=True, kw_only=True):
             _seconds("client_cpu", "processor time of all clients' commands, user and system"),
             _seconds("server_cpu", "processor time of the server"),
             ResponseSpec(
-                "server_softirq", "s", Scale.DIFFERENCE, Better.LOWER, "its part in interrupts", False
+                "server_softirq", "s", Scale.DIFFERENCE, Better.LOWER, "of this, in interrupts", False
             ),
             ResponseSpec("server_busy", "%", Scale.DIFFERENCE, Better.NONE, "of its processors", False),
             *DEVICE_RESPONSES,
@@ -159,7 +157,7 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
     """System calls, each done once, and whether each changes the access time."""
 
     kind = "atime"
-    gone = 'use kind = "command" with a script that prints facts, as the study mount/atime-semantics has it'
+    gone = 'use kind = "command" with a script that prints facts, as in the study mount/atime-semantics'
 
     timed = False
 
@@ -169,9 +167,9 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         texts = {
-            "changed": "calls that change the access time of what they are done to",
-            "changed_again": "those that change it once more when done again, some ticks of the clock later",
-            "changed_lazily": "those whose change waits in memory alone",
+            "changed": "calls that change the access time of their file",
+            "changed_again": "those that change it again when repeated some clock ticks later",
+            "changed_lazily": "those whose change is only in memory",
             **{f"changes.{call}": f"1 where {call} changes it, else 0" for call in self.each},
         }
         return tuple(
@@ -179,7 +177,7 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
         )
 
     def described(self) -> str:
-        return f"{len(self.calls)} system calls, each twice, and the access time looked at after each"
+        return f"{len(self.calls)} system calls, each twice, with the access time checked after each"
 
 
 KINDS: dict[str, type[Work]] = {work.kind: work for work in (PagesWork, ClientsWork, AtimeWork)}

@@ -47,7 +47,7 @@ def _latencies(way: str) -> tuple[ResponseSpec, ...]:
 
 
 _WALL = time_response("wall", "time of all operations")
-_RATE = rate_response("rate", "1/s", "operations a second")
+_RATE = rate_response("rate", "1/s", "operations per second")
 _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 
@@ -58,13 +58,13 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     """
 
     kind = "random"
-    about = "Blocks of files read and written in random or sequential order, done and timed inside the probe."
+    about = "Reads and writes of file blocks in random or sequential order, done and timed inside the probe."
     notes = (
-        "Files are opened before the clock starts, with O_NOATIME where that is allowed. The times of reads are "
-        "there where a workload reads, those of writes where it writes. With io_uring a time goes from the call that "
-        "hands an operation over to the call that brings it back. With a rate, read_p99 is primary (write_p99 where "
-        "nothing is read) and percentiles count from the intended start; cpu and user then hold the waiting for it. "
-        "Direct reads always come from the device: no cache state but as-is and cold fits them."
+        "Files are opened before the clock starts, with O_NOATIME if allowed. Times of reads exist if a "
+        "workload reads, those of writes if it writes. With io_uring, a time lasts from the call that submits "
+        "an operation to the call that returns its completion. With a rate, read_p99 is primary (write_p99 if "
+        "nothing is read) and percentiles count from the intended start; cpu and user then include the waiting "
+        "for it. Direct reads always come from the device: only cache states as-is and cold make sense."
     )
     documented = (_WALL, _RATE, *_latencies("read"), *_latencies("write"), *CPU_RESPONSES, *_DEVICE)
     options = ("operations", "block", "order", "direct", "depth")
@@ -138,10 +138,10 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             raise Problem("block times depth is more memory than 1 GiB", "depth")
         if self.depth > 1 and self.engine != "io_uring":
             raise Problem(
-                f"{self.engine} has one operation under way at a time", "depth", hint='engine = "io_uring"'
+                f"{self.engine} has one operation in flight at a time", "depth", hint='engine = "io_uring"'
             )
         if self.direct and self.engine == "mmap":
-            raise Problem("a mapping goes through the page cache", "direct")
+            raise Problem("a mapping uses the page cache", "direct")
         if self.ramp and not self.direct:
             raise Problem(
                 "a ramp through the page cache would fill it before the clock starts",
@@ -154,15 +154,15 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     def _check_rate(self) -> None:
         if self.rate < SLOWEST:
             raise Problem(
-                f"wanted 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations a second, found {self.rate:g}",
+                f"expected 0, or {SLOWEST:.3g} to {FASTEST:.0e} operations per second, found {self.rate:g}",
                 "rate",
             )
         operations = self.operations * self.replicates
         if operations / self.rate > LONGEST_S:
             raise Problem(
-                f"{operations:,} operations at {self.rate:g} a second take {format_duration(operations / self.rate)}",
+                f"{operations:,} operations at {self.rate:g} per second take {format_duration(operations / self.rate)}",
                 "rate",
-                hint="a run takes a day at most: fewer operations, or a higher rate",
+                hint="a run takes a day at most: use fewer operations, or a higher rate",
             )
 
     def responses(self) -> tuple[ResponseSpec, ...]:
@@ -180,8 +180,8 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         if not self.rate:
             return ""
         return (
-            f"Operations arrive open, {self.rate:,.9g} a second: each has an intended start, which no stall moves, and its "
-            "latency counts from there"
+            f"Open arrivals, {self.rate:,.9g} per second: latency counts from the intended start of each "
+            f"operation, which stalls do not move"
         )
 
     def expected_load(self) -> tuple[str, float] | None:
@@ -190,7 +190,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     def described(self) -> str:
         ways = {0.0: "reads", 1.0: "writes"}.get(self.write_share, "reads and writes")
         how = f"{self.engine}{', direct' if self.direct else ''}"
-        depth = f", {self.depth} under way" if self.depth > 1 else ""
+        depth = f", {self.depth} in flight" if self.depth > 1 else ""
         rate = f", {self.rate:,.9g} a second" if self.rate else ""
         return f"{self.operations} {self.order} {ways} of {self.block_bytes} bytes by {how}{depth}{rate}"
 

@@ -31,7 +31,7 @@ _PIECE_BYTES = 1 << 20
 _HURRIED = "0.1"
 _CLEAN_WITHIN_S, _LOOKS_EVERY_S = 30.0, 0.05
 _RESPONSES = (
-    time_response("wall", "from the moment that md may begin to the moment that the array is whole"),
+    time_response("wall", "from the start of the rebuild until the array is complete"),
     rate_response("rebuild_rate", "bytes/s", "bytes of one disk over that time"),
     rate_response("rate_first", "bytes/s", "over the first of the parts"),
     rate_response("rate_last", "bytes/s", "over the last of them"),
@@ -40,9 +40,9 @@ _RESPONSES = (
         "1",
         Scale.LOG,
         Better.NONE,
-        "the time that md had announced, as a share of the time that it took",
+        "time announced by md, as a share of the actual time",
     ),
-    rate_response("load_rate", "1/s", "blocks that the load got through meanwhile; none without one"),
+    rate_response("load_rate", "1/s", "blocks done by the load during the rebuild; absent without one"),
     *DEVICE_RESPONSES,
 )
 
@@ -51,12 +51,12 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
     """An array resynchronises a disk. ``load`` runs meanwhile on the lab's one file."""
 
     kind = "rebuild"
-    about = "An array brings a disk into step again: how long it takes, how fast it is where, what it had announced."
+    about = "Rebuild of an array: how long it takes, how fast it is by position, and what md announced."
     notes = (
-        "It needs an array of md's with redundancy ([lab] disks, knob raid.level). Before each run the last disk of "
-        "the array is taken out of it; a new one is that disk with nothing of md's left on it. With a write-intent "
-        "bitmap (raid.bitmap) the same one is brought up to date where something was written meanwhile, and nowhere "
-        "else. Rates of all parts are evidence (rate_part_N)."
+        "It needs an md array with redundancy ([lab] disks, knob raid.level). Before each run the last disk of "
+        "the array is removed; a new disk is that disk without md's metadata. With a write-intent bitmap "
+        "(raid.bitmap), the same disk is updated only where something was written since. Rates of all parts are "
+        "evidence (rate_part_N)."
     )
     documented = _RESPONSES
     options = ("returns", "load")
@@ -106,7 +106,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.size_bytes % 4096:
-            raise Problem(f"a file of {self.size_bytes} bytes, wanted a multiple of 4096", "size")
+            raise Problem(f"a file of {self.size_bytes} bytes, expected a multiple of 4096", "size")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         return _RESPONSES
@@ -115,7 +115,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         what = (
             "a new disk"
             if self.returns == "new"
-            else f"the same disk, {format_size(self.away_bytes)} having been written without it"
+            else f"the same disk, {format_size(self.away_bytes)} written without it"
         )
         done = {"none": "", "read": "read", "write": "written"}[self.load]
         return f"the array is rebuilt onto {what}" + (
@@ -136,8 +136,8 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         folder, disk = f"/sys/block/{lab.device}/md", lab.disks[-1]
         if lab.target.read_or_none(f"{folder}/degraded") is None:
             raise LabError(
-                "workload kind rebuild: this lab has no array that could lack a disk",
-                hint="give [lab] some disks, and fix raid.level to raid1, raid5, raid6 or raid10",
+                "workload kind rebuild: this lab has no array with redundancy",
+                hint="set disks in [lab], and raid.level to raid1, raid5, raid6 or raid10",
             )
         if lab.target.read(f"{folder}/degraded") == "0":
             self._await_clean(lab, folder)
@@ -226,7 +226,7 @@ def _dirty_bits(said: str) -> int:
     found = re.search(r"\(chunks\), ([0-9]+) dirty", said)
     if found is None:
         raise LabError(
-            f"rebuild: mdadm --examine-bitmap: wanted a count of dirty bits, found {said[-200:]!r}"
+            f"rebuild: mdadm --examine-bitmap: expected a count of dirty bits, found {said[-200:]!r}"
         )
     return int(found[1])
 

@@ -48,16 +48,16 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
     def check_serving(self) -> None:
         """Raise Problem for programs without a name, an input or an address."""
         if self.make_input and not self.make:
-            raise Problem("a text, and no program that it is for", "make_input", hint="add make")
+            raise Problem("input text without a program", "make_input", hint="add make")
         for argv, name in ((self.serve, "serve"), (self.make, "make")):
             if argv and not argv[0].strip():
                 raise Problem("the first argument names the program and cannot be empty", name, 0)
         for name in ("serve_environment", "make"):
             if getattr(self, name) and not self.serve:
-                raise Problem(f'"{name}" is of a server that the study starts', name, hint="add serve")
+                raise Problem(f'"{name}" needs a server that the study starts', name, hint="add serve")
         if self.serve and not any("{address}" in word or "{port}" in word for word in self.serve):
-            message = "the server is not told where to listen"
-            raise Problem(message, "serve", hint="put {address}, or {port}, among its arguments")
+            message = "the server gets no address to listen on"
+            raise Problem(message, "serve", hint="add {address} or {port} to its arguments")
 
     def served_texts(self) -> Iterator[str]:
         """Yield the texts of the server in which a placeholder may occur."""
@@ -141,7 +141,9 @@ def make_site(work: ServedWork, lab: LabContext) -> None:
         )
         if done["exit"] != 0:
             how = "did not end in time" if done["timed_out"] else f"ended with status {done['exit']}"
-            raise LabError(f"making the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}")
+            raise LabError(
+                f"cannot make the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}"
+            )
     lab.target.call("syncfs", path=lab.root)
     lab.target.call("mkdir", path=f"{site}.made", mode="0755")
 

@@ -31,10 +31,10 @@ _SHARE = re.compile(r"zeros|random|(?:100|[1-9]?[0-9]) % random")
 
 _WALL = time_response(
     "wall",
-    "time from the first block to the last, with the flush and the close of a file; of several streams from the first "
-    "start to the last end",
+    "time from the first block to the last, including flush and close of a file; with several streams, from the "
+    "first start to the last end",
 )
-_RATE = rate_response("rate", "bytes/s", "bytes moved by that time; of a copy, bytes that were copied")
+_RATE = rate_response("rate", "bytes/s", "bytes moved per that time; for a copy, bytes copied")
 _OPTIONS = (
     "position",
     "within",
@@ -62,9 +62,9 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     """Sequential reading or writing as dd and hdparm do it."""
 
     kind = "stream"
-    about = "Sequential reading and writing with the exact meaning of dd and hdparm, inside the probe."
+    about = "Sequential reads and writes exactly like dd and hdparm, inside the probe."
     notes = (
-        "A reading that ends with a time (`time`) has no `wall`. The knob work.option varies "
+        "A read that ends after a time (`time`) has no `wall`. The knob work.option varies "
         + ", ".join(_OPTIONS[:-1])
         + f" and {_OPTIONS[-1]}."
     )
@@ -209,14 +209,16 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.on == "file" and self.files < self.needed_files():
-            raise Problem(f"so many streams need {self.needed_files()} files, found {self.files}", "files")
+            raise Problem(f"these streams need {self.needed_files()} files, found {self.files}", "files")
         self._check_streams()
         if self.replicates != 1:
-            raise Problem("a stream is done once in a run", "replicates", hint="a larger volume takes longer")
+            raise Problem(
+                "a stream runs once per run", "replicates", hint="use a larger volume for a longer run"
+            )
         self._check_writing()
         if self.direct and self.block_size_bytes % SECTOR_BYTES:
             raise Problem(
-                f"past the cache only whole sectors of {SECTOR_BYTES} bytes can be moved, found {self.block_size_bytes}",
+                f"direct I/O needs whole sectors of {SECTOR_BYTES} bytes, found {self.block_size_bytes}",
                 "block_size",
             )
         if self.on == "device":
@@ -227,48 +229,48 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
     def _check_device(self) -> None:
         if self.lead_in_bytes % self.block_size_bytes:
             raise Problem(
-                f"wanted a multiple of the block size ({format_size(self.block_size_bytes)})", "lead_in"
+                f"expected a multiple of the block size ({format_size(self.block_size_bytes)})", "lead_in"
             )
         if self.within and not self.volume_bytes:
-            raise Problem("how many blocks are drawn is not said", "volume")
+            raise Problem("the number of random blocks is missing", "volume")
         if self.operation != "read":
             raise Problem("the lab's device is only read", "on", hint='write to a file: on = "file"')
 
     def _check_file(self) -> None:
         if self.position or self.within:
             name = "position" if self.position else "within"
-            raise Problem(f'"{name}" is of a device', name, hint='on = "device"')
+            raise Problem(f'"{name}" is only for a device', name, hint='on = "device"')
         if self.lead_in_bytes:
             raise Problem('only on = "device" can begin with blocks that are not timed', "lead_in")
         reads = self.operation in ("read", "copy")
         if reads and self.volume_bytes % self.block_size_bytes and self.volume_bytes != self.size_bytes:
-            raise Problem("a volume to be read is whole blocks, or all of the file", "volume")
+            raise Problem("a volume to read must be whole blocks, or the whole file", "volume")
         if self.operation != "read" and not (self.volume_bytes or self.size_bytes):
-            raise Problem("nothing is to be written", "volume")
+            raise Problem("there is nothing to write", "volume")
 
     def _check_streams(self) -> None:
         if self.on == "device" and (self.streams > 1 or self.shared):
             raise Problem("the lab's device is read by one stream", "streams")
         if self.copy_with != "read-write":
             if self.operation != "copy":
-                raise Problem('"copy_with" is of a copy', "copy_with")
+                raise Problem('"copy_with" is only for a copy', "copy_with")
             if self.direct:
-                raise Problem("copy_file_range goes through the cache", "direct")
+                raise Problem("copy_file_range uses the cache", "direct")
             if self.as_published:
-                raise Problem("copy_file_range goes without reading and writing", "as_published")
+                raise Problem("copy_file_range does no reads or writes of its own", "as_published")
 
     def _check_writing(self) -> None:
         if not _SHARE.fullmatch(self.data):
-            message = f'wanted "zeros", "random", or a share such as "50 % random", found "{self.data}"'
+            message = f'expected "zeros", "random", or a share such as "50 % random", found "{self.data}"'
             raise Problem(message, "data")
         if self.operation != "read" and self.time_s:
-            raise Problem("only reading can end with a time", "time")
+            raise Problem("only a read can end after a time", "time")
         if self.as_published and self.data != "zeros":
-            raise Problem("as published it is written from /dev/zero, which has zeros only", "data")
+            raise Problem("as published, it writes from /dev/zero, which has only zeros", "data")
         plain = StreamWork(operation="write")
         for name in _NOT_OF[self.operation]:
             if getattr(self, name) != getattr(plain, name):
-                raise Problem(f'"{name}" is of writing', name)
+                raise Problem(f'"{name}" is only for writing', name)
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         """A read that ends at a given time has no ``wall`` response, which would not vary."""
@@ -290,7 +292,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         words += ["by copy_file_range"] if self.copy_with != "read-write" else []
         words += [format_size(self.volume_bytes)] if self.volume_bytes else []
         words += [f"for {format_duration(self.time_s)}"] if self.time_s else []
-        words += ["past the cache"] if self.direct else []
+        words += ["direct"] if self.direct else []
         if self.operation in ("write", "rewrite"):
             words += [self.data]
         words += [word for word in (self.sync, self.flush) if word != "none"]

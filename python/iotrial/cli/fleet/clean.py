@@ -21,7 +21,7 @@ class Host(JsonObject, frozen=True):
     removed: Annotated[
         Count | None, Meta(description="how many bundles were there; null where it is not known")
     ] = None
-    problem: Annotated[str | None, Meta(description="why nothing could be taken away")] = None
+    problem: Annotated[str | None, Meta(description="why nothing could be removed")] = None
 
 
 class Cleaned(JsonDocument, frozen=True):
@@ -30,19 +30,21 @@ class Cleaned(JsonDocument, frozen=True):
     hosts: list[Host]
 
 
-@click.command("clean", short_help="Remove what earlier builds carried to hosts by SSH.")
-@click.option("--hosts", metavar="HOSTS", required=True, help="Names with commas, as for `run --hosts`.")
+@click.command("clean", short_help="Remove files that earlier versions copied to hosts by SSH.")
+@click.option(
+    "--hosts", metavar="HOSTS", required=True, help="Host names separated by commas, as for `run --hosts`."
+)
 @click.option(
     "--ssh-config",
     metavar="FILE",
     envvar="IOTRIAL_SSH_CONFIG",
-    help="A configuration of ssh instead of your own (default: $IOTRIAL_SSH_CONFIG).",
+    help="ssh configuration file instead of your own (default: $IOTRIAL_SSH_CONFIG).",
 )
 @json_option
 def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
-    """Remove what earlier builds of iotrial carried to hosts by SSH: the folder ~/.cache/iotrial there.
+    """Remove files that earlier versions of iotrial copied to hosts by SSH: the folder ~/.cache/iotrial there.
 
-    Nothing is carried any more: hosts have iotrial installed. What they have measured stays, in their state folders.
+    Hosts now need iotrial installed, and nothing is copied. Their measurements, in their state folders, are kept.
     """
     found = clean_hosts(ssh_ways(hosts, ssh_config))
     failed = {name: one for name, one in found.items() if isinstance(one, IotrialError)}
@@ -59,5 +61,5 @@ def command(hosts: str, ssh_config: str | None, as_json: bool) -> int:
                 if one.hint:
                     tell(f"hint: {one.hint}", err=True)
             else:
-                tell(f"host {name}: {'removed' if one else 'there was nothing'}")
+                tell(f"host {name}: {'removed' if one else 'nothing to remove'}")
     return 1 if failed else 0

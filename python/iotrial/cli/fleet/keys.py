@@ -26,13 +26,13 @@ class Made(JsonDocument, frozen=True):
     keys: Keys
 
 
-@click.command("keys", short_help="Make the keys of a fleet.")
+@click.command("keys", short_help="Create the keys of a fleet.")
 @click.argument("folder", type=click.Path())
 @json_option
 def command(folder: str, as_json: bool) -> None:
-    """Make the keys of a fleet in FOLDER: an authority's certificate, and one with its key for scheduler, worker, client.
+    """Create the keys of a fleet in FOLDER: an authority's certificate, and one with its key for scheduler, worker, client.
 
-    Nothing is overwritten. Whoever holds one of the keys is part of the fleet: keep them as you keep keys of SSH.
+    Existing files are not overwritten. Anyone who holds one of the keys is part of the fleet: protect them like SSH keys.
     """
     path = Path(folder).expanduser()
     made = make_keys(path)
@@ -42,8 +42,8 @@ def command(folder: str, as_json: bool) -> None:
     where = {
         Part.SCHEDULER: "where the scheduler runs",
         Part.WORKER: "every host that measures",
-        Part.CLIENT: "where `iotrial run --fleet` is given",
+        Part.CLIENT: "where you type `iotrial run --fleet`",
     }
-    tell(f"Keys of a new fleet in {path}, good for {VALID_DAYS} days. Each machine needs three files:")
+    tell(f"Keys of a new fleet in {path}, valid for {VALID_DAYS} days. Each machine needs three files:")
     for part in Part:
         tell(f"  {where[part]}: ca.pem {part}.pem {part}-key.pem")

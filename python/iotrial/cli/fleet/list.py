@@ -43,7 +43,7 @@ class Fleets(JsonDocument, frozen=True):
 @click.command("list")
 @json_option
 def command(as_json: bool) -> None:
-    """Fleets of the store, newest last."""
+    """List the fleets of the store, newest last."""
     found, warnings = fleets_of(store_path())
     for warning in warnings:
         warn(warning)

@@ -22,14 +22,15 @@ from iotrial.report.text import Console
 @click.command("report")
 @click.argument("fleet", default="last")
 @full_report
-@click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
+@click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
 @markdown_option
 @json_option
 def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_json: bool) -> int:
-    """One verdict over the hosts of a fleet (the newest, if none is named).
+    """Report the combined verdict of a fleet (the newest, if none is named).
 
-    The mean of their effects and the spread between them, hosts that do not fit, properties that go with the effect. A host
-    that failed its controls is named with its reason and not averaged. Each host's trial has its own report: iotrial report.
+    The report has the mean of the hosts' effects, the spread between them, outliers, and properties associated with the
+    effect. A host that failed its controls is named with its reason and not averaged. Each host's trial has its own report:
+    iotrial report.
     """
     refuse_twice_on_standard_output(markdown, as_json=as_json)
     report, warnings = report_of(store_path(), fleet, told=_told if sys.stderr.isatty() else None)

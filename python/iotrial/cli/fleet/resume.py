@@ -13,14 +13,14 @@ from iotrial.fleet.hosts import KEYS
 from iotrial.fleet.order import find_record
 
 
-@click.command("resume", short_help="Go on with a fleet that was stopped.")
+@click.command("resume", short_help="Resume a fleet that was stopped.")
 @click.argument("fleet", default="last")
-@click.option("--keys", metavar="FOLDER", help="Keys of the client, where they are in another folder now.")
+@click.option("--keys", metavar="FOLDER", help="Folder with the client's keys, if they have moved.")
 @json_option
 def command(fleet: str, keys: str | None, as_json: bool) -> int:
-    """Go on with a fleet: FLEET is its id, the beginning of it, or `last`.
+    """Resume a fleet: FLEET is its id, the beginning of its id, or `last`.
 
-    Hosts that measured on meanwhile are asked for what is new; those that were stopped go on with their own trials.
+    Hosts that went on measuring send their new results; hosts that were stopped resume their own trials.
     """
     record = find_record(fleet)
     if keys is not None and KEYS in record.reached:

@@ -10,18 +10,18 @@ from iotrial.fleet.engine import address_of, serve_scheduler
 from iotrial.fleet.keys import STDIN, Part
 
 
-@click.command("scheduler", short_help="Run the scheduler that hosts join.")
+@click.command("scheduler", short_help="Run the scheduler of a fleet.")
 @click.option(
-    "--bind", required=True, metavar="ADDRESS", help="Where it listens, such as tls://192.168.1.10:8786."
+    "--bind", required=True, metavar="ADDRESS", help="Address to listen on, such as tls://192.168.1.10:8786."
 )
 @click.option(
     "--keys",
     required=True,
     metavar="FOLDER",
-    help="Keys that `iotrial fleet keys` made; `-` for standard input, whose end then ends it.",
+    help="Folder with the keys from `iotrial fleet keys`; `-` reads them from standard input, whose end stops the program.",
 )
 def command(bind: str, keys: str) -> None:
-    """Run the scheduler of a fleet until interrupted. Only who has a key of the same set is answered."""
+    """Run the scheduler of a fleet until interrupted. It answers only peers with a key of the same set."""
 
     def ready(address: str) -> None:
         tell(address)

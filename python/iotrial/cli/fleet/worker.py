@@ -11,29 +11,30 @@ from iotrial.fleet.engine import Place, address_of, greet_standard_output, host_
 from iotrial.fleet.keys import STDIN, Part
 
 
-@click.command("worker", short_help="Have this machine measure for a fleet.")
+@click.command("worker", short_help="Run this machine as a host of a fleet.")
 @click.argument("address")
 @click.option(
     "--keys",
     required=True,
     metavar="FOLDER",
-    help="Keys that `iotrial fleet keys` made; `-` for standard input, whose end then ends it.",
+    help="Folder with the keys from `iotrial fleet keys`; `-` reads them from standard input, and closing it "
+    "stops the program.",
 )
 @click.option("--name", metavar="NAME", help="The host's name in the fleet (default: the machine's).")
 @click.option(
     "--bind",
     metavar="HOST[:PORT]",
-    help="Address of this machine to listen at (default: the one that reaches ADDRESS, any free port).",
+    help="Address of this machine to listen on (default: the one that reaches ADDRESS, any free port).",
 )
 @click.option(
     "--contact",
     metavar="ADDRESS",
-    help="Where the scheduler reaches this worker, if not there: the other end of a tunnel.",
+    help="Address where the scheduler reaches this worker, if different: the other end of a tunnel.",
 )
 def command(address: str, keys: str, name: str | None, bind: str | None, contact: str | None) -> None:
-    """Have this machine measure for the fleet whose scheduler is at ADDRESS, until interrupted.
+    """Run this machine as a host of the fleet whose scheduler is at ADDRESS, until interrupted.
 
-    Whoever holds a key of the fleet can have programs run here, as you: start it as the user who may measure.
+    Anyone who holds a key of the fleet can run programs here, as you: start it as the user who may measure.
     """
 
     def said(text: str) -> None:

@@ -28,20 +28,23 @@ if TYPE_CHECKING:
 MOST_FILES = 200
 
 
-@click.command("audit", short_help="What somebody else's numbers can show.")
+@click.command("audit", short_help="Check what published or imported measurements can show.")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
 @click.option(
-    "--format", "form", metavar="NAME", help="csv, hyperfine, fio, iozone, bonnie, strace (else found out)."
+    "--format",
+    "form",
+    metavar="NAME",
+    help="csv, hyperfine, fio, iozone, bonnie, strace (default: detected).",
 )
 @click.option("--group", metavar="COLUMN", help="Column of a table that holds the treatment.")
 @click.option(
     "--value", "values", multiple=True, metavar="COLUMN", help="Column of measured values (repeatable)."
 )
-@click.option("--unit", metavar="UNIT", help="Unit of values that have none beside them (s, ms, MB/s, ...).")
+@click.option("--unit", metavar="UNIT", help="Unit of values without one (s, ms, MB/s, ...).")
 @click.option(
     "--decimal",
     type=click.Choice(("comma", "point")),
-    help="Decimal mark of the numbers (else found out from them).",
+    help="Decimal mark of the numbers (default: detected).",
 )
 @click.option(
     "--condition", "conditions", multiple=True, metavar="COLUMN", help="Column of a condition (repeatable)."
@@ -49,14 +52,18 @@ MOST_FILES = 200
 @click.option(
     "--order", metavar="COLUMN", help='Column of the time or order of runs; "rows": the rows are in order.'
 )
-@click.option("--run", metavar="COLUMN", help="Column of the number of a repeat.")
-@click.option("--series", metavar="COLUMN", help="Column of separate series of one treatment.")
+@click.option("--run", metavar="COLUMN", help="Column with the number of the repetition.")
+@click.option("--series", metavar="COLUMN", help="Column that separates series of one treatment.")
 @click.option("--reference", metavar="LABEL", help="Group that the others are compared with.")
 @click.option(
     "--response", "responses", multiple=True, metavar="NAME", help="Only this response (repeatable)."
 )
 @click.option(
-    "--claim", "claims", multiple=True, metavar="TEXT", help='E.g. "noatime 53.67 % of strictatime".'
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="TEXT",
+    help='Claim to check, e.g. "noatime 53.67 % of strictatime".',
 )
 @click.option(
     "--alpha", default="0.05", show_default=True, metavar="LEVEL", help="Error level of the intervals."
@@ -64,10 +71,10 @@ MOST_FILES = 200
 @click.option(
     "--margin", default="3 %", show_default=True, metavar="PERCENT", help="Smallest effect that matters."
 )
-@click.option("--markdown", metavar="FILE", help="Write Markdown there.")
+@click.option("--markdown", metavar="FILE", help="Write a Markdown report.")
 @json_option
 def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
-    """What foreign numbers can show and cannot: CSV, hyperfine, fio, iozone, bonnie++, strace -c.
+    """Check what published or imported measurements can show, and what not: CSV, hyperfine, fio, iozone, bonnie++, strace -c.
 
     LABEL=FILE names the treatment of a file that holds one run. "-" is standard input.
     """

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 
-@click.command("compare", short_help="Lay trials side by side.")
+@click.command("compare", short_help="Compare trials side by side.")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @full_report
-@click.option("--html", metavar="FILE", help="Write a self-contained HTML page there.")
+@click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
 @markdown_option
 @click.option(
     "--fail-if",
     type=click.Choice(["differs"]),
     multiple=True,
-    help="Exit with status 4 where an effect differs between the trials.",
+    help="Exit with status 4 if an effect differs between the trials.",
 )
 @json_option
 def command(
@@ -56,7 +56,7 @@ def command(
     fail_if: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Lay trials side by side: stored ones (number, id, "last") and packed ones (files).
+    """Compare trials side by side: stored ones (number, id, "last") and packed ones (files).
 
     The same study on several machines, disks, kernels or dates: where does its effect differ? Every trial is analysed at
     a part of its alpha, so that all intervals hold together.
@@ -84,7 +84,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     """
     if len(refs) < 2:
         raise RequestError(
-            f"a comparison is of two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
+            f"a comparison needs two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
         )
     files = {ref for ref in refs if _is_packed(ref)}
     store = store_to_read(needed=len(files) < len(set(refs)))
@@ -123,7 +123,7 @@ def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> 
         if one in seen:
             also = "" if seen[one] == ref else f' (as "{escape(seen[one])}" too)'
             raise RequestError(
-                f'trial "{escape(ref)}" is named twice{also}: compared with itself, a trial says nothing'
+                f'trial "{escape(ref)}" is named twice{also}: a trial cannot be compared with itself'
             )
         seen[one] = ref
 

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from iotrial.store.model import StoredTrial, TrialData
 
 
-@click.command("continue", short_help="Measure more blocks of a trial that has ended.")
+@click.command("continue", short_help="Measure more blocks of a finished trial.")
 @click.argument("trial", default="last")
 @click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
 @click.option(
-    "--blocks", type=click.IntRange(1), metavar="N", help="At most this many more blocks of each condition."
+    "--blocks", type=click.IntRange(1), metavar="N", help="Maximum number of additional blocks per condition."
 )
-@click.option("--no-stop", is_flag=True, help="Also where all is decided, until the budget is spent.")
-@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
-@click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")
+@click.option(
+    "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
+)
+@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
+@click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
 @json_option
 def command(
     trial: str,
@@ -43,7 +45,7 @@ def command(
     trust: bool,
     as_json: bool,
 ) -> int:
-    """Measure more blocks of a trial that has ended.
+    """Measure more blocks of a finished trial.
 
     They are the next blocks of its own plan, with the same seed. Its error level holds as before: the method lets one look at
     any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
@@ -51,9 +53,9 @@ def command(
     """
     if trial.endswith(".iotrial"):
         raise RequestError(
-            f'"{escape(trial)}" is a packed trial: only a trial in the store of the machine that measured it '
-            "can be continued",
-            hint=f"`iotrial run --like {escape(trial)}` measures its study here, as a trial of its own",
+            f'"{escape(trial)}" is a packed trial: only the machine that measured a trial can '
+            "continue it, from its own store",
+            hint=f"`iotrial run --like {escape(trial)}` runs its study here as a new trial",
         )
     wanted_s = quantity_of("--time", time, parse_duration)
 
@@ -74,15 +76,15 @@ def command(
 def _refuse_not_done(trial: StoredTrial) -> None:
     number = trial.number
     hints = {
-        TrialState.RUNNING: "wait for its end, or interrupt it and `iotrial resume` it",
+        TrialState.RUNNING: "wait until it ends, or interrupt it and `iotrial resume` it",
         TrialState.INTERRUPTED: f"`iotrial resume {number}` completes it",
         TrialState.FAILED: f"`iotrial resume {number}` tries again",
-        TrialState.INVALID: "its controls failed, and more blocks cannot mend that; "
-        f"`iotrial report {number}` says what is likely to be wrong",
+        TrialState.INVALID: "its controls failed, and more blocks cannot fix that; "
+        f"`iotrial report {number}` shows the likely cause",
     }
     if trial.state in hints:
         raise RequestError(
-            f"trial {number} is {trial.state.value}: only a trial that is done can be continued",
+            f"trial {number} is {trial.state.value}: only a finished trial can be continued",
             hint=hints[trial.state],
         )
 
@@ -96,12 +98,12 @@ def _further(
     if stop and is_decided(plan, Spec.from_plan(plan, options), data):
         raise RequestError(
             f"trial {number} is decided: more blocks would change no verdict",
-            hint=f"`iotrial continue {number} --no-stop` measures all the same, for narrower intervals",
+            hint=f"`iotrial continue {number} --no-stop` measures more anyway, for narrower intervals",
         )
     spent_s = max((run.started_s for run in data.runs), default=0.0)
     ended = max((end.block + 1 for end in data.ends), default=0)
     if ended >= MOST_BLOCKS:
-        raise RequestError(f"trial {number} has {ended:,} blocks, and a trial has no more")
+        raise RequestError(f"trial {number} has {ended:,} blocks, the maximum of a trial")
     more_s = wanted_s or float(str(options["time_s"]))
     most = MOST_BLOCKS if wanted_s else int(str(options["blocks"]))
     limits = Limits(

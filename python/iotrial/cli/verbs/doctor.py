@@ -27,14 +27,14 @@ AA_S = 120.0
 QUICK_S = 15.0
 
 
-@click.command("doctor", short_help="What this machine can measure, and how finely.")
-@click.option("--time", "time", metavar="DURATION", help="How long the A/A measures (default 2 min).")
-@click.option("--quick", is_flag=True, help="An A/A of 15 s.")
-@click.option("--no-aa", is_flag=True, help="Leave the A/A out: facts only.")
-@click.option("--on", metavar="FOLDER", help="Folder on whose disk the A/A is done.")
+@click.command("doctor", short_help="Check what this machine can measure, and how precisely.")
+@click.option("--time", "time", metavar="DURATION", help="Duration of the A/A test (default 2 min).")
+@click.option("--quick", is_flag=True, help="Same as --time 15s.")
+@click.option("--no-aa", is_flag=True, help="Skip the A/A test: facts only.")
+@click.option("--on", metavar="FOLDER", help="Folder on the disk to test.")
 @json_option
 def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json: bool) -> int:
-    """What this machine can measure, and how finely: nothing is changed, two identical arms are measured."""
+    """Check what this machine can measure, and how precisely: changes nothing, and measures two identical arms (A/A)."""
     seconds = _seconds(time, quick=quick, no_aa=no_aa)
     with Probe(isolate=False) as probe:
         found = examine(Target(probe))
@@ -62,7 +62,7 @@ def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
     if seconds <= 0:
-        raise RequestError("an A/A takes more than 0 s", hint="--no-aa leaves it out")
+        raise RequestError("--time must be more than 0 s", hint="--no-aa skips the A/A test")
     return seconds
 
 

@@ -53,7 +53,7 @@ class Exported(JsonDocument, frozen=True):
     exported: Facts
 
 
-@click.command("export", short_help="Write a stored trial into a file.")
+@click.command("export", short_help="Export a stored trial to a file.")
 @click.argument("trial", default="last")
 @click.argument("file", required=False)
 @click.option(
@@ -61,19 +61,22 @@ class Exported(JsonDocument, frozen=True):
     "kind",
     type=click.Choice(FORMATS),
     default=PACKED,
-    help="packed (the default; `import` reads it); csv or parquet: every run; json: the report; benchfmt: for benchstat.",
+    help="packed (the default; `import` reads it); csv or parquet: every run; json: the report; benchfmt: for "
+    "benchstat.",
 )
 @click.option("--to", metavar="FILE", help="The same as FILE.")
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 def command(trial: str, file: str | None, kind: str, to: str | None, force: bool, as_json: bool) -> None:
-    """Write a stored trial into FILE ("-": standard output): packed, to be imported, reported or run again elsewhere; or in
-    a format of other programs, of a packed trial too."""
+    """Write a stored trial into FILE ("-": standard output): packed, for import, report or another run elsewhere; or
+    in a format of other programs. TRIAL can be a packed trial, too."""
     if file is not None and to is not None:
-        raise RequestError("one file is written at a time: FILE or --to FILE")
+        raise RequestError("two files given: FILE and --to FILE")
     file = to if file is None else file
     if file == "-" and as_json:
-        raise RequestError("standard output takes either the trial or --json", hint="name a file")
+        raise RequestError(
+            "standard output can hold either the trial or --json, not both", hint="name a file"
+        )
     if kind != PACKED:
         document = document_at(trial)
         _export(document.trial, kind, file, _writer(document, kind), force=force, as_json=as_json)
@@ -114,7 +117,7 @@ def _export(
         facts = Facts(found.number or None, found.header.id, kind, str(path), size, digest)
         click.echo(json_text(Exported(facts)))
     else:
-        tell(f"{called} is in {escape(path)} ({size:,} bytes)", err=True)
+        tell(f"{called} written to {escape(path)} ({size:,} bytes)", err=True)
 
 
 def _name(found: StoredTrial, kind: str) -> str:

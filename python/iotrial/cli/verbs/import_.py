@@ -29,11 +29,11 @@ class Imported(JsonDocument, frozen=True):
     imported: Trial
 
 
-@click.command("import", short_help="Store a packed trial of another machine.")
+@click.command("import", short_help="Import a packed trial of another machine.")
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:
-    """Store the packed trial in FILE, marked as imported: all of it, or nothing."""
+    """Store the packed trial in FILE, marked as imported; all of it or nothing."""
     path = Path(file).expanduser()
     with open_packed(path) as packed, Store.open(store_path()) as store:
         trial = store.unpack(read_packed(packed, escape(path)), source=escape(path.name))

@@ -54,7 +54,7 @@ class Knobs(JsonDocument, frozen=True):
 @click.command("knobs")
 @json_option
 def command(as_json: bool) -> None:
-    """Knobs that a study can turn."""
+    """List the knobs that a study can set."""
     with Probe(isolate=False) as probe:
         subject = _subject(Target(probe))
         rows = [_row(knob, subject) for knob in registry.knobs().values()]

@@ -37,15 +37,15 @@ class Studies(JsonDocument, frozen=True):
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @json_option
 def command(words: tuple[str, ...], as_json: bool) -> None:
-    """Studies in the catalogue.
+    """List the studies of the catalogue.
 
-    With WORDs only those that have all of them in their name, title or question. The first part of a name is its family:
+    With WORDs, only those whose name, title or question contains all of them. The first part of a name is its family:
     `iotrial list mount/`.
     """
     chosen = [one.name for one in entries() if one.has(words)] if words else names()
     if not chosen:
         raise RequestError(
-            f"no study has {' and '.join(escape(word) for word in words)} in its name, title or question",
+            f"no study matches {' and '.join(escape(word) for word in words)} in its name, title or question",
             hint="`iotrial list` shows all",
         )
     studies = [(name, look_up(name)) for name in chosen]
@@ -57,5 +57,5 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     for name, study in studies:
         mark = " [data at risk]" if worst(study) is Safety.DATA_AT_RISK else ""
         tell(f"{name:<{width}}  {study.question}{mark}", fold=width + 2)
-    tell("\n[data at risk]: a level of it may cost data after a power cut, where somebody keeps it", err=True)
-    tell("Run one: iotrial run NAME    Read about it: iotrial show NAME", err=True)
+    tell("\n[data at risk]: a level of this study, if kept, may lose data in a power cut", err=True)
+    tell("Run a study: iotrial run NAME    Read about it: iotrial show NAME", err=True)

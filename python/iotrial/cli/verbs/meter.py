@@ -43,18 +43,18 @@ class Metered(JsonDocument, frozen=True):
     meter: Facts
 
 
-@click.command("meter", short_help="Give a trial's runs a power meter's readings.")
+@click.command("meter", short_help="Add the readings of a power meter to a trial.")
 @click.argument("trial")
 @click.argument("file")
-@click.option("--time-column", metavar="NAME", help="The column of times, where its name does not tell.")
-@click.option("--watts-column", metavar="NAME", help="The column of watts.")
-@click.option("--utc-offset", metavar="+HH:MM", help="Distance from UTC of times that do not say theirs.")
+@click.option("--time-column", metavar="NAME", help="Column of times, if its name is not recognised.")
+@click.option("--watts-column", metavar="NAME", help="Column of watts.")
+@click.option("--utc-offset", metavar="+HH:MM", help="UTC offset of times without one.")
 @click.option(
     "--shift",
     metavar="SECONDS",
     type=click.FloatRange(-86400, 86400),
     default=0.0,
-    help="Added to the meter's times: how far its clock is behind this machine's.",
+    help="Time added to the meter's times: how far its clock is behind this machine's.",
 )
 @json_option
 def command(
@@ -66,9 +66,9 @@ def command(
     shift: float,
     as_json: bool,
 ) -> None:
-    """Give the runs of TRIAL the energy that FILE (CSV: time, watts) says they used, as evidence.
+    """Add the energy that each run of TRIAL used, from the power readings in FILE (CSV: time, watts), as evidence.
 
-    Times are Unix seconds or ISO 8601, on a clock that goes with the one of the machine that ran the trial.
+    Times are Unix seconds or ISO 8601, from a clock in step with that of the machine that ran the trial.
     """
     path = Path(file).expanduser()
     source = open_source(path, name=escape(path), given=None, alone=True)
@@ -81,14 +81,14 @@ def command(
         if stored.state is TrialState.RUNNING:
             raise RequestError(
                 f"trial {stored.number} is running",
-                hint="a meter's readings are given to it when it has ended",
+                hint="meter readings can be added when the trial has ended",
             )
         spans = [_span(run.checks.get("clock")) for run in data.runs]
         known = [span for span in spans if span is not None]
         if not known:
             raise RequestError(
-                f"trial {stored.number}: its runs do not know the time of day",
-                hint="it was measured by an older iotrial, or has no run",
+                f"trial {stored.number}: its runs have no time of day recorded",
+                hint="it was measured by an older iotrial, or has no runs",
             )
         values = iter(energies_j(readings, known))
         joules = [None if span is None else next(values) for span in spans]
@@ -96,7 +96,7 @@ def command(
         if not covered:
             raise RequestError(
                 f"{escape(path)}: no run of trial {stored.number} lies within its readings",
-                hint=_where(readings.at_s, known) + "; --shift and --utc-offset move the meter's times",
+                hint=_where(readings.at_s, known) + "; --shift and --utc-offset shift the meter's times",
             )
         store.note_all(stored.header.id, KIND, notes(joules))
     length = float(np.median([end - start for start, end in known]))
@@ -109,8 +109,8 @@ def command(
     )
     if readings.period_s > length:
         tell(
-            f"note: a reading every {format_duration(readings.period_s)}, runs of {format_duration(length)}: what a run is "
-            "given is mostly its neighbours'; longer runs, or a faster meter, would tell"
+            f"note: a reading every {format_duration(readings.period_s)}, runs of {format_duration(length)}: "
+            f"most of the energy assigned to a run is that of its neighbours; use longer runs or a faster meter"
         )
 
 
@@ -118,7 +118,7 @@ def _zone(text: str) -> timezone:
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text)
     if found is None or int(found[2]) > 14 or int(found[3]) > 59:
         raise RequestError(
-            f"--utc-offset {text[:20]}: wanted hours and minutes", hint="such as +01:00 or -05:30"
+            f"--utc-offset {text[:20]}: expected hours and minutes", hint="such as +01:00 or -05:30"
         )
     distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
     return timezone(distance if found[1] == "+" else -distance)

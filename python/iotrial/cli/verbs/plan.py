@@ -87,7 +87,7 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
     prediction: Annotated[Prediction | None, Meta(description="Null without --pilot.")]
 
 
-@click.command("plan", cls=GroupedCommand, short_help="What a run would do and change, before it does.")
+@click.command("plan", cls=GroupedCommand, short_help="Show what a run would do and change.")
 @click.argument("study", required=False)
 @study_options
 @click.option(
@@ -96,18 +96,18 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
     metavar="N",
     default=2,
     show_default=True,
-    help="How many rounds to list.",
+    help="Number of rounds to list.",
 )
 @click.option(
     "--pilot",
     is_flag=False,
     flag_value=_PILOT,
     metavar="[DURATION]",
-    help="Measure copies of the reference for so long (10s), and predict the time to a verdict.",
+    help="Measure copies of the reference for this long (10s), and predict the time to a verdict.",
 )
 @json_option
 def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **values: Any) -> int:
-    """The design, the order of runs, and every change to this machine that a run would make."""
+    """Show the design, the order of runs, and every change that a run would make to this machine."""
     study, pilot_s = _pilot_seconds(study, pilot)
     request = request_of(values)
     chosen, request = find_study(study, request)
@@ -157,7 +157,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
     _print(resolved, plan, folder, disks, listed)
     if found is None:
         tell(
-            "\ntime to a verdict: not known before something is measured; `--pilot` measures for 10 s and predicts it",
+            "\ntime to a verdict: unknown before a measurement; `--pilot` measures for 10 s and predicts it",
             fold=2,
         )
         return ending
@@ -182,7 +182,7 @@ def _pilot_seconds(study: str | None, text: str | None) -> tuple[str | None, flo
             return text, parse_duration(_PILOT)
         raise RequestError(f"--pilot: {error.message}", hint=error.hint) from error
     if seconds <= 0:
-        raise RequestError("a pilot takes more than 0 s", hint="leave --pilot out for a plan without one")
+        raise RequestError("--pilot must be more than 0 s", hint="omit --pilot for a plan without a pilot")
     return study, seconds
 
 
@@ -214,7 +214,7 @@ def _print(
         f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions), fold=13
     )
     tell(
-        f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks of each condition",
+        f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks per condition",
         fold=_COLUMN,
     )
     tell(
@@ -225,7 +225,7 @@ def _print(
     for one in _statistics(plan):
         tell(
             f"           {one.statistic} of {one.response} ({one.workload}): no verdict of equivalence before "
-            f"{one.blocks_at_least:,} blocks of a condition, however alike its runs are"
+            f"{one.blocks_at_least:,} blocks per condition, however small the scatter"
             + (
                 f"; the budget ends at {study.budget.blocks:,}"
                 if one.blocks_at_least > study.budget.blocks
@@ -233,8 +233,8 @@ def _print(
             ),
             fold=_COLUMN,
         )
-    tell(f"seed       {plan.seed} (a run without --seed draws its own)\n")
-    tell("first blocks, each in the order of its runs:")
+    tell(f"seed       {plan.seed} (without --seed, a run chooses its own at random)\n")
+    tell("first blocks, with the runs in order:")
     for block in listed:
         order = " ".join(run.arm for run in block.runs)
         tell(f"  {block.condition} block {block.block}: {order}", fold=6)

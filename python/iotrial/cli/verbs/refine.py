@@ -54,18 +54,18 @@ class Refined(JsonDocument, frozen=True):
     text: Annotated[str, Meta(description="The study file.")]
 
 
-@click.command("refine", short_help="Write the study that follows a trial.")
+@click.command("refine", short_help="Write a follow-up study for a trial.")
 @click.argument("trial", default="last")
 @click.option(
     "--out",
     metavar="FILE",
-    help="Where the study goes (default ./STUDY-follow-up.toml; - for standard output).",
+    help="File for the study (default ./STUDY-follow-up.toml; -: standard output).",
 )
-@click.option("--factors", metavar="A,B", help="Vary these, instead of what the trial suggests.")
-@click.option("--ablate", is_flag=True, help="Take a bundle apart: which of its settings earned the gain?")
-@click.option("--fold-over", is_flag=True, help="The same screen with the mirror image of every row.")
+@click.option("--factors", metavar="A,B", help="Vary these factors instead of those that the trial suggests.")
+@click.option("--ablate", is_flag=True, help="Split a bundle: which of its settings caused the gain?")
+@click.option("--fold-over", is_flag=True, help="Repeat the screen with the mirror image of every row.")
 @click.option("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%.")
-@click.option("--trust", is_flag=True, help="Take over the commands of a study from elsewhere as your own.")
+@click.option("--trust", is_flag=True, help="Treat the commands of an untrusted study as your own.")
 @json_option
 def command(
     trial: str,
@@ -79,11 +79,11 @@ def command(
 ) -> None:
     """Write the follow-up study of a trial: the settings that matter, with their interactions, on fresh data."""
     if ablate and fold_over:
-        raise RequestError("--ablate and --fold-over are two different studies", hint="name one of them")
+        raise RequestError("--ablate and --fold-over exclude each other", hint="name one of them")
     if fold_over and factors:
         raise RequestError(
-            "--fold-over repeats the whole screen, so --factors has no place in it",
-            hint="leave one of the two out",
+            "--fold-over repeats the whole screen, so --factors cannot be used with it",
+            hint="omit one of the two",
         )
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]
     document = document_at(trial)
@@ -117,7 +117,7 @@ def command(
         tell(text.rstrip("\n"))
         return
     tell(
-        f"\nwritten to {path}; look at it, then:\n  iotrial plan {shlex.quote(str(path))}\n  {shlex.join(words)}"
+        f"\nwritten to {path}; review it, then:\n  iotrial plan {shlex.quote(str(path))}\n  {shlex.join(words)}"
     )
 
 
@@ -149,7 +149,7 @@ def _write(text: str, path: Path) -> None:
             file.write(text)
     except FileExistsError:
         raise RequestError(
-            f"{path} is there already and is not written over", hint="name another file with --out"
+            f"{path} already exists and is not overwritten", hint="name another file with --out"
         ) from None
     except OSError as error:
         raise StoreError(

@@ -35,19 +35,21 @@ if TYPE_CHECKING:
 LONG = 2_000
 
 
-@click.command("report", short_help="What a stored or packed trial says.")
+@click.command("report", short_help="Report a stored or packed trial.")
 @click.argument("trial", default="last")
 @full_report
-@click.option("--html", metavar="FILE", help="Write the self-contained HTML report there.")
+@click.option("--html", metavar="FILE", help="Write the self-contained HTML report to this file.")
 @markdown_option
 @click.option(
-    "--figures", metavar="FOLDER", help="Write every figure there as SVG and PNG, with its numbers as CSV."
+    "--figures",
+    metavar="FOLDER",
+    help="Write every figure to this folder as SVG and PNG, with its numbers as CSV.",
 )
 @click.option(
     "--fail-if",
     type=click.Choice(["slower", "inconclusive"]),
     multiple=True,
-    help="Exit with status 4 where a main effect is slower (also probably slower), or undecided.",
+    help="Exit with status 4 if a main effect is slower (or probably slower), or undecided.",
 )
 @json_option
 def command(

@@ -83,11 +83,11 @@ class Restoring(JsonDocument, frozen=True):
     multiple=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Dismiss entry N: show it, put nothing back, and forget it.",
+    help="Dismiss entry N: show it and delete it without undoing the change.",
 )
 @json_option
 def command(accepted: tuple[int, ...], as_json: bool) -> None:
-    """Put back what a cut-off trial has left."""
+    """Undo what a trial that was cut off left behind."""
     journal = Journal(state_folder() / "journal")
     if not accepted and not any(journal.read()):
         _restore(journal, as_json=as_json)  # prints "Nothing to restore."; needs no lock
@@ -119,12 +119,12 @@ def _restore(journal: Journal, *, as_json: bool) -> None:
         numbers = [row.number for row in kept if row.number is not None]
         dismiss = f"; `iotrial restore --accept {numbers[0]}` dismisses entry {numbers[0]}" if numbers else ""
         if any(damage.path == journal.folder for damage in damaged):
-            failed = "the undo journal cannot be read; what it holds was not put back"
+            failed = "the undo journal cannot be read; nothing in it was undone"
         else:
-            failed = f"{len(kept)} of {len(rows)} could not be put back and stay in the journal"
+            failed = f"{len(kept)} of {len(rows)} could not be undone and stay in the journal"
         raise RestoreError(
             failed,
-            hint=f"see to the cause, then run `iotrial restore` again; the entries are in {journal.folder}{dismiss}",
+            hint=f"fix the cause, then run `iotrial restore` again; the entries are in {journal.folder}{dismiss}",
         )
 
 
@@ -132,8 +132,8 @@ def _row(result: Restored) -> Row:
     words = {
         Undone.RESTORED: "restored",
         Undone.ALREADY: "already as before",
-        Undone.GONE: "gone by itself",
-        Undone.FOREIGN: "left alone" if result.problem else "neither ours nor the original: left alone",
+        Undone.GONE: "already gone",
+        Undone.FOREIGN: "left alone" if result.problem else "changed by another program: left alone",
         None: "could not be restored",
     }
     outcome = words[result.outcome]
@@ -154,7 +154,7 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
     if unknown:
         there = f"it has {', '.join(map(str, sorted(known)))}" if known else "it is empty"
         raise RequestError(
-            f"--accept {unknown[0]}: the undo journal has no such entry; nothing was dismissed", hint=there
+            f"--accept {unknown[0]}: no such entry in the undo journal; nothing was dismissed", hint=there
         )
     rows = [_in_full(number, known[number]) for number in numbers]
     for number, row in zip(numbers, rows, strict=True):
@@ -168,7 +168,7 @@ def _dismiss(journal: Journal, numbers: tuple[int, ...], *, as_json: bool) -> No
         click.echo(json_text(Restoring([], rows)))
     else:
         what = "1 entry" if len(rows) == 1 else f"{len(rows)} entries"
-        tell(f"Dismissed {what}. Nothing was put back.")
+        tell(f"Dismissed {what}. Nothing was undone.")
 
 
 def _in_full(number: int, one: Entry | Damage) -> Dismissed:
@@ -200,7 +200,7 @@ def _ask(count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     what = "It" if count == 1 else f"These {count}"
-    tell(f"{what} will not be put back, now or later.", err=True)
+    tell(f"{what} will not be undone, now or later.", err=True)
     click.echo("Dismiss? Type yes: ", err=True, nl=False)
     if sys.stdin.buffer.readline(64).strip() != b"yes":
         raise RequestError("nothing was dismissed", hint="type yes to dismiss what is shown")

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @click.command("resume")
 @click.argument("trial", default="last")
-@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
-@click.option("--time", metavar="DURATION", help="A new budget of measuring in all, such as 10m.")
-@click.option("--trust", is_flag=True, help="Allow a study from outside to use a shell or root.")
+@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
+@click.option("--time", metavar="DURATION", help="New total time budget, such as 10m.")
+@click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
 @json_option
 def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
-    """Go on with an interrupted trial."""
+    """Resume an interrupted trial."""
     wanted_s = quantity_of("--time", time, parse_duration)
 
     def chosen(data: TrialData, plan: Plan) -> tuple[Limits, None]:  # noqa: ARG001
@@ -50,5 +50,5 @@ def _refuse_ended(trial: StoredTrial) -> None:
         return
     hint = f"`iotrial report {trial.number}` shows it"
     if trial.state is TrialState.DONE:
-        hint += f"; `iotrial continue {trial.number}` measures more blocks of it"
-    raise RequestError(f"trial {trial.number} is {trial.state.value}: there is nothing to resume", hint=hint)
+        hint += f"; `iotrial continue {trial.number}` measures more blocks"
+    raise RequestError(f"trial {trial.number} is {trial.state.value}: nothing to resume", hint=hint)

@@ -18,44 +18,44 @@ from iotrial.errors import RequestError
 in_fleet = in_group("On many hosts")
 
 
-@click.command("run", cls=GroupedCommand, short_help="Put a study on trial on this machine.")
+@click.command("run", cls=GroupedCommand, short_help="Run a study on this machine.")
 @click.argument("study", required=False)
 @study_options
-@click.option("--html", metavar="FILE", help="Where the HTML report goes (default: the state folder).")
+@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
 @markdown_option
 @click.option(
     "--fail-if",
     type=click.Choice(["slower", "inconclusive"]),
     multiple=True,
-    help="Exit with status 4 where a main effect is slower (also probably slower), or undecided.",
+    help="Exit with status 4 if a main effect is slower (or probably slower), or undecided.",
 )
 @click.option(
     "--sample",
     metavar="PERIOD",
-    help="Processors, page cache and device within each run, every so often (10ms to 1min), for the HTML report.",
+    help="Sample processors, page cache and device during runs at this interval (10ms to 1min), for the HTML report.",
 )
 @click.option(
     "--rehearse",
     is_flag=True,
-    help="Only try, in seconds, whether it can run here: one block, cut down; nothing is measured or stored.",
+    help="Only check whether the study can run here: one shortened block, nothing measured or stored.",
 )
 @in_fleet(
     "--fleet",
     metavar="ADDRESS",
-    help="On every host of the fleet whose scheduler is there, such as tls://10.0.0.1:8786.",
+    help="Run on all hosts of the fleet with this scheduler, such as tls://10.0.0.1:8786.",
 )
 @in_fleet(
     "--hosts",
     metavar="HOSTS",
-    help="On each of these hosts, by SSH: names with commas, as in a,root@b,c:2222. They have iotrial installed.",
+    help="Run on these hosts by SSH, separated by commas: a,root@b,c:2222. They need iotrial installed.",
 )
 @in_fleet(
     "--ssh-config",
     metavar="FILE",
     envvar="IOTRIAL_SSH_CONFIG",
-    help="For --hosts, a configuration of ssh instead of your own (default: $IOTRIAL_SSH_CONFIG).",
+    help="For --hosts: ssh configuration file instead of your own (default: $IOTRIAL_SSH_CONFIG).",
 )
-@in_fleet("--keys", metavar="FOLDER", help="The fleet's keys, of `iotrial fleet keys`.")
+@in_fleet("--keys", metavar="FOLDER", help="Folder with the fleet's keys, from `iotrial fleet keys`.")
 @in_fleet(
     "--grace",
     metavar="DURATION",
@@ -77,7 +77,7 @@ def command(
     as_json: bool,
     **values: Any,
 ) -> int:
-    """Put a study on trial on this machine: one of the catalogue, a file, or that of a packed trial (--like)."""
+    """Run a study on this machine: one of the catalogue, a TOML file, or that of a packed trial (--like)."""
     if fleet is not None or hosts is not None:
         whole = {
             **values,
@@ -110,6 +110,6 @@ def _refuse_without_fleet(keys: str | None, grace: str | None) -> None:
     for option, value in (("--keys", keys), ("--grace", grace)):
         if value is not None:
             raise RequestError(
-                f"{option} is for a fleet",
-                hint="name its scheduler by --fleet, its hosts by --hosts, or leave it out",
+                f"{option} needs a fleet",
+                hint="give its scheduler with --fleet or its hosts with --hosts, or omit the option",
             )

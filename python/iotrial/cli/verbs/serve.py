@@ -31,34 +31,34 @@ class Serving(JsonDocument, frozen=True):
     serve: Served
 
 
-@click.command("serve", short_help="Show stored trials as pages in a browser.")
+@click.command("serve", short_help="Show stored trials in a web browser.")
 @click.option(
     "--port",
     metavar="PORT",
     type=click.IntRange(0, 65535),
     default=8137,
     show_default=True,
-    help="0: any free one.",
+    help="Port to listen on; 0: any free port.",
 )
 @click.option(
     "--host",
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="A loopback address; no other is taken.",
+    help="Loopback address to listen on.",
 )
-@click.option("--all-users", is_flag=True, help="Answer every user of this machine: no token in the address.")
+@click.option("--all-users", is_flag=True, help="Serve every user of this machine: no token in the address.")
 @click.option(
     "--full-speed",
     is_flag=True,
-    help="Do not give way to other work: where nothing is measured on this machine.",
+    help="Run at normal CPU priority: only where nothing is being measured.",
 )
 @json_option
 def command(port: int, host: str, all_users: bool, full_speed: bool, as_json: bool) -> None:
-    """Show stored trials as pages on this machine, until interrupted. Nothing can be changed there.
+    """Show stored trials in a web browser on this machine, until interrupted. The pages are read-only.
 
-    A running trial is followed live; nothing is analysed while one runs. The address holds a token: who has it can read
-    the store.
+    A running trial is followed live; nothing is analysed while one runs. The address contains a token: anyone who has
+    it can read the store.
     """
     host = loopback(host)
     listener = listen(host, port)

@@ -42,7 +42,7 @@ class Shown(JsonDocument, frozen=True):
     )
 
 
-@click.command("show", short_help="What a study asks, why, and how it is designed.")
+@click.command("show", short_help="Show a study: its question, why it matters, its design.")
 @click.argument("study", required=False)
 @click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
 @json_option
@@ -56,7 +56,10 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
             tell(described)
         return
     if study is None:
-        raise RequestError("show what?", hint="name a study (`iotrial list`), or --workload files")
+        raise RequestError(
+            "no study given",
+            hint="give a study (`iotrial list`), or --workload KIND, such as --workload files",
+        )
     _show(study, as_json)
 
 
@@ -77,7 +80,7 @@ def _show(name: str, as_json: bool) -> None:
         for fact, words in claim.needs.items():
             tell(_set_in("", f"needs: {fact} {' or '.join(words)}"))
         if claim.cannot:
-            tell(_set_in("", f"cannot be judged by this study: {claim.cannot}"))
+            tell(_set_in("", f"this study cannot check it: {claim.cannot}"))
         if claim.note:
             tell(_set_in("", f"note: {claim.note}"))
 

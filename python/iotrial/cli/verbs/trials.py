@@ -46,7 +46,7 @@ class Trials(JsonDocument, frozen=True):
 @click.command("trials")
 @json_option
 def command(as_json: bool) -> None:
-    """Stored trials, newest last."""
+    """List stored trials, newest last."""
     trials, warnings = outlines(store_path())
     for warning in warnings:
         warn(warning)

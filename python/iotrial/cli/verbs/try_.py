@@ -42,9 +42,7 @@ class TryCommand(GroupedCommand):
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
-@click.command(
-    "try", cls=TryCommand, short_help="Put settings on trial with a command of your own, in place."
-)
+@click.command("try", cls=TryCommand, short_help="Try settings with your own command, in place.")
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @compared(
     "-L",
@@ -110,7 +108,7 @@ class TryCommand(GroupedCommand):
     "cold-system: all caches of the machine are dropped.",
 )
 @where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
-@where("--plan", is_flag=True, help="Only say what would be run and changed.")
+@where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
 @sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
 @sure(
@@ -122,12 +120,12 @@ class TryCommand(GroupedCommand):
 @sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
 @sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
 @sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
-@sure("--no-stop", is_flag=True, help="Spend all the time even when all is decided.")
-@sure("--no-controls", is_flag=True, help="Leave the control arms out; the verdict says so.")
+@sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided.")
+@sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so.")
 @click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
-@click.option("--html", metavar="FILE", help="Write an HTML report there.")
-@click.option("--export-markdown", "markdown", metavar="FILE", help="Write Markdown there.")
-@click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report there.")
+@click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
+@click.option("--export-markdown", "markdown", metavar="FILE", help="Write a Markdown report.")
+@click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report to this file.")
 @click.option(
     "--fail-if",
     type=click.Choice(["slower", "inconclusive"]),
@@ -224,7 +222,7 @@ def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, A
     for option, left in (("--unit", units), ("--better", better)):
         for name in left:
             raise RequestError(
-                f"{option} {name}: there is no --response of that name", hint="name the response first"
+                f"{option} {name}: no --response has that name", hint="name the response first"
             )
     commands = tuple((line,) for line in values["commands"])
     return Wish(

@@ -98,7 +98,7 @@ def fleet_blocks(report: FleetReport, *, figures: bool = False, html_path: str |
         badges=(Words(word, tone, badge=True),),
         kind="iotrial",
         top=(name, f"fleet {report.id[:12]}, begun {day_and_time(began)} UTC"),
-        footer="Made by iotrial. The page loads nothing and runs nothing.",
+        footer="Made by iotrial. The page is self-contained: it loads nothing and runs no scripts.",
         blocks=tuple(_blocks(report, main, html_path, figures=figures)),
     )
 
@@ -137,10 +137,10 @@ def _blocks(
         "Each host's trial has its own report: iotrial report TRIAL, with the number in its row.",
         view=View.PAGE,
     )
-    yield Section("What this can claim", (*said, own), id="claims", view=View.LONG)
+    yield Section("What this shows, and what it does not", (*said, own), id="claims", view=View.LONG)
     yield Note(f"A host's own report: iotrial report {_example(report)}", tone="dim", view=View.TEXT)
     if html_path is not None:
-        yield Code(html_path, "All hosts, figures, what this can claim", view=View.TEXT)
+        yield Code(html_path, "All hosts, figures, limits", view=View.TEXT)
 
 
 def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
@@ -243,7 +243,7 @@ def _properties(one: FleetComparison, *, alone: bool) -> Iterator[Section]:
         groups.append(Group(tuple(rows)))
     columns = heads("~property", ">hosts", "mean", "against the largest group")
     number = one.found.comparisons
-    lede = "What hosts have alike or each alone is left out."
+    lede = "Properties that all hosts share, or that only one host has, are left out."
     note = ""
     if number:
         lede += " Groups of at least 3 hosts are compared with the largest."

@@ -194,8 +194,11 @@ def caption(one: FleetComparison) -> str:
     """Return the caption, which explains the bands of the figure."""
     mean = one.found.mean
     if mean is None:
-        return "One line a host, with its own interval."
-    said = "One line a host, with its own interval, sorted by effect; thin upright lines: the interval of the mean over hosts"
+        return "One line per host, with its own interval."
+    said = (
+        "One line per host, with its own interval, sorted by effect; thin vertical lines: the interval of the mean over "
+        "hosts"
+    )
     if mean.new_low is None:
         return f"{said}."
-    return f"{said}; shaded: where a further host like these is expected."
+    return f"{said}; shaded: expected range of another host like these."

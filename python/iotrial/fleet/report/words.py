@@ -76,8 +76,8 @@ def details(report: FleetReport) -> Iterator[str]:
     main = primary(report)
     if report.running:
         yield (
-            f"{counted(report.running, 'host')} still running: the mean is not final. Its interval holds for one look, after "
-            "the last host; only hosts' own verdicts hold at every look."
+            f"{counted(report.running, 'host')} still running: the mean is provisional. Its interval is valid "
+            f"only once, after the last host; the hosts' own verdicts are valid at any time."
         )
     if report.shared and main:
         yield f"Measured with {_levels(report.shared)}."
@@ -89,11 +89,11 @@ def details(report: FleetReport) -> Iterator[str]:
             yield f"Outlying hosts: {joined(named[:_MOST_NAMED])}."
         if unsound := [reason for one in report.hosts if (reason := why_invalid(one)) is not None]:
             of = counted(len(report.hosts), "host")
-            yield f"In no mean: {len(unsound):,} of {of} ({_counted_reasons(unsound)})."
+            yield f"Not averaged: {len(unsound):,} of {of} ({_counted_reasons(unsound)})."
     if report.replaced:
         yield (
             f"{counted(len(report.replaced), 'trial')} of this fleet "
-            f"{'is' if len(report.replaced) == 1 else 'are'} not counted: the host has a newer one."
+            f"{'is' if len(report.replaced) == 1 else 'are'} ignored: the host has a newer one."
         )
 
 
@@ -106,11 +106,11 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
     )
     if own:
         said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
-        yield f"Hosts by themselves: {said}. Each verdict is its own trial's, at its own level."
+        yield f"Individual hosts: {said}. Each verdict is that of the host's own trial, at its own error level."
     if own.keys() == {Conclusion.EQUIVALENT.words} and own.total() == len(one.rows) > 1:
         yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
     if any(pair <= {word.removeprefix("probably ") for word in own} for pair in _OPPOSITES):
-        yield "Some hosts go one way and some the other: the mean is of both."
+        yield "Hosts differ in direction, and the mean averages over both."
     if (spread := spread_words(one)) is not None:
         yield spread
     yield evidence_words(one)
@@ -126,34 +126,35 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
         if found.shown
     ]
     if differing:
-        yield f"The effect goes with {joined(differing[:_MOST_NAMED])}: observed, not shown to be the cause."
+        yield f"The effect is associated with {joined(differing[:_MOST_NAMED])}: an observation, not a proven cause."
 
 
 def claims(report: FleetReport) -> Iterator[str]:
     """Yield what the report can and cannot claim, for its end."""
     yield (
-        'The evidence against "no effect on any host" says that some host has one, not which, nor in which direction. '
-        "It holds at any moment and however early a host stopped, also where hosts share a server, since each host draws "
-        "its own orders."
+        'The evidence against "no effect on any host" shows that at least one host has an effect, not which one or in '
+        "which direction. It is valid at any time, for hosts that stopped early, and for hosts that share a server, because "
+        "each host randomises its own order."
     )
     yield (
-        "The mean is that of hosts like these, and holds for others only as far as these were drawn from them. Its interval "
-        "is for one look, after the last host, and takes effects between hosts to be roughly normal and each host to be one "
-        "of its own: hosts on one server or hypervisor may share what makes their effects alike, and count for less."
+        "The mean applies to other hosts only as far as these hosts are a random sample of them. Its interval "
+        "is valid once, after the last host, and assumes that effects are roughly normally distributed between "
+        "hosts and that hosts are independent: hosts on one server or hypervisor may not be, and then count for less."
     )
     yield (
-        "A host that stops as soon as its verdict is clear keeps some of the luck that stopped it: METHOD.md says how far "
-        "that moves the mean. With `--no-stop` nothing does."
+        "A host that stops as soon as its verdict is clear keeps some of the luck that stopped it: METHOD.md "
+        "says how far that moves the mean. `--no-stop` avoids it."
     )
     yield (
         "Not averaged: a host that is invalid, failed, still runs, whose effect changed, or that has fewer than "
-        f"{FEWEST_BLOCKS} usable blocks. No host is left out for the size of its effect; an outlying one is named and stays."
+        f"{FEWEST_BLOCKS} usable blocks. No host is left out because of the size of its effect; outliers are "
+        f"named and stay in the mean."
     )
     yield (
-        "Properties of hosts are observational: nobody drew which host has which kernel, and hosts that differ in it differ "
-        "in more."
+        "Properties of hosts are observational: kernels were not assigned at random, and hosts that differ in "
+        "one property differ in others."
     )
-    yield f"A host's own interval misses with probability {report.alpha:g} at most. Of many hosts some do."
+    yield f"A host's own interval misses the true effect with probability {report.alpha:g} at most; of many hosts, some do."
 
 
 def primary(report: FleetReport) -> tuple[FleetComparison, ...]:
@@ -192,11 +193,9 @@ def spread_words(one: FleetComparison) -> str | None:
         ends = [math.exp(min(end, 50.0)) for end in (mean.spread, mean.spread_low, mean.spread_high)]
         if ends[2] > _HOPELESS_FACTOR:
             further = (
-                "nor what a further one would see"
-                if mean.hosts > 2
-                else "and two hosts say nothing of a third"
+                "nor the effect on another host" if mean.hosts > 2 else "and two hosts cannot predict a third"
             )
-            return f"How much true effects differ between hosts cannot be said from {few}, {further}."
+            return f"How much true effects differ between hosts cannot be estimated from {few}, {further}."
         numbers = interval_numbers(ends[0], ends[1], ends[2], null=1.0)
         if ends[2] > _LARGE_FACTOR:
             numbers = plain(ends[0]), plain(ends[1]), plain(ends[2])
@@ -208,31 +207,31 @@ def spread_words(one: FleetComparison) -> str | None:
         said = f"by {size} [{low}, {high}]"
     differ = f"True effects differ between hosts {said} (one standard deviation)"
     if mean.new_low is None or mean.new_high is None:
-        return f"{differ}; two hosts say nothing of a third."
+        return f"{differ}; two hosts cannot predict a third."
     if like.scale is Scale.LOG and mean.new_high - mean.new_low > math.log(_HOPELESS_RANGE):
-        return f"{differ}. What a further host would see cannot be said from {few}."
+        return f"{differ}. The effect on another host cannot be estimated from {few}."
     new = interval_of(
         like, (on_scale(mean.value, like), on_scale(mean.new_low, like), on_scale(mean.new_high, like))
     )
     between = new.partition("[")[2].partition("]")[0].replace(", ", " and ")
-    return f"{differ}. On a further host like these, between {between} ({_covered(one.found.alpha)})."
+    return f"{differ}. Expected on another host like these: between {between} ({_covered(one.found.alpha)})."
 
 
 def evidence_words(one: FleetComparison) -> str:
     """Describe the e-values against "no effect on any host"."""
     found = one.found.evidence
     if not found.hosts:
-        return "Nothing speaks for or against an effect: no host counts."
+        return "No evidence for or against an effect: no host can be used."
     wanted = plain(1 / one.found.alpha)
     value = e_value_words(found.log_e)
     if not found.excluded:
-        return f'"No effect on any host" is not excluded: e-value {value}, wanted {wanted}.'
+        return f'"No effect on any host" is not excluded: e-value {value}, needs {wanted}.'
     least = ""
     if found.least > 1:
         least = f" At least {found.least:,} of {found.hosts:,} hosts have one."
         if found.least == found.hosts:
             least = " Both hosts have one." if found.hosts == 2 else f" All {found.hosts:,} hosts have one."
-    return f'"No effect on any host" is excluded: e-value {value}, wanted {wanted}.{least}'
+    return f'"No effect on any host" is excluded: e-value {value}, needed {wanted}.{least}'
 
 
 def e_value_words(log_e: float) -> str:
@@ -348,6 +347,6 @@ def _own(row: HostRow) -> str:
 def outliers_sought(one: FleetComparison) -> str:
     """Describe the search for outlying hosts and its result."""
     if not one.found.outliers_sought:
-        return f"Outlying hosts are looked for from {FEWEST_FOR_OUTLIERS} averaged hosts on."
+        return f"Outliers are only looked for among {FEWEST_FOR_OUTLIERS} or more averaged hosts."
     found = len(one.found.outliers)
     return f"{counted(found, 'outlying host') if found else 'No outlying host'} at {one.found.alpha:g} over all hosts (Holm)."

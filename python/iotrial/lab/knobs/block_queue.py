@@ -1,7 +1,7 @@
 """Applies the knobs of the lab's own block device, declared in ``iotrial.knobs.block``.
 
 A loop device keeps its queue settings after detach, for the next user, and a change of scheduler changes other settings
-with it (`none` sets nr_requests to 128, any scheduler to 256; bfq switches write-back throttling off). So all of them are
+with it (`none` sets nr_requests to 128, any scheduler to 256; bfq disables write-back throttling). So all of them are
 journaled, and those that a study does not vary are pinned and verified. On a user's disk they are pinned to their current
 values, because a disk has its own queue length, which a loop device has not.
 
@@ -108,7 +108,7 @@ class BlockKnob(KernelFileKnob):
         backing = target.read_or_none(backing_file(device))
         if backing is None or backing == entry.identity.get("backing"):
             return None
-        return f"{device} is somebody else's now, with {backing} attached"
+        return f"{device} is in use by another program now, with {backing} attached"
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"{self.folder}/{self.file} of the lab's device: {', '.join(values)}",)
@@ -149,17 +149,17 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
         value = setting.value
         if value == "deadline":
             raise UnsupportedLevel(
-                'knob block.scheduler: "deadline" is only another name for mq-deadline',
+                'knob block.scheduler: "deadline" is another name for mq-deadline',
                 hint='write "mq-deadline"',
             )
         modern = {"noop": "none", "cfq": "bfq", "anticipatory": "mq-deadline"}
         if value in modern:
             raise UnsupportedLevel(
-                f'knob block.scheduler: "{value}" left the kernel in 5.0',
+                f'knob block.scheduler: "{value}" was removed from the kernel in 5.0',
                 hint=f'the nearest now is "{modern[value]}" (not the same algorithm, except noop)',
             )
         if not SCHEDULER.fullmatch(value):
-            raise UnsupportedLevel(f'knob block.scheduler: "{value}" is no name of a scheduler')
+            raise UnsupportedLevel(f'knob block.scheduler: "{value}" is not the name of a scheduler')
         return value
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:

@@ -34,10 +34,10 @@ class CommandArgument(Knob, declared.CommandArgument):
         placeholder = self.value_option(setting)
         if not PLACEHOLDER.fullmatch(placeholder):
             raise RequestError(
-                f'knob command.argument: "{placeholder}" is no placeholder', hint='for example "{threads}"'
+                f'knob command.argument: "{placeholder}" is not a placeholder', hint='for example "{threads}"'
             )
         if placeholder in ("{file}", "{files}", "{dir}", "{out}"):
-            raise RequestError(f"knob command.argument: {placeholder} is filled in by iotrial itself")
+            raise RequestError(f"knob command.argument: {placeholder} is set by iotrial itself")
         return _text(self.name, setting.value)
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
@@ -57,10 +57,10 @@ class EnvironmentVariable(Knob, declared.EnvironmentVariable):
     def parse(self, setting: Setting) -> str:
         variable = self.value_option(setting)
         if not VARIABLE.fullmatch(variable):
-            raise RequestError(f'knob environment.variable: "{variable}" is no name of a variable')
+            raise RequestError(f'knob environment.variable: "{variable}" is not the name of a variable')
         if variable.startswith("LD_"):
             raise RequestError(
-                f"knob environment.variable: {variable} changes what program runs, and is refused"
+                f"knob environment.variable: {variable} changes which program runs, and is not allowed"
             )
         return _text(self.name, setting.value)
 
@@ -82,8 +82,8 @@ class WorkOption(Knob, declared.WorkOption):
         self.value_option(setting)
         if not _PLAIN.fullmatch(setting.value):
             raise UnsupportedLevel(
-                f"knob {self.name}: {self.value_option(setting)}: {setting.value!r} is no value of a key",
-                hint="letters, digits, spaces and . % _ - are, as in 64 KiB or 50 % random",
+                f"knob {self.name}: {self.value_option(setting)}: {setting.value!r} is not a value of a key",
+                hint="allowed: letters, digits, spaces and . % _ -, as in 64 KiB or 50 % random",
             )
         return setting.value
 

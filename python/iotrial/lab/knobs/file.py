@@ -34,14 +34,14 @@ class FileMode(Knob, declared.FileMode):
     def parse(self, setting: Setting) -> str:
         if not OCTAL.fullmatch(setting.value):
             raise UnsupportedLevel(
-                f'knob file.mode: "{setting.value}" is no file mode',
+                f'knob file.mode: "{setting.value}" is not a file mode',
                 hint='write octal digits, for example "0644"',
             )
         mode = int(setting.value.removeprefix("0o"), 8)
         if mode & SET_ID:
             raise UnsupportedLevel(
-                f'knob file.mode: "{setting.value}" sets the user or group id of whoever executes the file',
-                hint="the files are root's, and others could fill them: at most 1777",
+                f'knob file.mode: "{setting.value}" has setuid or setgid bits',
+                hint="the files belong to root, and others could write to them: the maximum is 1777",
             )
         return f"{mode:04o}"
 
@@ -146,7 +146,7 @@ class FileRewritten(Knob, declared.FileRewritten):
         found = PERCENT.fullmatch(setting.value)
         if found is None or int(found[1]) > 100:
             raise UnsupportedLevel(
-                f'knob file.rewritten: "{setting.value}" is no whole share', hint='for example "10 %"'
+                f'knob file.rewritten: "{setting.value}" is not a whole percentage', hint='for example "10 %"'
             )
         return f"{int(found[1])} %"
 
@@ -160,8 +160,8 @@ class FileRewritten(Knob, declared.FileRewritten):
         percent = int(self.parse(setting).removesuffix(" %"))
         if work.files * percent % 100:
             raise UnsupportedLevel(
-                f"knob file.rewritten: {percent} % of {work.files} files is no whole number of them",
-                hint="a number of files that can be divided so",
+                f"knob file.rewritten: {percent} % of {work.files} files is not a whole number of files",
+                hint="choose a number of files that gives a whole number",
             )
 
     def read(self, subject: RunContext, setting: Setting) -> str:

@@ -44,12 +44,13 @@ class MkfsOption(Knob, declared.MkfsOption):
         about = dict(setting.options).get("option")
         if about is not None and not ABOUT.fullmatch(about):
             raise RequestError(
-                f'knob mkfs.option: "{about}" is no option of mkfs', hint='for example "-I" or "-O dir_index"'
+                f'knob mkfs.option: "{about}" is not an option of mkfs',
+                hint='for example "-I" or "-O dir_index"',
             )
         if about is not None and value != "default" and about != _about(value):
             raise RequestError(
-                f'knob mkfs.option: level "{value}" is not about option "{about}"',
-                hint=f'it is about "{_about(value)}"',
+                f'knob mkfs.option: level "{value}" is not for option "{about}"',
+                hint=f'it is for "{_about(value)}"',
             )
         if value == "default" or any(kind.allows_mkfs(value) for kind in FILESYSTEMS.values()):
             return value

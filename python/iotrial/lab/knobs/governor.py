@@ -21,7 +21,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,14}", re.ASCII)
 class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
     def parse(self, setting: Setting) -> str:
         if not _NAME.fullmatch(setting.value):
-            raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is no name of a governor')
+            raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is not the name of a governor')
         return setting.value
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
         if not there:
             raise UnsupportedLevel(
                 f"knob {self.name}: the processors of this machine have no governor",
-                hint="a virtual machine leaves it to its host; leave the factor out",
+                hint="in a virtual machine the host controls it; omit the factor",
             )
         return there
 

@@ -44,7 +44,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
         found = SHARE.fullmatch(setting.value)
         if found is None:
             raise UnsupportedLevel(
-                f'knob file.fragmentation: "{setting.value}" is no share',
+                f'knob file.fragmentation: "{setting.value}" is not a share',
                 hint='for example "50 %" or "99.9 %"',
             )
         return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
@@ -62,13 +62,13 @@ class FileFragmentation(Knob, declared.FileFragmentation):
             raise UnsupportedLevel(
                 f"knob file.fragmentation: {value} of {work.files} files of {bytes_each:,} bytes are {extents:,} extents, "
                 f"and they have only {room:,} blocks of {BLOCK} bytes",
-                hint="larger files, or a smaller share",
+                hint="use larger files, or a smaller share",
             )
         if not _close(extents, work.files, value):
             raise UnsupportedLevel(
-                f"knob file.fragmentation: {value} cannot be had of {work.files} files: with {extents:,} extents it is "
+                f"knob file.fragmentation: {value} is impossible with {work.files} files: with {extents:,} extents it is "
                 f"{_share(extents, work.files)}",
-                hint="more files in a run, or another share",
+                hint="use more files per run, or another share",
             )
 
     # No neutral value: every arm's files are truncated, on the disk too, and written again, so no earlier layout survives.
@@ -97,7 +97,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
                 self.where(subject, setting),
                 wrote=value,
                 found=f"{found} ({extents:,} extents of {files.count:,} files)",
-                hint="make the lab larger ([lab] size): free space has to be in one piece for files to be",
+                hint="make the lab larger ([lab] size): contiguous files need contiguous free space",
             )
 
 

@@ -152,5 +152,7 @@ def _asked(link: Link, what: str) -> str:
     """Return ethtool's output, which must be the same for both cards. Raises LabError if they differ."""
     said = [target.run(["ethtool", what, WIRE]).stdout for target in (link.server, link.client)]
     if said[0] != said[1]:
-        raise LabError(f"ethtool {what}: the cards of the two guests differ: {said[0]!r}, {said[1]!r}")
+        raise LabError(
+            f"ethtool {what}: the network cards of the two guests differ: {said[0]!r}, {said[1]!r}"
+        )
     return said[0]

@@ -34,7 +34,7 @@ class KernelVersion(MachineKnob, declared.KernelVersion):
     def parse(self, setting: Setting) -> str:
         if not re.fullmatch(r"[1-9]\d?\.\d{1,3}(\.\d{1,3})?", setting.value):
             raise UnsupportedLevel(
-                f'knob {self.name}: "{setting.value}" is no version of a kernel', hint=self.open_levels
+                f'knob {self.name}: "{setting.value}" is not a kernel version', hint=self.open_levels
             )
         return setting.value
 

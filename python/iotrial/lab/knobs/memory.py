@@ -59,7 +59,8 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (
-            f"transparent huge pages of this machine: {', '.join(values)}; vm.min_free_kbytes, which follows, is put back",
+            f"transparent huge pages of this machine: {', '.join(values)}; vm.min_free_kbytes, which depends on "
+            f"it, is restored",
         )
 
 
@@ -67,7 +68,7 @@ class MemoryLimit(Knob, declared.MemoryLimit):
     def parse(self, setting: Setting) -> str:
         if setting.value == "none":
             return "none"
-        said = "none, or multiples of 64 KiB from 16 MiB on: the probe itself needs some"
+        said = "none, or multiples of 64 KiB from 16 MiB: the probe itself needs some memory"
         return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, said, multiple_of=PAGES))
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
@@ -105,9 +106,7 @@ class MemoryLimit(Knob, declared.MemoryLimit):
             subject.work.home = None
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        return (
-            "control groups of the lab's own beside or below the one that iotrial runs in, removed again",
-        )
+        return ("control groups next to or below the one of iotrial, removed at the end",)
 
     def _check(self, subject: RunContext, home: cgroup.Home, value: str) -> None:
         group = home.group(subject.trial, value)
@@ -120,8 +119,8 @@ class MemoryLimit(Knob, declared.MemoryLimit):
             subject.worker.write(f"{folder}/cgroup.procs", "0")  # 0: the writing process, which is the probe
         except TargetError as error:
             raise KnobError(
-                self.name, folder, wrote="the probe into it", found="refused", hint=error.message
+                self.name, folder, wrote="moving the probe into it", found="refused", hint=error.message
             ) from error
         found = cgroup.find(subject.worker, anywhere=True).folder
         if found != folder:
-            raise KnobError(self.name, folder, wrote="the probe into it", found=f"it is in {found}")
+            raise KnobError(self.name, folder, wrote="moving the probe into it", found=f"it is in {found}")

@@ -124,7 +124,7 @@ class MountOption(MountKnob, declared.MountOption):
             return
         if place.filesystem != "ext4":
             raise RequestError(
-                f"knob {self.name}: in place it can be set on ext4, and {place.root} is on {place.filesystem}",
+                f"knob {self.name}: in place it can only be set on ext4, but {place.root} is on {place.filesystem}",
                 hint="try it on a copy: --copy-from FOLDER",
             )
         about = self._about(setting, values)
@@ -143,7 +143,7 @@ class MountOption(MountKnob, declared.MountOption):
         if about not in LIVE or family(entry.original) != about:
             raise LabError(
                 f"undo journal: knob {self.name} never sets {entry.original!r} in place, so this entry is not iotrial's",
-                hint="look at the entry: somebody else has written or changed it",
+                hint="check the entry: another program wrote or changed it",
             )
         device = entry.identity.get("device", "")
         info = target.mount_at(mount)
@@ -177,7 +177,7 @@ class MountOption(MountKnob, declared.MountOption):
         if value == "default":
             return value
         if about is not None and family(value) != family(about):
-            raise RequestError(f'knob mount.option: level "{value}" is not about option "{about}"')
+            raise RequestError(f'knob mount.option: level "{value}" is not for option "{about}"')
         key, equals, argument = value.partition("=")
         if key not in self.ALLOWED:
             raise UnsupportedLevel(
@@ -185,7 +185,7 @@ class MountOption(MountKnob, declared.MountOption):
                 hint="it has: " + ", ".join(sorted(self.ALLOWED)),
             )
         if equals and not ARGUMENT.fullmatch(argument):
-            raise UnsupportedLevel(f'knob mount.option: "{argument}" is no value of {key}')
+            raise UnsupportedLevel(f'knob mount.option: "{argument}" is not a value of {key}')
         return value
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:

@@ -90,6 +90,6 @@ def share_of(knob: str, subject: RunContext) -> Share:
     if isinstance(place, DiskPlace) and place.share is not None:
         return place.share
     raise RequestError(
-        f"knob {knob}: in this lab files are not served to another machine",
+        f"knob {knob}: in this lab no files are served over a network",
         hint="add a table [lab.link] to the study",
     )

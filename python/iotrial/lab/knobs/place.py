@@ -17,8 +17,8 @@ class LabDevice(Knob, declared.LabDevice):
     def parse(self, setting: Setting) -> str:
         if not NAME.fullmatch(setting.value):
             raise UnsupportedLevel(
-                f'knob {self.name}: "{setting.value}" is no name of a place',
-                hint="a level names a [[place]] of the study; where that lies is said by --place NAME=FOLDER",
+                f'knob {self.name}: "{setting.value}" is not the name of a place',
+                hint="a level is the name of a [[place]] of the study; --place NAME=FOLDER sets its location",
             )
         return setting.value
 

@@ -43,7 +43,7 @@ class ProcessKnob(Knob):
         self._change(subject, self.plain)
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        return (f"{self.name} of the work itself, which others may feel: {', '.join(values)}",)
+        return (f"{self.name} of the work itself, which may affect other processes: {', '.join(values)}",)
 
     @abstractmethod
     def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
@@ -127,7 +127,7 @@ class ProcessCpu(ProcessKnob, declared.ProcessCpu):
         subject.work.processors = allowed
         if value != "any" and value not in _numbers(allowed):
             raise UnsupportedLevel(
-                f"knob process.cpu: there is no processor {value} here", hint=f"there are: {allowed}"
+                f"knob process.cpu: this machine has no CPU {value}", hint=f"available: {allowed}"
             )
         super().enter(subject, setting, value)
 

@@ -26,7 +26,7 @@ class ProgramPath(Knob, declared.ProgramPath):
             or ":" in path
         ):
             raise UnsupportedLevel(
-                f'knob {self.name}: "{path}" is no plain absolute path',
+                f'knob {self.name}: "{path}" is not a plain absolute path',
                 hint="as in /usr/lib/postgresql/15/bin",
             )
         return path
@@ -50,6 +50,4 @@ class ProgramPath(Knob, declared.ProgramPath):
             raise KnobError(self.name, value, wrote=value, found=error.message) from error
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(
-            f"nothing, but programs of {path} are run, as the user who typed the command" for path in values
-        )
+        return tuple(f"nothing; programs of {path} run as the user who typed the command" for path in values)

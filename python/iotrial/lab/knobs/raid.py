@@ -130,7 +130,7 @@ class RaidStripeCache(Knob, declared.RaidStripeCache):
                 raise
             raise UnsupportedLevel(
                 f"knob {self.name}: {place.label} has no stripe cache",
-                hint="raid4, raid5 and raid6 have one: fix raid.level to one of these",
+                hint="raid4, raid5 and raid6 have one: set raid.level to one of these",
             ) from error
 
 

@@ -53,7 +53,7 @@ class KernelFileKnob(Knob):
                 raise
             raise UnsupportedLevel(
                 f"knob {self.name}: this kernel or device has no {path}",
-                hint="`iotrial knobs` lists what it has; leave the factor out",
+                hint="`iotrial knobs` lists what it has; omit the factor",
             ) from error
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
@@ -89,8 +89,8 @@ class KernelFileKnob(Knob):
         path = entry.address.get("path", "")
         if not self.is_own(path, entry):
             raise LabError(
-                f"undo journal: knob {self.name} never turns {path}, so this entry is not iotrial's",
-                hint="look at the entry: somebody else has written or changed it",
+                f"undo journal: knob {self.name} never sets {path}, so iotrial did not write this entry",
+                hint="check the entry: another program wrote or changed it",
             )
         text = target.read_or_none(path)
         if text is None:
@@ -113,6 +113,6 @@ class KernelFileKnob(Knob):
 def foreign(path: str, found: str, entry: Entry) -> TakenError:
     """Build the error for a file whose value is neither the trial's nor the original: somebody else has set it."""
     return TakenError(
-        f'{path} reads "{found}", neither what the trial has set ({", ".join(entry.ours)}) nor what stood there '
-        f"before ({entry.original}): it is left alone"
+        f'{path} reads "{found}", neither the value of the trial ({", ".join(entry.ours)}) '
+        f"nor the original ({entry.original}): it is left alone"
     )

@@ -28,7 +28,7 @@ class FilesystemAge(Knob, declared.FilesystemAge):
         found = PERCENT.fullmatch(setting.value)
         if found is None or int(found[1]) > MOST:
             raise UnsupportedLevel(
-                f'knob filesystem.age: there is no level "{setting.value}"',
+                f'knob filesystem.age: no level "{setting.value}"',
                 hint="fresh, or a share such as 80 %",
             )
         return f"{int(found[1])} %"
@@ -78,7 +78,7 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
         target, folder = subject.target, f"/sys/block/{place.device}"
         if place.share is not None:
             raise RequestError(
-                f"knob {self.name}: {place.label} is served to another machine, which cannot trim it",
+                f"knob {self.name}: {place.label} is served to another machine, and cannot be trimmed from there",
                 hint="use it in a lab without a link",
             )
         target.call("use_free_space", path=place.root)
@@ -98,7 +98,7 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
                     self.name,
                     subject.place.label,
                     wrote=TRIMMED,
-                    found=f"discards under way after {LONGEST_S:g} s",
+                    found=f"discards still running after {LONGEST_S:g} s",
                 )
 
 

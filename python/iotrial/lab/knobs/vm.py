@@ -37,7 +37,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
     def _key(self, setting: Setting) -> str:
         key = self.value_option(setting)
         if key not in self.ALLOWED:
-            raise UnknownName("sysctl that iotrial may turn on a host", key, self.ALLOWED)
+            raise UnknownName("sysctl that iotrial may set on a host", key, self.ALLOWED)
         return key
 
     def parse(self, setting: Setting) -> str:
@@ -67,7 +67,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
                     other,
                     wrote="0",
                     found=found,
-                    hint=f"{other} is in force; writing {self._key(setting)} would clear it, and it is yours",
+                    hint=f"{other} is in use; writing {self._key(setting)} would clear it",
                 )
         super().prepare(subject, setting, values)
 
@@ -78,7 +78,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
             found = target.read_or_none(sysctl_file(other))
             if found not in ("0", None):
                 raise TakenError(
-                    f'{other} reads "{found}": somebody has set it since, and writing {path} would clear it; it is left alone'
+                    f'{other} reads "{found}": it was set since, and writing {path} would clear it; it is left alone'
                 )
         shares = {sysctl_file(key): share for key, share in self.SHARES.items()}
         if entry.original == "0" and path in shares:

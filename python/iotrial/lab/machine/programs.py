@@ -23,7 +23,7 @@ GUEST_PROGRAMS = {qemu.PROGRAM: qemu.PACKAGE, "setpriv": "util-linux", "apt-get"
 #: useful for tuning storage, but never called by iotrial
 _BESIDE = (
     ("fio", "fio", "studies that run fio as their command"),
-    ("strace", "strace", "counting system calls beside a trial (a traced run is never timed)"),
+    ("strace", "strace", "counting system calls (in runs that are not timed)"),
 )
 
 

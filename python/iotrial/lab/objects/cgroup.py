@@ -39,7 +39,8 @@ class LabCgroup(LabObject):
         path = entry.address.get("path", "")
         if not OWN.fullmatch(path):
             raise LabError(
-                f"removing {path}: no control group of a lab", hint="look at the entry: it is not iotrial's"
+                f"removing {path}: not a control group of a lab",
+                hint="check the entry: iotrial did not write it",
             )
         if not target.exists(path):
             return Undone.ALREADY
@@ -47,7 +48,7 @@ class LabCgroup(LabObject):
         if inside is None:
             return Undone.FOREIGN  # a directory, but not a control group
         if inside.strip():
-            raise LabError(f"removing {path}: processes are in it: {', '.join(inside.split())}")
+            raise LabError(f"removing {path}: it still has processes: {', '.join(inside.split())}")
         self._remove(target, path)
         if target.exists(path):
             raise TargetError(f"removing {path}: it is still there")

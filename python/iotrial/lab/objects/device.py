@@ -98,7 +98,7 @@ class LabDevice(LabObject):
             found = disk_identity.disks_named(target, name)
             if len(found) != 1:
                 raise TargetError(
-                    f"emptying the disk {name}: wanted one, found {' and '.join(found) or 'none'}",
+                    f"emptying the disk {name}: expected one, found {' and '.join(found) or 'none'}",
                     hint=None if found else "plug it in again, and run `iotrial restore`",
                 )
             try:
@@ -113,7 +113,7 @@ class LabDevice(LabObject):
             if disk_identity.normal(name) in disk_identity.names_of(target, number).names:
                 return claimed
             target.call("device_close", device=claimed["device"])
-            raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another one now")
+            raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another disk now")
 
     def _ours(self, target: Target, entry: Entry, descriptor: str) -> bool:
         """Return whether every signature on the disk belongs to a file system made by the lab.
@@ -124,7 +124,7 @@ class LabDevice(LabObject):
             done = target.run(["wipefs", "--no-act", "--json", descriptor])
         except TargetError as error:
             raise MissingTool(
-                "looking for signatures: wipefs is not installed", hint="apt-get install util-linux"
+                "cannot look for signatures: wipefs is not installed", hint="apt-get install util-linux"
             ) from error
         if done.exit_status != 0:
             raise TargetError(f"looking for signatures: {done.stderr.strip()}")

@@ -93,7 +93,7 @@ class LabLoop(LabObject):
             }
             journal.amend(entry, identity={**entry.identity, **after})
             return Attached(device, bool(answer["direct_io"]), before)
-        raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by others")
+        raise LabError(f"attaching an image: {ATTEMPTS} free loop devices were taken by other programs")
 
     def put_back(self, target: Target, journal: Journal, device: str) -> None:
         """Undo at once what taking this device has changed, for a device that was needed only briefly."""
@@ -129,12 +129,12 @@ class LabLoop(LabObject):
         ]
         if entry.original != "absent" and not ours:
             return Undone.GONE
-        left = [f"its {file} is not as it was before the trial" for file in ours]
+        left = [f"its {file} differs from before the trial" for file in ours]
         if entry.original == "absent":
-            left.append("the trial had it added to the kernel")
-        theirs = target.read_or_none(backing_file(device)) or "a file that cannot be named"
+            left.append("it was added to the kernel for the trial")
+        theirs = target.read_or_none(backing_file(device)) or "an unknown file"
         raise TakenError(
-            f"{device} is somebody else's now, with {theirs} attached; {' and '.join(left)}: it is left alone"
+            f"{device} is in use by another program now, with {theirs} attached; {' and '.join(left)}: it is left alone"
         )
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
@@ -164,7 +164,7 @@ class LabLoop(LabObject):
             target.write(path, before)
             found = target.read(path)
             if found != before:
-                raise TargetError(f"putting back {path}: wanted {before}, found {found}")
+                raise TargetError(f"putting back {path}: expected {before}, found {found}")
             outcome = Undone.RESTORED
         return outcome
 
@@ -182,9 +182,7 @@ def holders(target: Target, device: str) -> str:
         table = target.read(f"/proc/{pid}/mountinfo")
         return any(line.split(" ")[2] == number for line in table.splitlines())
 
-    return (
-        ", ".join(f"process {who}" for who in target.processes(mounts_it)) or "something that cannot be found"
-    )
+    return ", ".join(f"process {who}" for who in target.processes(mounts_it)) or "an unknown program"
 
 
 def _queue(target: Target, device: str) -> dict[str, str]:

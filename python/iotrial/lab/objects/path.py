@@ -74,7 +74,7 @@ class LabPath(LabObject):
             # The folder belongs to another process, or was not created: nothing to undo.
             journal.drop(entry)
             if error.errno == errno.EEXIST:
-                raise LabError(f"making {path}: somebody else has made it in this moment") from error
+                raise LabError(f"making {path}: another program created it at the same moment") from error
             raise
         return entry
 
@@ -82,8 +82,8 @@ class LabPath(LabObject):
         path = entry.address["path"]
         if not OWN.fullmatch(path):
             raise LabError(
-                f"removing {path}: no name that a lab gives",
-                hint="the entry is not one of iotrial's: look at it",
+                f"removing {path}: not a name that a lab uses",
+                hint="iotrial did not write this entry: check it",
             )
         folder = _parent(path)
         found = _stat(target, path)
@@ -124,7 +124,7 @@ def _set_mtime(target: Target, folder: str, mtime_ns: int) -> None:
     target.call("set_times", path=folder, mtime_ns=mtime_ns)
     found = int(target.stat(folder)["mtime_ns"])
     if found != mtime_ns:
-        raise TargetError(f"putting back the time of {folder}: wanted {mtime_ns} ns, found {found}")
+        raise TargetError(f"putting back the time of {folder}: expected {mtime_ns} ns, found {found}")
 
 
 def _parent(path: str) -> str:

@@ -45,5 +45,5 @@ class LabProcess(LabObject):
         )
         if answer["left"]:
             names = ", ".join(f"{p['pid']} ({p['name']}, state {p['state']})" for p in answer["left"])
-            raise TargetError(f"ending the probe's processes: {names} cannot be ended")
+            raise TargetError(f"cannot stop the probe's processes: {names}")
         return Undone.RESTORED if answer["killed"] else Undone.ALREADY

@@ -101,7 +101,7 @@ def half_normal(
         ):
             foot += 0.06 * top
         axes.text(
-            end, foot, "guide: effects that are none  ", color=MUTED, fontsize=FONT_PT - 1,
+            end, foot, "guide: no effects  ", color=MUTED, fontsize=FONT_PT - 1,
             ha="right", va="bottom", zorder=3,
         )  # fmt: skip
         for quantile, point in zip(quantiles, ordered, strict=True):

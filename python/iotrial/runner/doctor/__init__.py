@@ -98,15 +98,13 @@ def noise_findings(noise: Noise) -> list[Finding]:
     found = []
     if noise.stolen is not None:
         # watching for a second may miss a neighbour that comes and goes; two minutes do not
-        found.append(checks.stolen_finding("stolen in the A/A", noise.stolen, noise.seconds))
+        found.append(checks.stolen_finding("stolen time in the A/A test", noise.stolen, noise.seconds))
     apart = [floor.workload for floor in noise.floors if floor.told_apart]
     if apart or noise.failed_controls:
-        what = "; ".join(
-            [*(f"two identical arms were told apart ({name})" for name in apart), *noise.failed_controls]
-        )
+        what = "; ".join([*(f"two identical arms differ ({name})" for name in apart), *noise.failed_controls])
         do = (
-            f"by chance this happens in at most {100 * noise.alpha:.3g} % of such checks: run it again; where it happens "
-            "again, do not trust verdicts of this machine"
+            f"by chance this happens in at most {100 * noise.alpha:.3g} % of such checks: run it again; if it "
+            f"happens again, do not rely on verdicts of this machine"
         )
         found.append(Finding("blind A/A", Grade.PROBLEM, what, do))
     if noise.failures:
@@ -118,7 +116,7 @@ def noise_findings(noise: Noise) -> list[Finding]:
             Finding(
                 "blind A/A",
                 Grade.NOTE if share < 0.2 else Grade.PROBLEM,
-                f"{noise.void} of {noise.void + noise.blocks} blocks void: the cache was not in its wanted state",
+                f"{noise.void} of {noise.void + noise.blocks} blocks void: the cache was not in the expected state",
                 "something else reads or drops the cache, or memory is short",
                 {"void": noise.void, "blocks": noise.blocks},
             )

@@ -36,15 +36,13 @@ def clock_finding(clock: Clock) -> Finding:
         return Finding("clock", Grade.NOTE, "clock source: not visible here", facts=facts)
     text = f"clock source {clock.source}; operations are timed by {clock.probe}"
     if clock.source in SLOW_CLOCKS:
-        do = "every reading of the clock costs about a microsecond: look in the kernel's log why it left the tsc"
+        do = "reading this clock takes about a microsecond: check the kernel log for why it does not use the tsc"
         return Finding("clock", Grade.PROBLEM, text, do, facts)
     if clock.source not in STEADY_CLOCKS:
-        return Finding(
-            "clock", Grade.NOTE, text, "a source that iotrial does not know: look at the noise floor", facts
-        )
+        return Finding("clock", Grade.NOTE, text, "unknown clock source: check the noise floor", facts)
     if clock.source == "tsc" and clock.flags and not {"constant_tsc", "nonstop_tsc"} <= set(clock.flags):
         missing = " and ".join(f for f in ("constant_tsc", "nonstop_tsc") if f not in clock.flags)
-        do = "its pace may change with the processor's frequency: fix the frequency while you measure"
+        do = "its rate may change with the CPU frequency: use a fixed frequency while you measure"
         return Finding("clock", Grade.NOTE, f"{text}, without {missing}", do, facts)
     return Finding("clock", Grade.OK, text, facts=facts)
 
@@ -62,14 +60,14 @@ def frequency_finding(frequency: Frequency) -> Finding:
             UNSEEN if frequency.hypervisor else "not visible here (the kernel has no cpufreq driver for it)"
         )
         return Finding("frequency", Grade.NOTE if frequency.hypervisor else Grade.OK, unseen, facts=facts)
-    turbo = {True: "turbo on", False: "turbo off", None: "turbo not told"}[frequency.turbo]
-    text = f"governor {', '.join(frequency.governors)} ({frequency.driver or 'driver not told'}), {turbo}"
+    turbo = {True: "turbo on", False: "turbo off", None: "turbo unknown"}[frequency.turbo]
+    text = f"governor {', '.join(frequency.governors)} ({frequency.driver or 'driver unknown'}), {turbo}"
     steady = {"performance", "userspace"} >= set(frequency.governors)
     if steady and not frequency.turbo:
         return Finding("frequency", Grade.OK, text, facts=facts)
-    do = "blocks compare neighbours in time, so this adds noise, not bias"
+    do = "blocks compare runs close in time, so this adds noise, not bias"
     if not steady:
-        do += "; for less of it, while you measure: cpupower frequency-set -g performance"
+        do += "; to reduce it while you measure: cpupower frequency-set -g performance"
     return Finding("frequency", Grade.NOTE, text, do, facts)
 
 
@@ -77,13 +75,13 @@ def power_finding(power: Power, *, hypervisor: bool) -> Finding:
     """Report AC or battery power."""
     facts = {"mains": power.mains, "batteries": [{"name": n, "status": s} for n, s in power.batteries]}
     if power.mains is False or any(status == "Discharging" for _, status in power.batteries):
-        do = "plug it in: on battery the processor is slowed as it likes"
+        do = "plug it in: on battery the CPU frequency varies"
         return Finding("power", Grade.PROBLEM, "runs on battery", do, facts)
     if power.mains or power.batteries:
         return Finding("power", Grade.OK, "on mains", facts=facts)
     if hypervisor:
         return Finding("power", Grade.OK, UNSEEN, facts=facts)
-    return Finding("power", Grade.OK, "no battery, no supply that can be asked", facts=facts)
+    return Finding("power", Grade.OK, "no battery or power supply found", facts=facts)
 
 
 def neighbour_findings(seen: Neighbours) -> list[Finding]:
@@ -95,7 +93,7 @@ def neighbour_findings(seen: Neighbours) -> list[Finding]:
         "other processes",
         _grade(seen.busy, BUSY),
         f"{format_percent(seen.busy)} of the processors busy, {over}" + (f": {names}" if names else ""),
-        None if seen.busy < BUSY[0] else "end what need not run while you measure",
+        None if seen.busy < BUSY[0] else "stop unnecessary programs while you measure",
         {
             "share": seen.busy,
             "load": seen.load,
@@ -127,7 +125,7 @@ def _pressure(seen: Neighbours, over: str) -> Finding:
         "pressure",
         _grade(worst, PRESSURE),
         f"some task waited for: {text} of the time, {over}",
-        None if worst < PRESSURE[0] else "something else competes for it: see /proc/pressure and `iotop`",
+        None if worst < PRESSURE[0] else "another program competes for it: see /proc/pressure and `iotop`",
         dict(seen.pressure),
     )
 
@@ -145,12 +143,12 @@ def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wa
     numbers: dict[str, object] = {"folder": folder, "available_bytes": free, "filesystem": kind}
     text = f"{folder}: {format_bytes(free)} free"
     if what == "the state folder" and kind in MEMORY_FILE_SYSTEMS:
-        do = "labs are not made in memory: name a folder on a disk with --on FOLDER"
+        do = "a lab cannot be in memory: name a folder on a disk with --on FOLDER"
         return Finding(area, Grade.PROBLEM, f"{text}, in memory ({MEMORY_FILE_SYSTEMS[kind]})", do, numbers)
     if free < wanted:
-        do = f"a lab wants {format_bytes(wanted)}: make room, or name another folder with --on FOLDER"
+        do = f"a lab wants {format_bytes(wanted)}: free some space, or name another folder with --on FOLDER"
         if what != "the state folder":
-            do = f"mount points want {format_bytes(wanted)} of memory there: make room"
+            do = f"mount points want {format_bytes(wanted)} of memory there: free some"
         return Finding(area, Grade.PROBLEM, text, do, numbers)
     return Finding(area, Grade.OK, text, facts=numbers)
 
@@ -170,7 +168,7 @@ def program_findings(programs: Sequence[Program]) -> list[Finding]:
                 Finding(
                     "programs",
                     Grade.OK if program.beside else Grade.NOTE,
-                    f"{program.name} is not installed; wanted by: {'; '.join(program.wanted_by)}",
+                    f"{program.name} is not installed; needed by: {'; '.join(program.wanted_by)}",
                     f"apt-get install {program.package}",
                     {"name": program.name, "package": program.package},
                 )

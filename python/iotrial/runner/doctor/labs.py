@@ -30,11 +30,11 @@ def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
     found = {program.name for program in programs if program.path is not None}
     common = [] if root else ["root (run it with sudo)"]
     if root and not privileged:
-        common.append("the right to mount (CAP_SYS_ADMIN; a container may take it away)")
+        common.append("permission to mount (CAP_SYS_ADMIN, often missing in containers)")
     image = list(common)
     known = filesystems(target)
     if not any(kind.mkfs[0] in found and name in known for name, kind in FILESYSTEMS.items()):
-        image.append("a file system that the kernel knows and that can be made (apt-get install e2fsprogs)")
+        image.append("a file system that the kernel supports and a mkfs for it (apt-get install e2fsprogs)")
     disk = list(image) + [
         f"{name} (apt-get install util-linux)" for name in ("blkid", "wipefs") if name not in found
     ]
@@ -42,11 +42,13 @@ def labs(target: Target, programs: Sequence[Program]) -> tuple[LabFinding, ...]:
         image.append("loop devices (/dev/loop-control; modprobe loop)")
     guest = [f"{name} (apt-get install {p})" for name, p in GUEST_PROGRAMS.items() if name not in found]
     return (
-        LabFinding("directory", (), "files and commands in a folder of yours; data can be made cold"),
         LabFinding(
-            "image", tuple(image), "also file systems, mounts, queues; names and inodes can be made cold"
+            "directory", (), "files and commands in your own folder; file data can be evicted from the cache"
         ),
-        LabFinding("device", tuple(disk), "the same on a spare disk, which you name twice"),
+        LabFinding(
+            "image", tuple(image), "also file systems, mounts, queues; names and inodes can be evicted, too"
+        ),
+        LabFinding("device", tuple(disk), "the same on a spare disk, which you confirm by serial number"),
         LabFinding("guest", tuple(guest), "file systems, mounts, queues and sysctls of a virtual machine"),
     )
 
@@ -68,10 +70,12 @@ def privilege_finding(target: Target) -> Finding:
     facts = {"uid": hello["uid"], "privileged": hello["privileged"]}
     if hello["uid"] != 0:
         do = "as root (sudo) also: image and device labs, cold-files, cold-system, sysctl"
-        return Finding("privileges", Grade.NOTE, "not root: the directory lab, and data made cold", do, facts)
+        return Finding(
+            "privileges", Grade.NOTE, "not root: only the directory lab and cache state cold-data", do, facts
+        )
     if not hello["privileged"]:
-        do = "run it where mounting is allowed: this looks like a container"
-        return Finding("privileges", Grade.NOTE, "root without the right to mount", do, facts)
+        do = "run it where mounting is allowed (this looks like a container)"
+        return Finding("privileges", Grade.NOTE, "root without permission to mount", do, facts)
     return Finding("privileges", Grade.OK, "root", facts=facts)
 
 
@@ -82,7 +86,7 @@ def kernel_finding(target: Target) -> Finding:
     facts = {"release": target.read("/proc/sys/kernel/osrelease"), "filesystems": sorted(known)}
     text = f"Linux {facts['release']}, with {', '.join(sorted(known)) or 'no file system of a lab'}"
     if missing:
-        do = f"without {', '.join(missing)}: image and device labs cannot have it"
+        do = f"without {', '.join(missing)}: not available in image and device labs"
         return Finding("kernel", Grade.NOTE, text, do, facts)
     return Finding("kernel", Grade.OK, text, facts=facts)
 
@@ -92,17 +96,17 @@ def journal_finding(journal: Journal) -> Finding:
     pending, damaged = journal.read()
     if damaged:
         text = f"{len(damaged)} of the undo journal cannot be read (first: {damaged[0]})"
-        do = "run `iotrial restore`: it puts back the others, and says what to do about these"
+        do = "run `iotrial restore`: it undoes the others, and explains what to do about these"
         return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
     if pending:
         first = f"{pending[0].knob} on {pending[0].target}"
-        text = f"{len(pending)} to put back, left by a trial that was cut off (first: {first})"
+        text = f"{len(pending)} to undo, left by a trial that was cut off (first: {first})"
         if all(entry.left_alone for entry in pending):
-            do = "somebody else has it now: `iotrial restore` shows it, `iotrial restore --accept N` dismisses entry N"
+            do = "another program uses it now: `iotrial restore` shows it, `iotrial restore --accept N` dismisses entry N"
             return Finding("undo journal", Grade.NOTE, text, do, {"entries": len(pending)})
-        do = "run `iotrial restore`: no trial begins before"
+        do = "run `iotrial restore`; until then no trial can start"
         return Finding("undo journal", Grade.PROBLEM, text, do, {"entries": len(pending)}, fatal=True)
-    return Finding("undo journal", Grade.OK, "nothing to put back", facts={"entries": 0})
+    return Finding("undo journal", Grade.OK, "nothing to undo", facts={"entries": 0})
 
 
 def state_finding(target: Target, folder: Path) -> Finding | None:
@@ -112,7 +116,9 @@ def state_finding(target: Target, folder: Path) -> Finding | None:
     if done.exit_status == 0:
         return None
     text = f"{nearest}: not writable, so no undo journal can be kept in {folder}"
-    return Finding("state folder", Grade.PROBLEM, text, "set XDG_STATE_HOME to a folder of yours", fatal=True)
+    return Finding(
+        "state folder", Grade.PROBLEM, text, "set XDG_STATE_HOME to a folder that you own", fatal=True
+    )
 
 
 def existing(target: Target, folder: Path) -> Path:

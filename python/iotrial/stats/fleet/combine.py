@@ -88,7 +88,7 @@ def evidence(log_e: Sequence[float], alpha: float) -> Evidence:
     """Combine e-values (natural logarithms, one per host) at level ``alpha``; ValueError for NaN or an invalid alpha."""
     values = np.minimum(np.asarray(log_e, dtype=np.float64), _LOG_LARGEST)
     if np.isnan(values).any():
-        raise ValueError("an e-value is no number")
+        raise ValueError("an e-value is not a number")
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha {alpha} is not between 0 and 1")
     if values.size == 0:

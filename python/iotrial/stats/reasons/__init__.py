@@ -49,7 +49,7 @@ def likely_reasons(
             found += _of_control(control, blocks, responses, facts, own, margin, same_files)
             found += _of_design(control, (mixed or {}).get(ArmKind(control.kind), ()))
     found += [
-        Reason("void_rule", text, "look at why runs at this level fail their check", 0.9, {}, "")
+        Reason("void_rule", text, "find out why runs at this level fail their check", 0.9, {}, "")
         for text in compare_void_rates(blocks)[1]
     ]
     return _merged(found)
@@ -88,8 +88,8 @@ def _of_design(control: Control, mixed: Sequence[str]) -> Iterator[Reason]:
         yield Reason(
             "mixed_design",
             f"the design mixes {len(mixed)} interactions of two factors into the column of this control "
-            f"({', '.join(mixed[:3])}{', ...' if len(mixed) > 3 else ''}): one of them that is there moves it",
-            "fold the design over, or ask for resolution 4: main effects of this design are as biased as the control",
+            f"({', '.join(mixed[:3])}{', ...' if len(mixed) > 3 else ''}): if one of them exists, it moves the control",
+            "fold the design over, or use resolution 4: main effects of this design are as biased as the control",
             0.5,
             dict(control.condition),
             control.response,

@@ -28,13 +28,13 @@ _LEAST_OF_KIND = 0.08
 _COUNTERS = {
     "switches_involuntary": (
         "neighbour",
-        "something else wanted the processor (involuntary context switches)",
-        "stop other work on this machine, or run where nothing else runs",
+        "other processes competed for the CPU (involuntary context switches)",
+        "stop other work on this machine, or use an idle machine",
     ),
     "switches_voluntary": (
         "waiting",
-        "the runs waited more often, for a lock or a disk that others use (voluntary context switches)",
-        "see what else uses the same disk or file system",
+        "the runs waited more often for a lock or a shared disk (voluntary context switches)",
+        "check what else uses the same disk or file system",
     ),
     "faults_major": (
         "memory",
@@ -48,7 +48,7 @@ _COUNTERS = {
     ),
     "device_write_bytes": (
         "write_back",
-        "written-back data fell into the timed part (bytes written to the device)",
+        "write-back happened in the timed part (bytes written to the device)",
         "let each run start after a sync (a cold cache state), or write less before it",
     ),
 }
@@ -68,13 +68,13 @@ def _order(case: Case) -> Iterator[Reason]:
     if found is not None and sloped:
         told += f", and a later slot changes {case.response.name} by {case.size(found.slope)} each"
     if found is None:
-        told += ", always as many slots apart, so that order and arm cannot be told from each other"
+        told += ", always by the same number of slots, so order and arm cannot be separated"
         weight = 1.0
     yield case.reason(
         "order",
         f"order within the block: {told}",
-        "draw the order of every block anew (iotrial does; a trial from elsewhere may not have), and look for what builds up "
-        "from run to run: dirty data, a cache that fills, heat",
+        "randomise the order of every block (iotrial does; imported trials may not), and look for what builds "
+        "up from run to run: dirty data, a filling cache, heat",
         max(weight, 0.5 * min(1.0, split / FULL_EVIDENCE) if split >= LEAST_EVIDENCE else 0.0),
     )
 
@@ -90,7 +90,7 @@ def _carry_over(case: Case) -> Iterator[Reason]:
         files = ", on the same files" if case.same_files else ""
         yield case.reason(
             "carry_over",
-            f"what the run before leaves behind: a run right after {arm}{files} differs by {case.size(found.slope)}",
+            f"carry-over from the previous run: a run right after {arm}{files} differs by {case.size(found.slope)}",
             "choose a cache state that is prepared before every run"
             + (", or give the workload a pool of more files than a run takes" if case.same_files else ""),
             weighed(found.share, found.evidence),
@@ -106,7 +106,7 @@ def _counters(case: Case) -> Iterator[Reason]:
             continue
         yield case.reason(
             code,
-            f"{told}: {float(more.mean()):+.3g} a run in the {case.name}, which goes with {100 * found.share:.0f} % of "
+            f"{told}: {float(more.mean()):+.3g} a run in the {case.name}, which explains {100 * found.share:.0f} % of "
             f"the difference",
             remedy,
             weighed(found.share, found.evidence),
@@ -133,8 +133,7 @@ def _modes(case: Case) -> Iterator[Reason]:
         "two_modes",
         f"two kinds of runs, {case.size(abs(found.slope))} apart: {100 * mine.mean():.0f} % of the runs of the {case.name} "
         f"are of the slow kind, {100 * its.mean():.0f} % of those of {case.other}",
-        "find what switches between them (a cache that is hit or not, write-back, a processor's frequency) and fix it or "
-        "make it a factor",
+        "find what switches between them (cache hits, write-back, CPU frequency), and fix it or make it a factor",
         # Ranks below the cause of the slow mode, if that is found too.
         0.85 * weighed(found.share, found.evidence),
     )
@@ -180,7 +179,7 @@ def _regime(case: Case) -> Iterator[Reason]:
         "regime_change",
         f"something changed during the trial: the {case.name} is off by {case.size(before)} before block {block} and by "
         f"{case.size(after)} from there on",
-        "look at what began or ended then (the report shows runs in order of time), and run again without it",
+        "find what started or stopped then (the report shows runs in order of time), and run again without it",
         weighed(share, evidence),
     )
 
@@ -192,8 +191,8 @@ def _places(case: Case) -> Iterator[Reason]:
     if len(mine) == len(its) == 1 and None not in mine | its and mine != its:
         yield case.reason(
             "assignment",
-            f"the files of an arm were not drawn: the {case.name} always worked on the same ones, {case.other} on others",
-            "draw the files of every run anew in every block (iotrial does; a trial from elsewhere may not have)",
+            f"the files of the arms were not randomised: the {case.name} always used the same files, {case.other} on others",
+            "randomise the files of every run in every block (iotrial does; imported trials may not)",
             0.8,
         )
 
@@ -207,8 +206,8 @@ def left_out(case: Case) -> Reason | None:
     return case.reason(
         "left_out",
         f"runs that failed or gave no usable {case.response.name}: {mine} of the {case.name}, {its} of {case.other}; "
-        "the blocks that are left are a choice",
-        "find why they fail; a CPU time of nothing asks for a longer workload",
+        "the remaining blocks are a biased selection",
+        "find out why they fail; if CPU time is 0, use a longer workload",
         0.7 * min(1.0, evidence / FULL_EVIDENCE),
     )
 

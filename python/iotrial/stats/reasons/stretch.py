@@ -23,9 +23,8 @@ def _spun_wrong(case: Case) -> Iterator[Reason]:
         return
     yield case.reason(
         "spin",
-        f"the stretch itself came out at {math.exp(sign * put_in):.4g} instead of {math.exp(abs(case.truth)):.4g} times",
-        "the clock or the processor did not let the probe spin as asked: look at the clock source, at steal time and at "
-        "other work on this machine",
+        f"the injected slowdown itself was {math.exp(sign * put_in):.4g} instead of {math.exp(abs(case.truth)):.4g} times",
+        "the probe could not spin as long as requested: check the clock source, steal time and other work on this machine",
         share,
     )
 
@@ -42,18 +41,18 @@ def _not_in_response(case: Case) -> Iterator[Reason]:
     if found < 0.35:
         yield case.reason(
             "not_in_response",
-            f"{case.response.name} does not hold the slow-down: it grew by {case.size(case.mean + case.truth)} where "
-            f"{case.size(case.truth)} was put in",
-            "make a time that the probe takes itself (wall, or the time of an operation) the primary response",
+            f"{case.response.name} does not include the slowdown: it grew by {case.size(case.mean + case.truth)} where "
+            f"{case.size(case.truth)} was injected",
+            "use a time measured by the probe (wall, or the time of an operation) as primary response",
             0.9 * (1.0 - abs(found)),
         )
         return
     yield case.reason(
         "part_of_response",
         f"only a part of {case.response.name} was slowed down: it grew by {case.size(case.mean + case.truth)} where "
-        f"{case.size(case.truth)} was put in",
-        "see what the response holds besides the timed work: processes that go on after the command has ended, a step or an "
-        "operation that is not stretched",
+        f"{case.size(case.truth)} was injected",
+        "check what the response contains besides the timed work: processes that continue after the command, a "
+        "step or an operation that is not slowed",
         0.5,
     )
 
@@ -72,9 +71,9 @@ def _not_proportional(case: Case) -> Iterator[Reason]:
     way = "smaller" if change * case.truth < 0.0 else "larger"
     yield case.reason(
         "not_proportional",
-        f"the slow-down is {way} in blocks where the work takes longer (by {case.size(change)} over a "
-        "standard deviation of the level): it is no constant ratio",
-        "look for a fixed cost inside the response (start of a program, a lock, a pause), or for a machine that changes its "
+        f"the slowdown is {way} in blocks where the work takes longer (by {case.size(change)} over a "
+        "standard deviation of the level): it is not a constant ratio",
+        "look for a fixed cost in the response (program start, a lock, a pause), or for changes of machine "
         "speed within blocks",
         0.75 * min(1.0, found[1] / FULL_EVIDENCE) * min(1.0, 5.0 * moved),
     )
@@ -94,8 +93,8 @@ def _coarse(case: Case) -> Iterator[Reason]:
     yield case.reason(
         "coarse",
         f"{case.response.name} comes in steps of {100 * step:.2g} % ({len(distinct)} different values in "
-        f"{len(values)} runs), too coarse for a slow-down of {case.size(case.truth)}",
-        "do more work in a run (more files or replicates), or choose a response with a finer clock",
+        f"{len(values)} runs), too coarse for a slowdown of {case.size(case.truth)}",
+        "do more work per run (more files or replicates), or choose a response with a finer clock",
         min(0.95, 0.6 + step),
     )
 
@@ -107,9 +106,9 @@ def _left_running(case: Case) -> Iterator[Reason]:
         return
     yield case.reason(
         "left_running",
-        f"the command leaves processes behind in {100 * np.mean(np.array(runs) > 0.0):.0f} % of its runs: what they do is "
-        "not in its time, and they take the processor from the stretch",
-        "let the command wait for what it starts",
+        f"the command leaves processes behind in {100 * np.mean(np.array(runs) > 0.0):.0f} % of its runs: their "
+        f"work is not included in its time, and they compete with the slowdown for the CPU",
+        "let the command wait for its child processes",
         0.65,
     )
 

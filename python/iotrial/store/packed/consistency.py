@@ -69,7 +69,7 @@ class Consistency:
         run = packed.run
         condition = self._condition(run.condition)
         if not max(1, self._attempt) <= packed.attempt <= self._attempts:
-            raise ValueError(f"there is no attempt {packed.attempt} at this place")
+            raise ValueError(f"no attempt {packed.attempt} in this slot")
         self._attempt = packed.attempt
         arms = self._arms(condition, run.block)
         _check_arm(run, arms)
@@ -98,9 +98,7 @@ class Consistency:
             raise ValueError(f"block {end.block} is ended twice")
         block.ended = True
         if end.controls != block.controls:
-            raise ValueError(
-                f"block {end.block} is said to have controls where the plan has none, or the reverse"
-            )
+            raise ValueError(f"block {end.block} and its plan disagree about controls")
         if block.attempts > 1 and not end.gap:
             raise ValueError(f"block {end.block} was measured by two attempts and is not marked")
         if end.void is None and end.void_level is not None:
@@ -140,7 +138,7 @@ def check_stored(data: TrialData) -> None:
     except (ValueError, KeyError, OverflowError) as error:
         raise StoreError(
             f"trial {data.trial.number} is damaged: {error}",
-            hint="its runs are still in the store; no verdict is drawn from them",
+            hint="its runs are still in the store; no verdict is given",
         ) from error
 
 

@@ -22,7 +22,7 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  closed below, whatever happens
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = error.strerror if isinstance(error, OSError) else error
-        hint = "check the name; `iotrial trials` lists what is stored, `iotrial export` packs one of them"
+        hint = "check the name; `iotrial trials` lists stored trials, `iotrial export` packs one"
         absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         raise PackedError(where, f"cannot be read: {reason}", hint=hint if absent else None) from error
     with file:
@@ -30,7 +30,7 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(status.st_mode):
             raise PackedError(where, "is not a regular file")
         if status.st_size > MAX_PACKED:
-            raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, which no packed trial is")
+            raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, the maximum of a packed trial")
         yield file
 
 
@@ -73,9 +73,9 @@ def refuse_present(path: Path, *, force: bool) -> None:
     except OSError:
         return
     if not force:
-        raise RequestError(f"{path} is there already", hint="--force replaces it")
+        raise RequestError(f"{path} already exists", hint="--force overwrites it")
     if not stat.S_ISREG(status.st_mode):
-        raise RequestError(f"{path} is no regular file, and is not replaced", hint="name another file")
+        raise RequestError(f"{path} is not a regular file, and is not overwritten", hint="name another file")
 
 
 def _named_once(temporary: Path, path: Path) -> None:
@@ -83,7 +83,7 @@ def _named_once(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
     except FileExistsError:
-        raise RequestError(f"{path} is there already", hint="--force replaces it") from None
+        raise RequestError(f"{path} already exists", hint="--force overwrites it") from None
     except OSError:  # a file system without hard links
         refuse_present(path, force=False)
         temporary.replace(path)

@@ -57,12 +57,12 @@ def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd
 
 def _next_place(place: int, line: Line) -> int:
     if line.kind not in _ORDER:
-        raise ValueError("no record is called so")
+        raise ValueError("unknown kind of record")
     found = _ORDER.index(line.kind)
     if place == -1 and found != 0:
-        raise ValueError("the trial comes first")
+        raise ValueError("expected the trial first")
     if found < place or (found == place and line.kind == "trial"):
-        raise ValueError(f"a record of kind {line.kind} is out of its place")
+        raise ValueError(f"a record of kind {line.kind} is in the wrong place")
     return found
 
 

@@ -100,7 +100,7 @@ def from_value(kind: str, value: object, where: str) -> PackedRecord:
                 raise ValueError(f'an event of kind "{IMPORTED}" belongs to a store, not to a packed trial')
             return event
         case _:
-            raise ValueError(f"no record is called {shown(kind)}")
+            raise ValueError(f"unknown record {shown(kind)}")
 
 
 def _trial(header: TrialHeader) -> TrialHeader:

@@ -69,7 +69,7 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
             _check_header(value, where)
         else:
             if len(value) != 1:
-                raise PackedError(where, "wanted an object with one key, its kind", line=number)
+                raise PackedError(where, "expected an object with one key, its kind", line=number)
             kind, inner = next(iter(value.items()))
             if kind == "end":
                 ended = True
@@ -79,13 +79,13 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
                         where,
                         "its digest does not match what it holds",
                         line=number,
-                        hint="it was damaged or changed on its way; ask for another copy",
+                        hint="it was damaged or changed in transit; get another copy",
                     )
             yield Line(number, kind, inner)
         digest.update(raw)
         digest.update(b"\n")
     if not ended:
-        raise PackedError(where, "it has no end record", hint="it was cut off; ask for another copy")
+        raise PackedError(where, "it has no end record", hint="it is truncated; get another copy")
 
 
 def write_lines(file: BinaryIO, lines: Iterable[tuple[str, Any]], counts: dict[str, int]) -> str:
@@ -118,7 +118,7 @@ def as_line(value: object) -> bytes:
 def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
     start = _read(file, len(_GZIP), where)
     if start != _GZIP:
-        raise PackedError(where, "is no packed trial", hint="`iotrial export` makes one")
+        raise PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
     stream = zlib.decompressobj(wbits=31)
     packed, unpacked, waiting = len(start), 0, start
     while not stream.eof:
@@ -126,17 +126,19 @@ def _unpacked(file: BinaryIO, where: str) -> Iterator[bytes]:
             waiting = _read(file, _PIECE, where)
             packed += len(waiting)
             if not waiting:
-                raise PackedError(where, "ends too early", hint="it was cut off; ask for another copy")
+                raise PackedError(where, "ends too early", hint="it is truncated; get another copy")
             if packed > MAX_PACKED:
-                raise PackedError(where, f"is larger than {MAX_PACKED >> 20} MiB, which no packed trial is")
+                raise PackedError(
+                    where, f"is larger than {MAX_PACKED >> 20} MiB, the maximum of a packed trial"
+                )
         try:
             piece = stream.decompress(waiting, _PIECE)
         except zlib.error as error:
-            raise PackedError(where, f"is damaged ({error})", hint="ask for another copy") from error
+            raise PackedError(where, f"is damaged ({error})", hint="get another copy") from error
         waiting = stream.unconsumed_tail
         unpacked += len(piece)
         if unpacked > MAX_BYTES or (unpacked > MAX_UNASKED and unpacked > MAX_RATIO * packed):
-            raise PackedError(where, "unpacks to more than any trial needs, and is not read further")
+            raise PackedError(where, "unpacks to more than the maximum of a trial")
         yield piece
     if stream.unused_data or _read(file, 1, where):
         raise PackedError(where, "something follows the end of its gzip stream")
@@ -162,7 +164,7 @@ def _split(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
         if len(rest) > MAX_LINE:
             raise PackedError(where, f"a line is longer than {MAX_LINE >> 20} MiB", line=number)
     if rest:
-        raise PackedError(where, "its last line has no end", line=number)
+        raise PackedError(where, "its last line is incomplete", line=number)
 
 
 def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
@@ -182,13 +184,13 @@ def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise PackedError(where, shown(str(error))[1:-1], line=number) from None
     if not isinstance(value, dict):
-        raise PackedError(where, "wanted an object", line=number)
+        raise PackedError(where, "expected an object", line=number)
     return value
 
 
 def _check_header(value: dict[str, Any], where: str) -> None:
     if value.get("format") != FORMAT:
-        raise PackedError(where, "is no packed trial", hint="`iotrial export` makes one")
+        raise PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
     version = value.get("version")
     if type(version) is int and version > VERSION:
         raise PackedError(
@@ -208,7 +210,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no finite number")
+    raise ValueError(f"{name} is not a finite number")
 
 
 _STRING = re.compile(r'"[^"]*"')  # in a text without escapes

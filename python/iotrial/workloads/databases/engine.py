@@ -95,7 +95,7 @@ class Engine(ABC):
             folder = Path(chosen) if Path(chosen).is_dir() else Path(chosen).parent
             found = shutil.which(name, path=f"{folder}:{folder.parent}/scripts")
             if found is None:
-                raise MissingTool(f"{name} is not in {folder}", hint="name the folder of the programs (bin)")
+                raise MissingTool(f"{name} is not in {folder}", hint="give the folder of the programs (bin)")
             return found
         folders = [
             folder
