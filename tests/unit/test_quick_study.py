@@ -120,15 +120,15 @@ def test_lines_before_and_after_run_in_a_shell() -> None:
 @pytest.mark.parametrize(
     ("given", "message", "hint"),
     [
-        (wish("scheduler=none,bfq", commands=()), "which command", "two dashes"),
+        (wish("scheduler=none,bfq", commands=()), "no command given", "two dashes"),
         (wish("scheduler"), "wanted KNOB=LEVEL", "after --"),
         (wish("scheduler=none,,bfq"), "empty", ""),
-        (wish("scheduler=none,none"), "named twice", ""),
+        (wish("scheduler=none,none"), "given twice", ""),
         (wish("scheduler=none"), "nothing to compare", "commas"),
         (wish(), "nothing to compare", ""),
         (wish("schedular=none,bfq"), "schedular", "scheduler"),
-        (wish("scheduler=none,bfq", "block.scheduler=kyber,bfq"), "named twice", "commas"),
-        (wish(parameters=(("n", "1,2"),)), "{n} does not stand in the command", "{n}"),
+        (wish("scheduler=none,bfq", "block.scheduler=kyber,bfq"), "given twice", "commas"),
+        (wish(parameters=(("n", "1,2"),)), "{n} is not in the command", "{n}"),
     ],
 )
 def test_what_cannot_be_a_study_is_refused_with_a_hint(given: Wish, message: str, hint: str) -> None:

@@ -34,7 +34,7 @@ QUICK_S = 15.0
 @click.option("--on", metavar="FOLDER", help="Folder on the disk to test.")
 @json_option
 def command(time: str | None, quick: bool, no_aa: bool, on: str | None, as_json: bool) -> int:
-    """Check what this machine can measure, and how precisely: changes nothing, and measures two identical arms (A/A)."""
+    """Check what this machine can measure, and how precisely. Changes no settings; measures two identical arms (A/A)."""
     seconds = _seconds(time, quick=quick, no_aa=no_aa)
     with Probe(isolate=False) as probe:
         found = examine(Target(probe))
