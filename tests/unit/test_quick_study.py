@@ -121,7 +121,7 @@ def test_lines_before_and_after_run_in_a_shell() -> None:
     ("given", "message", "hint"),
     [
         (wish("scheduler=none,bfq", commands=()), "no command given", "two dashes"),
-        (wish("scheduler"), "wanted KNOB=LEVEL", "after --"),
+        (wish("scheduler"), "expected KNOB=LEVEL", "after --"),
         (wish("scheduler=none,,bfq"), "empty", ""),
         (wish("scheduler=none,none"), "given twice", ""),
         (wish("scheduler=none"), "nothing to compare", "commas"),

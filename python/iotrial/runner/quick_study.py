@@ -126,7 +126,7 @@ def _setting(text: str) -> Varied:
     name, equals, levels = text.partition("=")
     if not equals or not name or not levels:
         raise RequestError(
-            f'"{text}": wanted KNOB=LEVEL,LEVEL',
+            f'"{text}": expected KNOB=LEVEL,LEVEL',
             hint="such as block.scheduler=none,mq-deadline; the command comes after --",
         )
     values = tuple(level.strip() for level in levels.split(","))
@@ -194,7 +194,7 @@ def _names(factors: Sequence[Varied]) -> Mapping[str, str]:
     for factor, name in zip(factors, short, strict=True):
         if factor.name in found:
             raise RequestError(
-                f"{factor.name} is named twice", hint="give all its levels at once, separated by commas"
+                f"{factor.name} is given twice", hint="give all its levels at once, separated by commas"
             )
         found[factor.name] = name if short.count(name) == 1 else factor.name
     return found

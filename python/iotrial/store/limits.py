@@ -52,7 +52,7 @@ def check_moment(text: str) -> None:
     try:
         year = datetime.fromisoformat(text).year
     except ValueError:
-        raise ValueError(f"wanted a time as ISO 8601 writes it, found {shown(text)}") from None
+        raise ValueError(f"expected a time as ISO 8601 writes it, found {shown(text)}") from None
     if not 1970 <= year <= 9000:
         raise ValueError(f"not a year of a trial: {year}")
 

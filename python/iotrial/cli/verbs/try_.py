@@ -215,7 +215,7 @@ def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, A
         kind, colon, expression = rest.partition(":")
         if not (equals and colon and name and expression) or kind not in ("regex", "json"):
             raise RequestError(
-                f'--response "{text}": wanted NAME=regex:EXPRESSION or NAME=json:PATH',
+                f'--response "{text}": expected NAME=regex:EXPRESSION or NAME=json:PATH',
                 hint="such as --response 'tps=regex:tps = ([0-9.]+)'",
             )
         printed.append(Printed(name, kind, expression, units.pop(name, None), better.pop(name, None)))
@@ -252,6 +252,6 @@ def _by_name(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise RequestError(f'{option} "{text}": wanted NAME=VALUE', hint=f"such as {option} tps=1/s")
+            raise RequestError(f'{option} "{text}": expected NAME=VALUE', hint=f"such as {option} tps=1/s")
         found[name] = value
     return found

@@ -81,7 +81,7 @@ def to_value(record: PackedRecord) -> tuple[str, dict[str, Any]]:
 def from_value(kind: str, value: object, where: str) -> PackedRecord:
     """Return the record of this kind. ValueError or StudyError if a field is missing, unknown or out of bounds."""
     if not isinstance(value, dict):
-        raise ValueError("wanted an object")
+        raise ValueError("expected an object")
     match kind:
         case "trial":
             study = study_from_json(value.get("study"), origin=where, foreign=True)
