@@ -116,7 +116,7 @@ def test_who_makes_the_folder_between_the_look_and_the_making_keeps_it(
                 (Path(str(fields["path"])) / "theirs").write_text("x")
             return target.call(verb, **fields)
 
-    with pytest.raises(LabError, match="somebody else"):
+    with pytest.raises(LabError, match="another program created it"):
         LabPath().make_folder(Target(Race()), journal, str(home / "iotrial-lab-0f"))
     assert journal.pending() == ()
     assert restore(journal, target) == ()

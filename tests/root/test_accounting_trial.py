@@ -103,7 +103,7 @@ def test_counts_of_which_some_were_lost_are_used_nowhere(state: Path, tmp_path: 
     counted = [call for kind, call in events(state) if kind == "call"]
     assert {call["arm"] for call in counted} <= {"1"}
     (said,) = [text for kind, text in events(state) if kind == "not-accounted"]
-    assert re.search(r"expected all events, but that \d+ events were lost", said)
+    assert re.search(r"expected all events, but \d+ events were lost", said)
     assert "6000" not in evidence(report, "accounted_calls.all")
 
 

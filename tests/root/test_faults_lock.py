@@ -243,7 +243,10 @@ def test_a_lock_held_by_what_is_no_trial_is_named_and_keeps_no_restore_waiting(
     holder = subprocess.Popen(["flock", "-n", "-o", str(lock.ROOT_LOCK), "sleep", "600"])
     try:
         assert eventually(lambda: lock.is_held(lock.ROOT_LOCK), 10)
-        with pytest.raises(Busy, match=f"process {holder.pid} of user root .flock .*no trial"), MachineLock():
+        with (
+            pytest.raises(Busy, match=f"process {holder.pid} of user root .flock .*not a trial"),
+            MachineLock(),
+        ):
             pass
         with MachineLock(restoring=True):
             pass
@@ -262,7 +265,7 @@ def test_a_program_that_uses_the_library_keeps_a_restore_waiting_whatever_its_na
     assert first_line(holder) == "held"
     for restoring in (False, True):
         with (
-            pytest.raises(Busy, match=f"at work .*process {holder.pid} of user root"),
+            pytest.raises(Busy, match=f"running .*process {holder.pid} of user root"),
             MachineLock(restoring=restoring),
         ):
             pass

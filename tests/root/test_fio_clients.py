@@ -108,7 +108,7 @@ def test_hosts_work_in_the_folder_that_is_named(everybody: Path, state: Path) ->
         ('hosts = ["nas-client"]\nfolder = "/x"', "expected an IP address"),
         ('hosts = ["127.0.0.1"]', "needs hosts"),
         ('folder = "/x"', "needs hosts"),
-        ('clients = 2\nhosts = ["127.0.0.1"]\nfolder = "/x"', "not both"),
+        ('clients = 2\nhosts = ["127.0.0.1"]\nfolder = "/x"', "either on this machine or on hosts"),
     ],
 )
 def test_clients_that_fio_cannot_call_are_refused_before_anything_is_done(

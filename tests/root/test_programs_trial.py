@@ -79,7 +79,7 @@ def test_a_program_that_prints_no_such_value_at_all_begins_no_trial(state: Path,
     study = write_study(state.parent, PRINTS.replace('json = "rate"', 'json = "rates"'))
     done = iotrial("run", study, "--lab", "directory", "--on", str(disk_folder), *PLAIN, check=None)
     assert done.returncode == 2
-    assert "no rates in the JSON of stdout (near it: rate)" in done.stderr
+    assert "no rates in the JSON of stdout (similar: rate)" in done.stderr
     assert stored_runs(state) == []
 
 

@@ -203,7 +203,7 @@ def test_an_option_that_a_workload_has_not_is_refused_before_anything_is_changed
     for old, new, message in (
         ('option = "direct"', 'option = "directt"', 'has no option "directt" to vary'),
         ('option = "direct"', 'option = "operation"', 'has no option "operation" to vary'),
-        ('"1 MiB"]', '"1000 B"]', "only whole sectors of 512 bytes"),
+        ('"1 MiB"]', '"1000 B"]', "whole sectors of 512 bytes, found 1000"),
         ('"1 MiB"]', '"1 Mib/s"]', "block_size"),
         ('kind = "stream"\noperation = "read"', 'kind = "files"\noperations = ["stat"]', "no option"),
     ):
@@ -229,7 +229,7 @@ def test_a_fio_job_runs_in_the_lab_and_its_numbers_are_responses(
     assert positive["response"] == "wall"
     said = iotrial("report", "last", "--markdown", str(state / "r.md"))
     text = " ".join((said.stdout + (state / "r.md").read_text()).split())
-    assert "nothing can be put into what the program reports" in text
+    assert "can be injected into what the program reports" in text
     assert not list(disk_folder.glob("**/rand-read.0.0"))  # removed with the lab
 
 
@@ -275,7 +275,7 @@ def test_a_machine_without_fio_says_what_to_install(state: Path, tmp_path: Path)
     study = write_study(state.parent, FIO)
     code = (
         "import sys; from iotrial.runner import requirements; "
-        "means.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
+        "requirements.TOOL_FOLDERS = sys.argv.pop(1); from iotrial.cli import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "plan", study, "--lab", "directory", "--json"],
