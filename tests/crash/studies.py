@@ -321,7 +321,54 @@ levels = ["64 KiB"]
 role = "condition"
 """ + reading(files=4)
 
-ALL = {"settings": SETTINGS, "mounts": MOUNTS, "formats": FORMATS, "folder": FOLDER, "commands": COMMANDS}
+#: on the disk that holds the user's folder
+IN_PLACE = """
+[study]
+name = "in-place"
+question = "Is the disk in use as it was?"
+[lab]
+kind = "in-place"
+[budget]
+time = "60 s"
+[[factor]]
+name = "scheduler"
+knob = "block.scheduler"
+levels = ["none", "mq-deadline"]
+[[factor]]
+name = "ahead"
+knob = "block.read_ahead_kb"
+levels = ["16", "512"]
+[[factor]]
+name = "commit"
+knob = "mount.option"
+levels = ["default", "commit=30"]
+[[factor]]
+name = "atime"
+knob = "mount.atime"
+levels = ["noatime", "strictatime"]
+role = "condition"
+default = ["noatime"]
+[[factor]]
+name = "swap"
+knob = "sysctl"
+key = "vm.swappiness"
+levels = ["10", "70"]
+role = "condition"
+default = ["10"]
+[[workload]]
+name = "write"
+kind = "command"
+argv = ["dd", "if=/dev/zero", "of={out}/file", "bs=4k", "count=2", "conv=fsync"]
+"""
+
+ALL = {
+    "settings": SETTINGS,
+    "mounts": MOUNTS,
+    "formats": FORMATS,
+    "folder": FOLDER,
+    "commands": COMMANDS,
+    "in-place": IN_PLACE,
+}
 ALL["places"] = PLACES
 
 #: these take some seconds per run, or have many steps
@@ -335,7 +382,7 @@ ELSEWHERE = {
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
-    "nas.export", "nas.protocol", "nas.threads", "nas.transfer",
+    "cpu.governor", "nas.export", "nas.protocol", "nas.threads", "nas.transfer",
 }  # fmt: skip
 
 
