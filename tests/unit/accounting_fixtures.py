@@ -10,7 +10,7 @@ from iotrial.design.model import Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.runner.signals import StopSignals
 from iotrial.runner.syscall_pass import Accounting
-from iotrial.runner.trace_job import Counted, Told
+from iotrial.runner.trace_job import Counted, TraceCounts
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader
 from iotrial.study.model import Study
@@ -50,12 +50,14 @@ class Runs:
         self.alive = True
         self._does = does or (lambda *_: None)
 
-    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+    def account(
+        self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]
+    ) -> TraceCounts:
         self.asked.append((condition.key, run.arm.name, block, what))
         self._does(condition.key, what)
         call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
         request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}
-        return Told(
+        return TraceCounts(
             {"read": call} if Counted.CALLS in what else None,
             {"read": request} if Counted.REQUESTS in what else None,
         )

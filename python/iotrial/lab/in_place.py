@@ -45,10 +45,10 @@ class Holding:
     def described(self) -> str:
         """The file system, its device and the queues, in words."""
         on = "no block device" if self.device is None else f"/dev/{self.device}"
-        told = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
+        text = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
         if self.queues and self.queues != (self.device,):
-            told += f"; requests are queued by {', '.join(self.queues)}"
-        return told
+            text += f"; requests are queued by {', '.join(self.queues)}"
+        return text
 
 
 def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:

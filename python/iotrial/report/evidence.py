@@ -323,7 +323,7 @@ def marked(
     """Return the rows with their marks, in order. ``contrasts`` are keyed by condition key, metric and treatment."""
     found = movements(contrasts, alpha)
     references = {(row.condition.key, row.metric, row.group): row.value for row in rows if row.is_reference}
-    told = []
+    judged = []
     for row in rows:
         key = (row.condition.key, row.metric, row.treatment)
         reference = references.get((row.condition.key, row.metric, row.group))
@@ -331,13 +331,13 @@ def marked(
         way = row.moved if key not in contrasts else None
         if discovery and reference is not None:
             way = _way(row.value, reference, float(contrasts[key].mean()), margin)
-        told.append(replace(row, moved=way, e_value=e_value))
+        judged.append(replace(row, moved=way, e_value=e_value))
     clear: dict[tuple[str, str], tuple[float, float]] = {}
-    for row in told:
+    for row in judged:
         place = (row.condition.key, row.metric)
         clear[place] = max(clear.get(place, (0.0, 0.0)), _clearness(row, contrasts))
     first = {metric: position for position, metric in reversed(list(enumerate(metrics)))}
-    told.sort(
+    judged.sort(
         key=lambda r: (
             r.condition.order,
             not r.is_response,
@@ -346,7 +346,7 @@ def marked(
             order.index(r.treatment),
         )
     )
-    return tuple(told)
+    return tuple(judged)
 
 
 def sound_runs(data: TrialData) -> Iterator[RunRecord]:

@@ -67,7 +67,7 @@ def sites_of(
     ``consent``: the disk for a study that declares no places. Raises RequestError or UnknownName for a
     located place that does not exist or does not match what the study declares.
     """
-    specs = (*study.places_of_runs, *study.places_beside)
+    specs = (*study.places_of_runs, *study.extra_places)
     known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
     for setting in study.settings:
         if setting.knob == LAB_DEVICE and setting.value not in known:

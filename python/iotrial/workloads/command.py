@@ -293,8 +293,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         )
 
     def described(self) -> str:
-        beside = " with its own server" if self.serve else ""
-        return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + beside
+        server = " with its own server" if self.serve else ""
+        return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + server
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
         values = {**context.arguments, **(self.where(context.lab) if context.lab is not None else {})}
