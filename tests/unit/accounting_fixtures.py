@@ -43,17 +43,17 @@ def study(text: str = STUDY) -> Study:
 
 
 class Runs:
-    """Fake runner. Records each call in ``asked``; ``does`` may raise to simulate a failure."""
+    """Fake runner. Records each call in ``calls``; ``does`` may raise to simulate a failure."""
 
     def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
-        self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
+        self.calls: list[tuple[str, str, int, frozenset[Counted]]] = []
         self.alive = True
         self._does = does or (lambda *_: None)
 
     def account(
         self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]
     ) -> TraceCounts:
-        self.asked.append((condition.key, run.arm.name, block, what))
+        self.calls.append((condition.key, run.arm.name, block, what))
         self._does(condition.key, what)
         call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
         request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}

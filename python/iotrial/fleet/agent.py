@@ -1,6 +1,6 @@
 """The agent of a host: starts the ordered trial, reports what its store has, stops it.
 
-The trial is an ordinary one, run by the ordinary program in a process of its own, with the host's own lock,
+The trial is an ordinary one, run by the ordinary program in a separate process, with the host's own lock,
 journal and controls, and a separate store for each fleet. A keeper (``fleet.keeper``) stands between the two:
 it outlives the agent, and stops the trial when no request has arrived for the time given in the order. So a
 killed worker, or a connection that is restored within that time, costs nothing; after it the host restores

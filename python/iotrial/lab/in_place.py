@@ -54,7 +54,7 @@ class Holding:
 def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
     """Find the mount and the devices that hold a folder of this machine.
 
-    Follows a partition to its disk, and a mapping or an array to its members; a loop device has a queue of its own. Raises
+    Follows a partition to its disk, and a mapping or an array to its members; a loop device has its own queue. Raises
     RequestError if the folder is not there.
     """
     try:

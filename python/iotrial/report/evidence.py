@@ -14,7 +14,7 @@ Requests of accounted repetitions are metrics too: how many of each kind, and ho
 the requests of all repetitions together. It is the upper end of a bucket of a histogram with four buckets per octave,
 so the actual time is at most a quarter shorter. With fewer than a hundred requests there is no percentile 99.
 
-In a screening design, evidence is by level of each factor instead of by row, since a row has no meaning of its own. The
+In a screening design, evidence is by level of each factor instead of by row, since a single row has no meaning. The
 value at a level is the mean, over the rows at that level, of each row's median. It *moved* by the same test as a
 treatment: the contrast of a block is the mean over the rows at the level minus the mean over those at the reference.
 """

@@ -366,7 +366,7 @@ class Runner:
         if place.forgets_settings:
             self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
             self._session.settings.repin(place)
-        # If every run or stretch gets a file system of its own, do not make files of other conditions, which
+        # If every run or stretch gets its own file system, do not make files of other conditions, which
         # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
 

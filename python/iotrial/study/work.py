@@ -392,7 +392,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return False
 
     def leaves_other_files(self) -> bool:
-        """Return whether it leaves files with other data or another length, so that it needs a set of its own."""
+        """Return whether it leaves files with other data or another length, so that it needs its own set."""
         return False
 
     def on_files(self) -> bool:

@@ -234,7 +234,7 @@ def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str
 
 
 def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the words with which all rows begin, leaving each row at least one of its own."""
+    """Return the words with which all rows begin, leaving each row at least one word."""
     if len(rows) < 2:
         return []
     found = []

@@ -181,7 +181,7 @@ def findings(audit: Audit) -> list[str]:
 
 
 def findings_in_brief(audit: Audit) -> list[str]:
-    """List the findings without those that the table of comparisons has; what is alike is said once, with its range."""
+    """List the findings without those that the table of comparisons has; equal ones are listed once, with their range."""
     return [
         *(text for text in _order(audit) if text != ORDER_UNKNOWN),
         *_modes_in_brief(audit.modes),
