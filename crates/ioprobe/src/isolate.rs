@@ -123,7 +123,7 @@ fn pass_on(status: c_int) -> ! {
 
 /// The session of the probe and all it starts, as the host sees it, by which a later process finds
 /// leftovers. Also the host's /proc, opened before the probe moved to a namespace in which it sees
-/// and no others.
+/// no other processes.
 pub struct Origin {
     pub session: pid_t,
     pub started: u64,

@@ -347,7 +347,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         if self.time_s:
             return 1
         if self.on == "device":
-            # the mounted file system keeps some of its metadata blocks cached
+            # the mounted file system keeps some of its own blocks cached
             return max(1, self.volume_bytes // 2)
         # Streams that share a file each read it with direct I/O; through the cache it is read once.
         apart = self.streams if self.direct or not self.shared else 1
