@@ -29,7 +29,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from iotrial.design.plan import Plan
-from iotrial.report.analyses import beside
+from iotrial.report.analyses import cache_path
 from iotrial.store import Store, checksums, records
 from iotrial.store.checksums import sealed
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialState
@@ -64,7 +64,7 @@ def main(repetitions: int, folder: Path) -> None:
         for _ in range(repetitions):
             for count, store in stores.items():
                 if anew:
-                    beside(store).unlink(missing_ok=True)
+                    cache_path(store).unlink(missing_ok=True)
                 found[count].append(_run(words, store))
         unit = f"trials of {RUNS_EACH:,} runs" if stores is lists else "runs"
         for count, times in found.items():

@@ -1,7 +1,7 @@
 """Check whether anyone other than the user and root could have written a file.
 
 A user who can write to a file, or to any folder above it, controls its content. A file counts as the user's own if it and
-every folder above it belong to the user or to root, and no other user can write to them.
+every folder above it belong to the user or to root, and other users cannot write to them.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _of(status: os.stat_result, name: str, looked_at: str) -> str | None:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether a group has no other members.
+    """Return whether a group has only this member.
 
     With a directory service the list of users may be incomplete. It is therefore trusted for two kinds of groups only: the
     private group that many systems create for each user, with the user's name, and system groups.

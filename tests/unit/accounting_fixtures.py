@@ -10,7 +10,7 @@ from iotrial.design.model import Condition, PlannedRun
 from iotrial.design.plan import Plan
 from iotrial.runner.signals import StopSignals
 from iotrial.runner.syscall_pass import Accounting
-from iotrial.runner.trace_job import Counted, Told
+from iotrial.runner.trace_job import Counted, TraceCounts
 from iotrial.store import Store
 from iotrial.store.model import TrialHeader
 from iotrial.study.model import Study
@@ -43,19 +43,21 @@ def study(text: str = STUDY) -> Study:
 
 
 class Runs:
-    """Fake runner. Records each call in ``asked``; ``does`` may raise to simulate a failure."""
+    """Fake runner. Records each call in ``calls``; ``does`` may raise to simulate a failure."""
 
     def __init__(self, does: Callable[[str, frozenset[Counted]], None] | None = None) -> None:
-        self.asked: list[tuple[str, str, int, frozenset[Counted]]] = []
+        self.calls: list[tuple[str, str, int, frozenset[Counted]]] = []
         self.alive = True
         self._does = does or (lambda *_: None)
 
-    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
-        self.asked.append((condition.key, run.arm.name, block, what))
+    def account(
+        self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]
+    ) -> TraceCounts:
+        self.calls.append((condition.key, run.arm.name, block, what))
         self._does(condition.key, what)
         call = {"count": 3, "errors": {}, "total_ns": 30, "untimed": 0, "histogram": [[11, 3]]}
         request = {"count": 2, "total_ns": 20, "histogram": [[11, 2]]}
-        return Told(
+        return TraceCounts(
             {"read": call} if Counted.CALLS in what else None,
             {"read": request} if Counted.REQUESTS in what else None,
         )

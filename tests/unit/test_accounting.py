@@ -13,7 +13,7 @@ from iotrial.cli.planned_changes import intent_lines
 from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.runner.resolve import resolve
 from iotrial.runner.signals import Stopped
-from iotrial.runner.trace_job import Counted, Lost, Told, accounts, asked, told
+from iotrial.runner.trace_job import Counted, Lost, TraceCounts, accounts, request_fields, counts_of
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS
@@ -50,20 +50,20 @@ def test_every_kind_of_work_is_accounted_where_there_is_a_device() -> None:
 
 
 def test_what_is_asked_of_the_probe_and_what_it_tells() -> None:
-    assert asked(BOTH) == {"account": True, "account_requests": True}
-    assert asked(REQUESTS) == {"account_requests": True}
-    assert asked(CALLS) == {"account": True, "account_requests": False}
+    assert request_fields(BOTH) == {"account": True, "account_requests": True}
+    assert request_fields(REQUESTS) == {"account_requests": True}
+    assert request_fields(CALLS) == {"account": True, "account_requests": False}
     answer = {
         "account": {"lost": 0, "calls": {"read": {}}},
         "requests": {"loop3": {"read": {}}, "loop4": {}},
     }
-    assert told(answer, BOTH, ["loop3"]) == Told({"read": {}}, {"read": {}})
-    assert told(answer, REQUESTS, ["loop4"]) == Told(None, {})
+    assert counts_of(answer, BOTH, ["loop3"]) == TraceCounts({"read": {}}, {"read": {}})
+    assert counts_of(answer, REQUESTS, ["loop4"]) == TraceCounts(None, {})
     with pytest.raises(ProbeError, match="requests: expected requests of loop5"):
-        told(answer, REQUESTS, ["loop5"])
+        counts_of(answer, REQUESTS, ["loop5"])
     lost = {"account": {"lost": 2, "calls": {}}}
     with pytest.raises(ProbeError, match="2 events were lost"):
-        told(lost, CALLS, [])
+        counts_of(lost, CALLS, [])
 
 
 @pytest.mark.parametrize("where", ["devices", "devices_in_sync"])
@@ -74,14 +74,14 @@ def test_fewer_requests_than_the_device_has_counted_are_not_all(where: str) -> N
         return {"devices": None, where: {"loop3": counters}, "requests": {"loop3": requests}}
 
     for seen in (3, 4):  # the trace may also see requests that precede the counters
-        assert told(answer(seen), REQUESTS, ["loop3"]).requests is not None
+        assert counts_of(answer(seen), REQUESTS, ["loop3"]).requests is not None
     with pytest.raises(Lost, match="loop3 counted 3 of kind read, of which 2 were seen"):
-        told(answer(2), REQUESTS, ["loop3"])
+        counts_of(answer(2), REQUESTS, ["loop3"])
 
 
 def test_a_repetition_that_lost_requests_is_done_again_twice_at_most(site: Callable[..., Site]) -> None:
     def lose(condition: str, _: frozenset[Counted]) -> None:
-        own = [key for key, *_ in runs.asked if key == condition]
+        own = [key for key, *_ in runs.calls if key == condition]
         if condition == unlucky or len(own) in (1, 2):
             raise Lost("2 of 3 were seen")
 
@@ -89,8 +89,8 @@ def test_a_repetition_that_lost_requests_is_done_again_twice_at_most(site: Calla
     unlucky, other = (condition.key for condition in here.plan.conditions)
     runs = Runs(lose)
     here.account(runs)
-    assert [key for key, *_ in runs.asked].count(unlucky) == 3
-    assert [key for key, *_ in runs.asked].count(other) == 6 + 2
+    assert [key for key, *_ in runs.calls].count(unlucky) == 3
+    assert [key for key, *_ in runs.calls].count(other) == 6 + 2
     assert {one.condition for one in here.store.data(here.trial).requests} == {other}
     assert here.notes == [f"requests of {unlucky} were not counted: 2 of 3 were seen"]
 
@@ -119,8 +119,8 @@ def test_each_treatment_once_in_each_of_three_repetitions_and_no_control(site: C
         for arm in ("0444", "0777")
         for block in (5, 6, 7)
     }
-    assert len(runs.asked) == len(wanted) == 12
-    assert set(runs.asked) == wanted
+    assert len(runs.calls) == len(wanted) == 12
+    assert set(runs.calls) == wanted
     found = here.store.data(here.trial).requests
     # the reads reported, and zero writes
     assert len(found) == 2 * 12
@@ -151,24 +151,24 @@ def test_an_arm_that_a_block_repeats_is_accounted_once(site: Callable[..., Site]
     assert len(arms) == 4
     assert all(planned.count(arm) == 3 for arm in arms)
     here.account(runs)
-    assert {(key, arm, block) for key, arm, block, _ in runs.asked} == {
+    assert {(key, arm, block) for key, arm, block, _ in runs.calls} == {
         (one.key, arm, block) for one in here.plan.conditions for arm in arms for block in (5, 6, 7)
     }
-    assert len(runs.asked) == 2 * 4 * 3
+    assert len(runs.calls) == 2 * 4 * 3
 
 
 def test_a_resumed_trial_does_not_account_again_what_it_has(site: Callable[..., Site]) -> None:
     here = site()
 
     def stop(_: str, __: frozenset[Counted]) -> None:
-        if len(first.asked) == 5:
+        if len(first.calls) == 5:
             raise Stopped(2)
 
     first, second = Runs(stop), Runs()
     with pytest.raises(Stopped):
         here.account(first)
     here.account(second)
-    assert len(second.asked) == 12 - 4
+    assert len(second.calls) == 12 - 4
     found = [one for one in here.store.data(here.trial).requests if one.kind == "read"]
     assert len({(one.condition, one.arm, one.repetition) for one in found}) == len(found) == 12
 
@@ -198,7 +198,7 @@ def test_what_the_kernel_refuses_is_left_out_and_the_other_counted(
     here.account(runs)
     assert here.notes == said
     assert here.heard.said[1:] == said
-    tries = [what for _, _, _, what in runs.asked]
+    tries = [what for _, _, _, what in runs.calls]
     assert tries.count(BOTH) == (1 if refused else 12)  # one refusal is enough to stop asking
     data = here.store.data(here.trial)
     assert len(data.calls) == (12 if Counted.CALLS in left else 0)
@@ -217,8 +217,8 @@ def test_a_condition_in_which_something_goes_wrong_is_given_up_and_the_others_go
 
     runs = Runs(fail)
     here.account(runs)
-    assert [key for key, *_ in runs.asked].count(broken) == 1
-    assert [key for key, *_ in runs.asked].count(sound) == 6
+    assert [key for key, *_ in runs.calls].count(broken) == 1
+    assert [key for key, *_ in runs.calls].count(sound) == 6
     assert here.notes == [f"requests of {broken} were not counted: no space left"]
 
 
@@ -229,7 +229,7 @@ def test_without_a_probe_it_ends_at_once(site: Callable[..., Site]) -> None:
 
     here, runs = site(), Runs(die)
     here.account(runs)
-    assert len(runs.asked) == 1
+    assert len(runs.calls) == 1
     assert len(here.notes) == 1
 
 
@@ -239,7 +239,7 @@ def test_a_store_that_cannot_be_read_does_not_fail_the_trial(
     here, runs = site(), Runs()
     here.store.note(here.trial, "requests", "{}")
     here.account(runs)
-    assert runs.asked == []
+    assert runs.calls == []
     assert len(here.notes) == 1
     assert "damaged record" in here.notes[0]
 

@@ -42,8 +42,8 @@ def test_requests_alone_take_no_more_than_a_tenth_of_the_trial(
     here, runs = site(), timed(monkeypatch, 4.0)
     first, second = (condition.key for condition in here.plan.conditions)
     here.account(runs, measured_s=60.0)  # the limit is 10 %, 6 s; the two arms of a condition take 8
-    assert {key for key, *_ in runs.asked} == {first}
-    assert len(runs.asked) == 2, "both arms of a condition that was begun"
+    assert {key for key, *_ in runs.calls} == {first}
+    assert len(runs.calls) == 2, "both arms of a condition that was begun"
     assert here.notes == [
         "requests were not counted in 1 of 2 conditions: this would have taken more than a tenth of the measured time"
     ]
@@ -56,7 +56,7 @@ def test_commands_are_accounted_once_however_long_they_take_and_again_only_if_th
     here = site(STUDY[: STUDY.index("[[workload]]")] + COMMAND)
     runs = timed(monkeypatch, 1000.0)
     here.account(runs, measured_s=1.0)
-    assert len(runs.asked) == 4
+    assert len(runs.calls) == 4
     assert here.notes == []
 
 
@@ -65,11 +65,11 @@ def test_further_repetitions_are_begun_only_within_five_seconds(
 ) -> None:
     here, runs = site(), timed(monkeypatch, 1.0)
     here.account(runs, measured_s=3600.0)
-    assert len(runs.asked) == 8, "4 s, then 4 s more; a third time would begin after 8 s"
+    assert len(runs.calls) == 8, "4 s, then 4 s more; a third time would begin after 8 s"
 
 
 def test_a_short_trial_is_accounted_once(site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch) -> None:
     here, runs = site(), timed(monkeypatch, 0.2)
     here.account(runs, measured_s=1.0)
-    assert len(runs.asked) == 4, "all arms of both conditions take less than a second, and more than 0.1 s"
+    assert len(runs.calls) == 4, "all arms of both conditions take less than a second, and more than 0.1 s"
     assert here.notes == []

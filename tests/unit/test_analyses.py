@@ -17,7 +17,7 @@ from iotrial.cli.finish import Outputs, conclude
 from iotrial.errors import StoreError
 from iotrial.report import analyses, opening
 from iotrial.report.analysed import Analysed
-from iotrial.report.analyses import Analyses, beside
+from iotrial.report.analyses import Analyses, cache_path
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of, packed_document, packed_summary, summary_of
 from iotrial.report.render import html_report
@@ -96,7 +96,7 @@ def sealed_again(path: Path) -> None:
 
 
 def rows(path: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(beside(path))) as connection:
+    with closing(sqlite3.connect(cache_path(path))) as connection:
         return connection.execute(query).fetchall()
 
 
@@ -107,7 +107,7 @@ def test_a_second_report_is_the_same_and_computes_no_analysis(path: Path, comput
     assert said(path) == first
     assert len(computed) == 1
     assert path.read_bytes() == before
-    assert beside(path).stat().st_mode & 0o777 == 0o600
+    assert cache_path(path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["application/database-restart", "block/position", "matrix/devices"])
@@ -262,7 +262,7 @@ def test_a_damaged_analysis_is_computed_again(
 ) -> None:
     first, one = said(path), summary(path)
     assert len(computed) == 1
-    with closing(sqlite3.connect(beside(path))) as connection, connection:
+    with closing(sqlite3.connect(cache_path(path))) as connection, connection:
         connection.execute(damage.format(column))
     for _ in range(2):  # the second time from the repaired cache
         assert summary(path) == one
@@ -275,13 +275,13 @@ def test_the_mark_and_the_level_of_a_summary_are_sealed_too(path: Path) -> None:
     with Store.open(path, read_only=True) as store:
         mark = store.mark(1)
     for column, value in (("mark", "'9 9'"), ("share", "7"), ("trial", "'other'")):
-        with closing(sqlite3.connect(beside(path))) as connection, connection:
+        with closing(sqlite3.connect(cache_path(path))) as connection, connection:
             connection.execute(f"UPDATE analysis SET {column} = {value}")
         wanted = {"mark": mark, "share": 1, "trial": one.id, column: value.strip("'")}
         with Analyses(path) as stored:
             found = stored.newest_summary(wanted["trial"], wanted["mark"], share=int(wanted["share"]))
             assert found is None
-        beside(path).unlink()
+        cache_path(path).unlink()
         summary(path)
 
 
@@ -315,7 +315,7 @@ def test_the_oldest_make_room_for_new_ones(path: Path, monkeypatch: pytest.Monke
 
 
 def test_tables_of_earlier_versions_go(path: Path) -> None:
-    with closing(sqlite3.connect(beside(path))) as connection, connection:
+    with closing(sqlite3.connect(cache_path(path))) as connection, connection:
         connection.execute("CREATE TABLE report (number INTEGER PRIMARY KEY, text BLOB)")
         connection.execute("CREATE TABLE summed_up (trial TEXT)")
     said(path)
@@ -326,10 +326,10 @@ def test_tables_of_earlier_versions_go(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"no database" * 1000, b"SQLite format 3\0" + bytes(4000), b""])
 def test_a_file_that_is_none_of_ours_stores_nothing_and_hinders_nothing(path: Path, content: bytes) -> None:
     first = said(path)
-    beside(path).write_bytes(content)
+    cache_path(path).write_bytes(content)
     assert said(path) == first
-    beside(path).unlink()
-    beside(path).mkdir()
+    cache_path(path).unlink()
+    cache_path(path).mkdir()
     assert said(path) == first
 
 

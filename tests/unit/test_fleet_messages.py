@@ -11,10 +11,10 @@ import pytest
 from fleet_hosts import ORDER, HostStore
 
 from iotrial.errors import IotrialError, StoreError
-from iotrial.fleet.agent import Agent, answered, asking_after, refused
+from iotrial.fleet.agent import Agent, after_request, answered, refused
 from iotrial.fleet.batch import Batch, HostFacts, Position, Stage
 from iotrial.fleet.order import MAX_STUDY, Distrusted, Order, Record, seed_of
-from iotrial.fleet.watchdog import told_by
+from iotrial.fleet.watchdog import error_in
 from values import replace
 
 ASKED = msgspec.structs.replace(
@@ -184,7 +184,7 @@ def test_a_number_that_is_not_finite_is_not_believed(tmp_path: Path) -> None:
 def test_an_agent_answers_in_text_whatever_it_is_asked(state: Path) -> None:
     agent = Agent("alpha", state)
     assert HostFacts.from_json(answered(agent, "facts", "")).name == "alpha"
-    nothing = Batch.from_json(answered(agent, "after", asking_after(ORDER.fleet, Position())))
+    nothing = Batch.from_json(answered(agent, "after", after_request(ORDER.fleet, Position())))
     assert (nothing.stage, nothing.header) == (Stage.NONE, None)
     for ask, text in (
         ("begin", "{}"),
@@ -205,8 +205,8 @@ def test_answers_that_are_none_are_refused() -> None:
 
 def test_why_a_program_ended_is_told_in_its_own_words() -> None:
     said = 'note\n{"error": {"code": "busy", "message": "another is measuring", "hint": "wait"}}\n'
-    assert told_by(said) == "another is measuring (hint: wait)"
-    assert told_by("Traceback\nMemoryError\n") == "Traceback\nMemoryError"
+    assert error_in(said) == "another is measuring (hint: wait)"
+    assert error_in("Traceback\nMemoryError\n") == "Traceback\nMemoryError"
 
 
 def test_a_fleet_that_an_earlier_build_has_written_down_is_read(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_directory_lab_without_root_names_what_it_cannot_vary() -> None:
 
 def test_what_the_user_asked_for_himself_is_refused_and_not_dropped() -> None:
     with pytest.raises(RequestError, match=r"filesystem\.type"):
-        resolve(study(filesystem=["xfs"]), root=False, asked={"filesystem"})
+        resolve(study(filesystem=["xfs"]), root=False, explicit={"filesystem"})
 
 
 def test_a_mount_option_as_treatment_needs_root() -> None:

@@ -30,36 +30,36 @@ const LONGEST: usize = 1 << 16;
 
 /// The inner probe's end.
 pub struct Broker {
-    asking: OwnedFd,
+    to_outer: OwnedFd,
 }
 
 /// The outer probe's end, and the namespaces that it was started in.
 pub struct Outer {
-    asked: OwnedFd,
+    from_inner: OwnedFd,
     processes: OwnedFd,
     mounts: OwnedFd,
 }
 
 /// Create both ends. Call this before the process enters its own namespaces.
 pub fn prepare() -> Result<(Broker, Outer)> {
-    let (asking, asked) = Disk::sockets()?;
+    let (to_outer, from_inner) = Disk::sockets()?;
     let outer = Outer {
-        asked,
+        from_inner,
         processes: open("/proc/self/ns/pid", libc::O_RDONLY, 0)?,
         mounts: open("/proc/self/ns/mnt", libc::O_RDONLY, 0)?,
     };
-    Ok((Broker { asking }, outer))
+    Ok((Broker { to_outer }, outer))
 }
 
 impl Broker {
     /// Start a simulated disk. Returns its opened file and the disk.
-    pub fn disk(&self, given: Map<String, Value>, size: u64) -> Result<(OwnedFd, Disk)> {
+    pub fn disk(&self, description: Map<String, Value>, size: u64) -> Result<(OwnedFd, Disk)> {
         require_privilege("make a modelled disk")?;
         let fuse = open("/dev/fuse", libc::O_RDWR | libc::O_NONBLOCK, 0)?;
         let mount = simdisk::mount(&fuse)?;
         let (control, theirs) = Disk::sockets()?;
-        let text = Value::Object(given).to_string();
-        hand_over(&self.asking, &text, [fuse.as_fd(), theirs.as_fd()])?;
+        let text = Value::Object(description).to_string();
+        hand_over(&self.to_outer, &text, [fuse.as_fd(), theirs.as_fd()])?;
         // From here on only the server has the device: if we had it too, we could end up waiting
         // for ourselves.
         drop((fuse, theirs));
@@ -96,7 +96,7 @@ impl Outer {
         loop {
             let mut polled = vec![PollFd::new(&process, PollFlags::IN)];
             if !hung_up {
-                polled.push(PollFd::new(&self.asked, PollFlags::IN));
+                polled.push(PollFd::new(&self.from_inner, PollFlags::IN));
             }
             if poll(&mut polled, None).is_err() {
                 continue;
@@ -104,7 +104,7 @@ impl Outer {
             if !polled[0].revents().is_empty() {
                 break;
             }
-            match take(&self.asked) {
+            match take(&self.from_inner) {
                 Some((text, fuse, control)) => servers.extend(self.start(&text, fuse, control)),
                 None => hung_up = true,
             }
@@ -129,8 +129,8 @@ impl Outer {
                     exit(0);
                 }
                 keep_only([fuse.as_raw_fd(), control.as_raw_fd()]);
-                let given = serde_json::from_str(text).unwrap_or_default();
-                match protocol::fields::<Description>("image_modelled", given) {
+                let description = serde_json::from_str(text).unwrap_or_default();
+                match protocol::fields::<Description>("image_modelled", description) {
                     Ok(description) => simdisk::run(&description, fuse, control),
                     Err(_) => exit(0),
                 }

@@ -23,41 +23,41 @@ pub const PARSERS: &[Parser] = &[
 
 /// Readers of requests that contain objects, lists and enum words.
 const READERS: [fn(&str, Fields) -> Result<()>; 5] = [
-    |verb, given| fields::<protocol::Mount>(verb, given).map(drop),
-    |verb, given| fields::<protocol::Run>(verb, given).map(drop),
-    |verb, given| fields::<protocol::ServerStart>(verb, given).map(drop),
-    |verb, given| fields::<simdisk::Description>(verb, given).map(drop),
-    |verb, given| fields::<protocol::Warm>(verb, given).map(drop),
+    |verb, params| fields::<protocol::Mount>(verb, params).map(drop),
+    |verb, params| fields::<protocol::Run>(verb, params).map(drop),
+    |verb, params| fields::<protocol::ServerStart>(verb, params).map(drop),
+    |verb, params| fields::<simdisk::Description>(verb, params).map(drop),
+    |verb, params| fields::<protocol::Warm>(verb, params).map(drop),
 ];
 
 /// Parse a request line as several verbs, and format the answer to any error.
 fn request(line: &[u8]) {
     let mut id = Value::Null;
-    let (verb, given) = match protocol::request(line, &mut id) {
+    let (verb, params) = match protocol::request(line, &mut id) {
         Ok(parts) => parts,
         Err(error) => return answer(&id, &error),
     };
     for read in READERS {
-        if let Err(error) = read(&verb, given.clone()) {
+        if let Err(error) = read(&verb, params.clone()) {
             answer(&id, &error);
         }
     }
-    if let Ok((common, _)) = job_fields::<protocol::FilesJob>(&verb, given.clone()) {
+    if let Ok((common, _)) = job_fields::<protocol::FilesJob>(&verb, params.clone()) {
         assert!((0.0..=100.0).contains(&common.stretch) && common.replicates > 0);
     }
-    if let Ok((common, own)) = job_fields::<protocol::RandomJob>(&verb, given.clone()) {
+    if let Ok((common, own)) = job_fields::<protocol::RandomJob>(&verb, params.clone()) {
         let _ = crate::jobs::random::check(&common, &own);
     }
-    if let Ok((_, own)) = job_fields::<protocol::CommandJob>(&verb, given.clone()) {
+    if let Ok((_, own)) = job_fields::<protocol::CommandJob>(&verb, params.clone()) {
         assert!(own.steps.len() <= line.len());
     }
-    if let Ok((_, own)) = job_fields::<protocol::StreamJob>(&verb, given.clone()) {
+    if let Ok((_, own)) = job_fields::<protocol::StreamJob>(&verb, params.clone()) {
         assert!(own.data.percent <= 100);
     }
-    if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, given.clone()) {
+    if let Ok((common, own)) = job_fields::<protocol::MatrixJob>(&verb, params.clone()) {
         let _ = crate::jobs::matrix::check_request(&common, &own);
     }
-    if let Ok(request) = fields::<protocol::MakeSet>(&verb, given) {
+    if let Ok(request) = fields::<protocol::MakeSet>(&verb, params) {
         assert!(request.mode.0 <= 0o7777);
     }
 }
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn the_last_of_two_keys_counts_and_an_error_keeps_to_a_bounded_length() {
         let mut id = Value::Null;
-        let (verb, given) = protocol::request(
+        let (verb, params) = protocol::request(
             br#"{"id":1,"id":2,"verb":"read","path":"a","path":"b"}"#,
             &mut id,
         )
         .unwrap();
         assert_eq!(id, json!(2));
-        assert_eq!((verb.as_str(), &given["path"]), ("read", &json!("b")));
+        assert_eq!((verb.as_str(), &params["path"]), ("read", &json!("b")));
         for line in [
             format!("[\"{}\"]", "x".repeat(1 << 20)),
             format!("{{\"verb\":[\"{}\"]}}", "x".repeat(1 << 20)),
@@ -168,7 +168,9 @@ mod tests {
             format!("{{\"verb\":\"{}\"}}", "x".repeat(1 << 20)),
         ] {
             let error = match protocol::request(line.as_bytes(), &mut id) {
-                Ok((verb, given)) => protocol::fields::<protocol::Path>(&verb, given).unwrap_err(),
+                Ok((verb, params)) => {
+                    protocol::fields::<protocol::Path>(&verb, params).unwrap_err()
+                }
                 Err(error) => error,
             };
             assert!(error.to_string().len() < 1000);

@@ -46,9 +46,9 @@ pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
 }
 
 /// Parse the fields of a verb into the verb's type.
-pub fn fields<T: DeserializeOwned>(verb: &str, mut given: Fields) -> Result<T> {
-    given.retain(|_, value| !value.is_null());
-    serde_path_to_error::deserialize(Value::Object(given)).map_err(|cause| {
+pub fn fields<T: DeserializeOwned>(verb: &str, mut params: Fields) -> Result<T> {
+    params.retain(|_, value| !value.is_null());
+    serde_path_to_error::deserialize(Value::Object(params)).map_err(|cause| {
         let mut text = shortened(&cause.to_string());
         for (rust, words) in NUMBERS {
             text = text.replace(&format!("expected {rust}"), &format!("expected {words}"));
@@ -117,10 +117,10 @@ pub fn job_fields<T: DeserializeOwned>(verb: &str, own: Fields) -> Result<(Commo
 }
 
 /// Return the devices of any job. A request without devices is an error.
-pub fn devices_of_job(verb: &str, given: &Fields) -> Result<Vec<String>> {
+pub fn devices_of_job(verb: &str, params: &Fields) -> Result<Vec<String>> {
     let mut devices = Fields::new();
     devices.extend(
-        given
+        params
             .get_key_value("devices")
             .map(|(k, v)| (k.clone(), v.clone())),
     );
@@ -997,7 +997,7 @@ pub mod tests {
 
     #[test]
     fn an_unknown_a_missing_and_a_wrong_field_are_errors_that_name_it() {
-        let error = |given| message(fields::<Path>("read", object(given)));
+        let error = |params| message(fields::<Path>("read", object(params)));
         assert_eq!(
             error(json!({"path": "/x", "pth": 1})),
             "request read: pth: unknown field `pth`, expected `path`"

@@ -60,7 +60,7 @@ struct Sources {
 
 /// A thread that takes samples until it is stopped.
 pub struct Sampler {
-    told: Arc<(Mutex<bool>, Condvar)>,
+    stop_signal: Arc<(Mutex<bool>, Condvar)>,
     thread: JoinHandle<Vec<Sample>>,
     names: Vec<String>,
 }
@@ -78,14 +78,17 @@ impl Sampler {
         }
         let sources = Sources::open(&request.devices)?;
         let room = Vec::with_capacity(MOST);
-        let told = Arc::new((Mutex::new(false), Condvar::new()));
-        let (heard, period) = (told.clone(), Duration::from_millis(request.period_ms));
+        let stop_signal = Arc::new((Mutex::new(false), Condvar::new()));
+        let (signal, period) = (
+            stop_signal.clone(),
+            Duration::from_millis(request.period_ms),
+        );
         let thread = std::thread::Builder::new()
             .name("sampler".to_string())
-            .spawn(move || sample(&sources, room, period, &heard))
+            .spawn(move || sample(&sources, room, period, &signal))
             .doing(|| "start a sampler")?;
         Ok(Sampler {
-            told,
+            stop_signal,
             thread,
             names: request.devices.clone(),
         })
@@ -93,10 +96,10 @@ impl Sampler {
 
     /// Stop sampling, after one last sample now.
     pub fn stop(self) -> Result<Value> {
-        if let Ok(mut told) = self.told.0.lock() {
-            *told = true;
+        if let Ok(mut stop) = self.stop_signal.0.lock() {
+            *stop = true;
         }
-        self.told.1.notify_one();
+        self.stop_signal.1.notify_one();
         let samples = self
             .thread
             .join()
@@ -109,7 +112,7 @@ fn sample(
     sources: &Sources,
     mut samples: Vec<Sample>,
     mut period: Duration,
-    told: &(Mutex<bool>, Condvar),
+    stop_signal: &(Mutex<bool>, Condvar),
 ) -> Vec<Sample> {
     keep_to_one_side();
     let mut due = Instant::now();
@@ -120,7 +123,7 @@ fn sample(
             period *= 2;
         }
         due += period;
-        let mut stop = match told.0.lock() {
+        let mut stop = match stop_signal.0.lock() {
             Ok(stop) => stop,
             Err(_) => return samples,
         };
@@ -129,7 +132,7 @@ fn sample(
             if left.is_zero() {
                 break;
             }
-            stop = match told.1.wait_timeout(stop, left) {
+            stop = match stop_signal.1.wait_timeout(stop, left) {
                 Ok((stop, _)) => stop,
                 Err(_) => return samples,
             };

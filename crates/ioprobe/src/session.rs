@@ -74,158 +74,160 @@ impl Session {
 
     /// Perform one request. With `account_requests` on a job, also count the block requests to its
     /// devices while it runs.
-    pub fn perform(&mut self, verb: &str, mut given: Fields) -> Result<Value> {
-        let asked = given.remove("account_requests");
-        if !matches!(asked, Some(Value::Bool(true))) {
-            return match asked {
+    pub fn perform(&mut self, verb: &str, mut params: Fields) -> Result<Value> {
+        let account_requests = params.remove("account_requests");
+        if !matches!(account_requests, Some(Value::Bool(true))) {
+            return match account_requests {
                 None | Some(Value::Null | Value::Bool(false)) => {
-                    server::judged(self.carry_out(verb, given))
+                    server::judged(self.carry_out(verb, params))
                 }
                 Some(other) => Err(Error::bad(format!(
                     "request {verb}: account_requests: wanted true or false, found {other}"
                 ))),
             };
         }
-        let devices = protocol::devices_of_job(verb, &given)?;
+        let devices = protocol::devices_of_job(verb, &params)?;
         let requests = Requests::begin(&devices)?;
-        let mut answer = server::judged(self.carry_out(verb, given))?;
+        let mut answer = server::judged(self.carry_out(verb, params))?;
         let (found, lost) = requests.finish()?;
         answer["requests"] = found;
         answer["requests_lost"] = json!(lost);
         Ok(answer)
     }
 
-    fn carry_out(&mut self, verb: &str, given: Fields) -> Result<Value> {
+    fn carry_out(&mut self, verb: &str, params: Fields) -> Result<Value> {
         let (sets, devices, proc) = (&mut self.sets, &mut self.devices, &self.origin.proc);
         let timing = (&self.clock, &mut self.stretch);
         match verb {
-            "hello" => fields::<protocol::Nothing>(verb, given).and_then(|_| self.hello()),
-            "time" => fields::<protocol::Nothing>(verb, given)
+            "hello" => fields::<protocol::Nothing>(verb, params).and_then(|_| self.hello()),
+            "time" => fields::<protocol::Nothing>(verb, params)
                 .map(|_| json!({"monotonic_ns": monotonic_ns(), "realtime_ns": realtime_ns()})),
 
-            "read" => files::read(fields(verb, given)?),
-            "write" => files::write(fields(verb, given)?),
-            "stat" => files::describe(fields(verb, given)?),
-            "statfs" => files::file_system(fields(verb, given)?),
-            "list" => files::list(fields(verb, given)?),
-            "readlink" => files::read_link(fields(verb, given)?),
-            "mkdir" => files::make(fields(verb, given)?),
-            "remove" => remove::remove(fields(verb, given)?),
-            "syncfs" => files::sync_file_system(fields(verb, given)?),
-            "sync" => fields::<protocol::Nothing>(verb, given).map(|_| files::sync()),
-            "drop_caches" => files::drop_caches(fields(verb, given)?),
-            "age" => age::age(&fields(verb, given)?),
-            "use_free_space" => age::use_free_space(&fields(verb, given)?),
-            "trim" => age::trim(&fields(verb, given)?),
-            "mount" => mount::mount(fields(verb, given)?),
-            "unmount" => mount::unmount(fields(verb, given)?),
-            "set_times" => files::set_times(fields(verb, given)?),
-            "end_session" => orphans::end_session(fields(verb, given)?, self.isolated),
-            "image" => devices.make_image(&fields(verb, given)?),
-            "image_modelled" => devices.make_modelled(verb, given, self.broker.as_ref()),
-            "disk_account" => devices.account(&fields(verb, given)?),
-            "disk_pace" => devices.pace(&fields(verb, given)?),
-            "image_free" => devices.free_image(&fields(verb, given)?),
-            "loop_attach" => devices.attach(&fields(verb, given)?),
+            "read" => files::read(fields(verb, params)?),
+            "write" => files::write(fields(verb, params)?),
+            "stat" => files::describe(fields(verb, params)?),
+            "statfs" => files::file_system(fields(verb, params)?),
+            "list" => files::list(fields(verb, params)?),
+            "readlink" => files::read_link(fields(verb, params)?),
+            "mkdir" => files::make(fields(verb, params)?),
+            "remove" => remove::remove(fields(verb, params)?),
+            "syncfs" => files::sync_file_system(fields(verb, params)?),
+            "sync" => fields::<protocol::Nothing>(verb, params).map(|_| files::sync()),
+            "drop_caches" => files::drop_caches(fields(verb, params)?),
+            "age" => age::age(&fields(verb, params)?),
+            "use_free_space" => age::use_free_space(&fields(verb, params)?),
+            "trim" => age::trim(&fields(verb, params)?),
+            "mount" => mount::mount(fields(verb, params)?),
+            "unmount" => mount::unmount(fields(verb, params)?),
+            "set_times" => files::set_times(fields(verb, params)?),
+            "end_session" => orphans::end_session(fields(verb, params)?, self.isolated),
+            "image" => devices.make_image(&fields(verb, params)?),
+            "image_modelled" => devices.make_modelled(verb, params, self.broker.as_ref()),
+            "disk_account" => devices.account(&fields(verb, params)?),
+            "disk_pace" => devices.pace(&fields(verb, params)?),
+            "image_free" => devices.free_image(&fields(verb, params)?),
+            "loop_attach" => devices.attach(&fields(verb, params)?),
             "loop_free" => {
-                fields::<protocol::Nothing>(verb, given).and_then(|_| loop_table::describe_free())
+                fields::<protocol::Nothing>(verb, params).and_then(|_| loop_table::describe_free())
             }
-            "loop_status" => loop_device::describe(&fields(verb, given)?),
-            "loop_remove" => loop_table::remove(&fields(verb, given)?),
-            "loop_detach" => devices.detach(&fields(verb, given)?),
-            "evict_device" => devices.evict(&fields(verb, given)?),
-            "image_renew" => devices.renew(&fields(verb, given)?),
-            "device_claim" => devices.claim(&fields(verb, given)?, proc),
+            "loop_status" => loop_device::describe(&fields(verb, params)?),
+            "loop_remove" => loop_table::remove(&fields(verb, params)?),
+            "loop_detach" => devices.detach(&fields(verb, params)?),
+            "evict_device" => devices.evict(&fields(verb, params)?),
+            "image_renew" => devices.renew(&fields(verb, params)?),
+            "device_claim" => devices.claim(&fields(verb, params)?, proc),
             "device_users" => {
-                let request: protocol::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, params)?;
                 Ok(devices.disk(&request.device)?.users(proc))
             }
             "device_check" => {
-                let request: protocol::DeviceCheck = fields(verb, given)?;
+                let request: protocol::DeviceCheck = fields(verb, params)?;
                 content::look(devices.disk(&request.device)?, &request)
             }
             "device_scan" => {
-                let request: protocol::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, params)?;
                 content::scan(devices.disk(&request.device)?, &request)
             }
             "device_zero" => {
-                let request: protocol::DeviceRange = fields(verb, given)?;
+                let request: protocol::DeviceRange = fields(verb, params)?;
                 content::zero(devices.disk(&request.device)?, &request)
             }
             "device_mark" => {
-                let request: protocol::DeviceMark = fields(verb, given)?;
+                let request: protocol::DeviceMark = fields(verb, params)?;
                 content::mark(devices.disk(&request.device)?, &request)
             }
             "device_marked" => {
-                let request: protocol::DeviceMarked = fields(verb, given)?;
+                let request: protocol::DeviceMarked = fields(verb, params)?;
                 content::marked(devices.disk(&request.device)?, &request)
             }
-            "device_window" => devices.window(&fields(verb, given)?),
+            "device_window" => devices.window(&fields(verb, params)?),
             "device_release" => {
-                let request: protocol::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, params)?;
                 devices.disk(&request.device)?.release();
                 Ok(json!({}))
             }
             "device_reclaim" => {
-                let request: protocol::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, params)?;
                 let device = devices.disk(&request.device)?;
                 device.reclaim(proc).map(|()| json!({}))
             }
             "device_close" => {
-                let request: protocol::OfDevice = fields(verb, given)?;
+                let request: protocol::OfDevice = fields(verb, params)?;
                 devices.close(&request.device)
             }
-            "run" => run::run(fields(verb, given)?, &mut self.starter, self.isolated),
+            "run" => run::run(fields(verb, params)?, &mut self.starter, self.isolated),
 
-            "server_start" => server::start(fields(verb, given)?, &mut self.starter, self.isolated),
-            "server_stop" => server::stop(fields(verb, given)?, self.isolated),
-            "server_status" => server::status(fields(verb, given)?),
-            "free_port" => server::free_port(fields(verb, given)?),
+            "server_start" => {
+                server::start(fields(verb, params)?, &mut self.starter, self.isolated)
+            }
+            "server_stop" => server::stop(fields(verb, params)?, self.isolated),
+            "server_status" => server::status(fields(verb, params)?),
+            "free_port" => server::free_port(fields(verb, params)?),
 
-            "fileset" => fileset::create::make(fields(verb, given)?, sets),
-            "fileset_verify" => fileset::verify::verify(fields(verb, given)?, sets),
-            "set_mode" => fileset::create::set(fields(verb, given)?, sets),
-            "get_mode" => fileset::create::get(fields(verb, given)?, sets),
-            "set_atime_state" => fileset::times::set_state(fields(verb, given)?, sets),
-            "get_atime_state" => fileset::times::get_state(fields(verb, given)?, sets),
-            "atimes" => fileset::times::atimes(fields(verb, given)?, sets),
-            "link" => fileset::links::link(fields(verb, given)?, sets),
-            "get_link" => fileset::links::get(fields(verb, given)?, sets),
-            "unlink" => fileset::links::unlink(fields(verb, given)?, sets),
-            "get_size" => fileset::create::sizes(fields(verb, given)?, sets),
-            "set_size" => fileset::create::set_size(fields(verb, given)?, sets),
-            "lay" => fileset::layout::lay(fields(verb, given)?, sets),
-            "extents" => fileset::extents::get(fields(verb, given)?, sets),
-            "copy_anew" => fileset::copy::anew(fields(verb, given)?, sets),
-            "paths" => fileset::copy::paths(fields(verb, given)?, sets),
-            "evict" => fileset::cache::evict(fields(verb, given)?, sets),
-            "warm" => fileset::cache::warm(fields(verb, given)?, sets),
-            "evict_tree" => fileset::cache::evict_tree(fields(verb, given)?),
-            "evict_files" => fileset::cache::evict_files(fields(verb, given)?),
-            "warm_files" => fileset::cache::warm_files(fields(verb, given)?),
-            "residency" => fileset::cache::residency(fields(verb, given)?, sets),
+            "fileset" => fileset::create::make(fields(verb, params)?, sets),
+            "fileset_verify" => fileset::verify::verify(fields(verb, params)?, sets),
+            "set_mode" => fileset::create::set(fields(verb, params)?, sets),
+            "get_mode" => fileset::create::get(fields(verb, params)?, sets),
+            "set_atime_state" => fileset::times::set_state(fields(verb, params)?, sets),
+            "get_atime_state" => fileset::times::get_state(fields(verb, params)?, sets),
+            "atimes" => fileset::times::atimes(fields(verb, params)?, sets),
+            "link" => fileset::links::link(fields(verb, params)?, sets),
+            "get_link" => fileset::links::get(fields(verb, params)?, sets),
+            "unlink" => fileset::links::unlink(fields(verb, params)?, sets),
+            "get_size" => fileset::create::sizes(fields(verb, params)?, sets),
+            "set_size" => fileset::create::set_size(fields(verb, params)?, sets),
+            "lay" => fileset::layout::lay(fields(verb, params)?, sets),
+            "extents" => fileset::extents::get(fields(verb, params)?, sets),
+            "copy_anew" => fileset::copy::copy_files(fields(verb, params)?, sets),
+            "paths" => fileset::copy::paths(fields(verb, params)?, sets),
+            "evict" => fileset::cache::evict(fields(verb, params)?, sets),
+            "warm" => fileset::cache::warm(fields(verb, params)?, sets),
+            "evict_tree" => fileset::cache::evict_tree(fields(verb, params)?),
+            "evict_files" => fileset::cache::evict_files(fields(verb, params)?),
+            "warm_files" => fileset::cache::warm_files(fields(verb, params)?),
+            "residency" => fileset::cache::residency(fields(verb, params)?, sets),
 
             "around" => {
-                let request: protocol::Around = fields(verb, given)?;
+                let request: protocol::Around = fields(verb, params)?;
                 counters::switch(request.on);
                 Ok(json!({}))
             }
             "watch_start" => {
-                let request: protocol::WatchStart = fields(verb, given)?;
+                let request: protocol::WatchStart = fields(verb, params)?;
                 let watch = Watch::start(&request)?;
                 let address = watch.address().to_string();
                 self.watch = Some(watch);
                 Ok(json!({ "listens": address }))
             }
             "watch_stop" => {
-                fields::<protocol::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, params)?;
                 let watch = self.watch.take();
                 watch
                     .ok_or_else(|| Error::bad("watch_stop: wanted a watch that was started"))?
                     .stop()
             }
             "sample_start" => {
-                let request: protocol::SampleStart = fields(verb, given)?;
+                let request: protocol::SampleStart = fields(verb, params)?;
                 if self.sampler.is_some() {
                     return Err(Error::bad("sample_start: wanted none before it, found that one is running: end it with sample_stop"));
                 }
@@ -233,7 +235,7 @@ impl Session {
                 Ok(json!({}))
             }
             "sample_stop" => {
-                fields::<protocol::Nothing>(verb, given)?;
+                fields::<protocol::Nothing>(verb, params)?;
                 let sampler = self.sampler.take();
                 sampler
                     .ok_or_else(|| Error::bad("sample_stop: wanted a sampler that was started"))?
@@ -241,17 +243,17 @@ impl Session {
             }
 
             "files" => {
-                let request = job_fields(verb, given)?;
+                let request = job_fields(verb, params)?;
                 jobs::files::run(request, sets, timing, &self.lifeline)
             }
             "random" => {
-                let request = job_fields(verb, given)?;
+                let request = job_fields(verb, params)?;
                 jobs::random::run(request, sets, timing, &self.lifeline)
             }
-            "matrix" => jobs::matrix::run(job_fields(verb, given)?, sets, timing),
-            "rebuild" => jobs::rebuild::run(job_fields(verb, given)?, sets, timing),
+            "matrix" => jobs::matrix::run(job_fields(verb, params)?, sets, timing),
+            "rebuild" => jobs::rebuild::run(job_fields(verb, params)?, sets, timing),
             "command" => {
-                let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::CommandJob) = job_fields(verb, params)?;
                 let foreign = request.0.user.is_some();
                 let starter = &mut self.starter;
                 let done = jobs::command::run(request, sets, starter, timing, self.isolated);
@@ -261,7 +263,7 @@ impl Session {
                 done
             }
             "stream" => {
-                let request: (protocol::Common, protocol::StreamJob) = job_fields(verb, given)?;
+                let request: (protocol::Common, protocol::StreamJob) = job_fields(verb, params)?;
                 let device = match &request.1.device {
                     None => None,
                     Some(name) => Some(devices.to_stream(name)?),

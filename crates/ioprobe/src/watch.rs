@@ -76,7 +76,7 @@ impl Watch {
         let over = Arc::new(AtomicBool::new(false));
         let found = Arc::new(Mutex::new(None));
         let open = Arc::new(Mutex::new(None));
-        let (ending, telling, opened) = (over.clone(), found.clone(), open.clone());
+        let (ending, recording, opened) = (over.clone(), found.clone(), open.clone());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.doing(|| "take a connection")?;
@@ -84,8 +84,8 @@ impl Watch {
                 if ending.load(Ordering::SeqCst) {
                     break;
                 }
-                let told = counted.between_marks(&mut stream)?;
-                *locked(&telling) = Some(told);
+                let counts = counted.between_marks(&mut stream)?;
+                *locked(&recording) = Some(counts);
             }
             Ok(())
         });
@@ -157,11 +157,11 @@ impl Counted {
         for (place, card) in self.cards.iter().enumerate() {
             let names = OF_CARD.iter().chain(&["interrupts"]);
             let more = before.cards[place].iter().zip(&after.cards[place]);
-            let told: Map<String, Value> = names
+            let counts: Map<String, Value> = names
                 .zip(more)
                 .map(|(name, (before, after))| (name.to_string(), json!(after - before)))
                 .collect();
-            cards.insert(card.name.clone(), Value::Object(told));
+            cards.insert(card.name.clone(), Value::Object(counts));
         }
         Ok(json!({
             "devices": self.devices.between(&before.devices, &after.devices),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_the_marks_is_told_and_nothing_without_them() {
+    fn what_is_between_the_marks_is_reported_and_nothing_without_them() {
         let request = WatchStart {
             devices: Vec::new(),
             cards: Vec::new(),
@@ -279,10 +279,10 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         peer.end().unwrap();
         drop(peer);
-        let told = watch.stop().unwrap();
-        let lasted = told["around"]["lasted_ns"].as_u64().unwrap();
+        let counts = watch.stop().unwrap();
+        let lasted = counts["around"]["lasted_ns"].as_u64().unwrap();
         assert!(lasted >= 20_000_000, "{lasted}");
-        assert_eq!(told["devices"], json!({}));
+        assert_eq!(counts["devices"], json!({}));
 
         let silent = Watch::start(&request).unwrap();
         let peer = Peer::begin(&silent.address().to_string()).unwrap();

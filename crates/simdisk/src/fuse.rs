@@ -41,7 +41,7 @@ const ZERO_RANGE: u32 = 16;
 
 /// A request of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum FuseRequest<'a> {
     Read {
         offset: u64,
         length: u64,
@@ -71,25 +71,25 @@ pub struct File {
 }
 
 /// Parse a request into its id and its content. None if it is not a valid request.
-pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, Asked<'a>)> {
+pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, FuseRequest<'a>)> {
     let length = word(message, 0)? as usize;
     let (operation, unique) = (word(message, 4)?, long(message, 8)?);
     if length != message.len() || length < HEADER {
         return None;
     }
     let body = &message[HEADER..];
-    let asked = match operation {
-        INIT => Asked::Now(begin(body)),
-        GETATTR | SETATTR => Asked::Now(Ok(attributes(file))),
-        OPEN => Asked::Now(Ok(opened())),
-        STATFS => Asked::Now(Ok(vec![0; 80])),
-        RELEASE | FLUSH => Asked::Now(Ok(Vec::new())),
+    let request = match operation {
+        INIT => FuseRequest::Now(begin(body)),
+        GETATTR | SETATTR => FuseRequest::Now(Ok(attributes(file))),
+        OPEN => FuseRequest::Now(Ok(opened())),
+        STATFS => FuseRequest::Now(Ok(vec![0; 80])),
+        RELEASE | FLUSH => FuseRequest::Now(Ok(Vec::new())),
         READ => {
             let (offset, length) = (long(body, 8)?, u64::from(word(body, 16)?));
             let left = file.size.saturating_sub(offset);
             match length.min(left) {
-                0 => Asked::Now(Ok(Vec::new())),
-                length => Asked::Read { offset, length },
+                0 => FuseRequest::Now(Ok(Vec::new())),
+                length => FuseRequest::Read { offset, length },
             }
         }
         WRITE => {
@@ -99,27 +99,27 @@ pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, Asked<'a>)> {
                 return None;
             }
             if !inside(file, offset, length as u64) || length == 0 {
-                Asked::Now(Err(libc::ENOSPC))
+                FuseRequest::Now(Err(libc::ENOSPC))
             } else {
-                Asked::Write { offset, data }
+                FuseRequest::Write { offset, data }
             }
         }
-        FSYNC => Asked::Flush,
+        FSYNC => FuseRequest::Flush,
         FALLOCATE => {
             let (offset, length, mode) = (long(body, 8)?, long(body, 16)?, word(body, 24)?);
             let zeros = mode & KEEP_SIZE != 0 && mode & (PUNCH_HOLE | ZERO_RANGE) != 0;
             if !zeros || !inside(file, offset, length) || length == 0 {
-                Asked::Now(Err(libc::EOPNOTSUPP))
+                FuseRequest::Now(Err(libc::EOPNOTSUPP))
             } else {
-                Asked::Zero { offset, length }
+                FuseRequest::Zero { offset, length }
             }
         }
-        FORGET | BATCH_FORGET | INTERRUPT => Asked::Nothing,
-        DESTROY => Asked::End,
-        LOOKUP => Asked::Now(Err(libc::ENOENT)),
-        _ => Asked::Now(Err(libc::ENOSYS)),
+        FORGET | BATCH_FORGET | INTERRUPT => FuseRequest::Nothing,
+        DESTROY => FuseRequest::End,
+        LOOKUP => FuseRequest::Now(Err(libc::ENOENT)),
+        _ => FuseRequest::Now(Err(libc::ENOSYS)),
     };
-    Some((unique, asked))
+    Some((unique, request))
 }
 
 fn inside(file: &File, offset: u64, length: u64) -> bool {
@@ -224,10 +224,10 @@ mod tests {
     fn a_read_ends_with_the_file() {
         let read = |offset, length| {
             let bytes = message(READ, &transfer(offset, length));
-            let (unique, asked) = parse(&bytes, &FILE).unwrap();
+            let (unique, request) = parse(&bytes, &FILE).unwrap();
             assert_eq!(unique, 42);
-            match asked {
-                Asked::Read { offset, length } => (offset, length),
+            match request {
+                FuseRequest::Read { offset, length } => (offset, length),
                 other => panic!("{other:?}"),
             }
         };
@@ -236,7 +236,7 @@ mod tests {
         let beyond = message(READ, &transfer(8192, 512));
         assert_eq!(
             parse(&beyond, &FILE),
-            Some((42, Asked::Now(Ok(Vec::new()))))
+            Some((42, FuseRequest::Now(Ok(Vec::new()))))
         );
     }
 
@@ -247,14 +247,14 @@ mod tests {
         let bytes = message(WRITE, &body);
         assert_eq!(
             parse(&bytes, &FILE),
-            Some((42, Asked::Now(Err(libc::ENOSPC))))
+            Some((42, FuseRequest::Now(Err(libc::ENOSPC))))
         );
         let mut body = transfer(u64::MAX, 2);
         body.extend([1, 2]);
         let bytes = message(WRITE, &body);
         assert_eq!(
             parse(&bytes, &FILE),
-            Some((42, Asked::Now(Err(libc::ENOSPC))))
+            Some((42, FuseRequest::Now(Err(libc::ENOSPC))))
         );
     }
 

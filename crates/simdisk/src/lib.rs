@@ -189,8 +189,8 @@ impl Model {
             )));
         }
         match (&request.rotating, &request.flat) {
-            (Some(given), None) => rotating_of(given, request.size),
-            (None, Some(given)) => flat_of(given),
+            (Some(drive), None) => rotating_of(drive, request.size),
+            (None, Some(flash)) => flat_of(flash),
             _ => Err(Error::Description(
                 "make a modelled disk: wanted either rotating or flat".to_string(),
             )),
@@ -247,21 +247,21 @@ impl Model {
     }
 }
 
-fn rotating_of(given: &Turning, size: u64) -> Result<Model> {
-    within("turns_per_minute", given.turns_per_minute, 100.0, 1e6)?;
-    within("stroke", given.stroke, 1e-4, 1.0)?;
-    let (outer, inner) = (given.outer_bytes_per_s, given.inner_bytes_per_s);
+fn rotating_of(drive: &Turning, size: u64) -> Result<Model> {
+    within("turns_per_minute", drive.turns_per_minute, 100.0, 1e6)?;
+    within("stroke", drive.stroke, 1e-4, 1.0)?;
+    let (outer, inner) = (drive.outer_bytes_per_s, drive.inner_bytes_per_s);
     within("outer_bytes_per_s", outer, 1e4, 1e12)?;
     within("inner_bytes_per_s", inner, 1e4, outer)?;
     within(
         "interface_bytes_per_s",
-        given.interface_bytes_per_s,
+        drive.interface_bytes_per_s,
         1e4,
         1e12,
     )?;
-    within("overhead_us", given.overhead_us, 0.0, 1e6)?;
-    within("depth", given.depth as f64, 1.0, 1024.0)?;
-    let seeks = [given.seek_track_us, given.seek_mean_us, given.seek_full_us];
+    within("overhead_us", drive.overhead_us, 0.0, 1e6)?;
+    within("depth", drive.depth as f64, 1.0, 1024.0)?;
+    let seeks = [drive.seek_track_us, drive.seek_mean_us, drive.seek_full_us];
     for time in seeks {
         within("seek_..._us", time, 0.0, 1e7)?;
     }
@@ -270,46 +270,46 @@ fn rotating_of(given: &Turning, size: u64) -> Result<Model> {
             "make a modelled disk: wanted seek times that a curve rises through (track, mean, full stroke), found {seeks:?}"
         ))
     })?;
-    let capacity = size as f64 / given.stroke;
-    let geometry = Geometry::new(capacity, (outer, inner), given.turns_per_minute, seek);
+    let capacity = size as f64 / drive.stroke;
+    let geometry = Geometry::new(capacity, (outer, inner), drive.turns_per_minute, seek);
     let settings = rotating::Settings {
         size,
-        overhead: given.overhead_us * US,
-        interface: given.interface_bytes_per_s,
-        ahead: given.ahead_bytes,
-        cache: given.cache_bytes,
-        depth: given.depth,
-        order: given.order,
+        overhead: drive.overhead_us * US,
+        interface: drive.interface_bytes_per_s,
+        ahead: drive.ahead_bytes,
+        cache: drive.cache_bytes,
+        depth: drive.depth,
+        order: drive.order,
     };
     Ok(Model {
         disk: Box::new(Rotating::new(geometry, settings)),
     })
 }
 
-fn flat_of(given: &Flash) -> Result<Model> {
+fn flat_of(flash: &Flash) -> Result<Model> {
     let times = [
-        given.read_us,
-        given.write_us,
-        given.jump_us,
-        given.flush_us,
-        given.overhead_us,
+        flash.read_us,
+        flash.write_us,
+        flash.jump_us,
+        flash.flush_us,
+        flash.overhead_us,
     ];
     for time in times {
         within("..._us", time, 0.0, 1e7)?;
     }
-    within("read_bytes_per_s", given.read_bytes_per_s, 1e4, 1e12)?;
-    within("write_bytes_per_s", given.write_bytes_per_s, 1e4, 1e12)?;
-    within("depth", given.depth as f64, 1.0, 1024.0)?;
+    within("read_bytes_per_s", flash.read_bytes_per_s, 1e4, 1e12)?;
+    within("write_bytes_per_s", flash.write_bytes_per_s, 1e4, 1e12)?;
+    within("depth", flash.depth as f64, 1.0, 1024.0)?;
     Ok(Model {
         disk: Box::new(Flat::new(flat::Settings {
-            read: given.read_us * US,
-            write: given.write_us * US,
-            jump: given.jump_us * US,
-            flush: given.flush_us * US,
-            overhead: given.overhead_us * US,
-            read_rate: given.read_bytes_per_s,
-            write_rate: given.write_bytes_per_s,
-            depth: given.depth,
+            read: flash.read_us * US,
+            write: flash.write_us * US,
+            jump: flash.jump_us * US,
+            flush: flash.flush_us * US,
+            overhead: flash.overhead_us * US,
+            read_rate: flash.read_bytes_per_s,
+            write_rate: flash.write_bytes_per_s,
+            depth: flash.depth,
         })),
     })
 }

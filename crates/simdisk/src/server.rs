@@ -21,7 +21,7 @@ use rustix::time::{clock_gettime, ClockId, Timespec};
 use serde::Serialize;
 
 use super::control::{Greeting, AS_MODELLED, AT_ONCE};
-use super::fuse::{self, Asked};
+use super::fuse::{self, FuseRequest};
 use super::{Description, Due, Error, Kind, Model, Request, Result};
 
 /// The end of a wait is spent polling the clock, because waking up takes time.
@@ -40,7 +40,7 @@ pub fn run(request: &Description, fuse: OwnedFd, control: OwnedFd) -> ! {
 }
 
 struct Server<'a> {
-    given: &'a Description,
+    description: &'a Description,
     fuse: OwnedFd,
     control: OwnedFd,
     file: fuse::File,
@@ -48,7 +48,7 @@ struct Server<'a> {
     image: MmapMut,
     model: Model,
     /// Pending requests of the model, by id: kind, offset and length.
-    asked: HashMap<u64, (Kind, u64, u64)>,
+    pending: HashMap<u64, (Kind, u64, u64)>,
     /// Bypass the model: answer each request as soon as it arrives.
     at_once: bool,
     began: u64,
@@ -74,7 +74,7 @@ impl<'a> Server<'a> {
         let pid = std::process::id();
         tell(&control, &Greeting::Started { pid, inode })?;
         Ok(Server {
-            given: request,
+            description: request,
             fuse,
             control,
             file: fuse::File {
@@ -83,7 +83,7 @@ impl<'a> Server<'a> {
             },
             image,
             model,
-            asked: HashMap::new(),
+            pending: HashMap::new(),
             at_once: false,
             began: monotonic_ns(),
         })
@@ -152,9 +152,9 @@ impl<'a> Server<'a> {
     fn put_model_aside(&mut self) -> Result<()> {
         self.at_once = true;
         let account = self.model.account();
-        self.model = Model::of(self.given)?;
+        self.model = Model::of(self.description)?;
         self.model.go_on_with(account);
-        for (tag, (kind, offset, length)) in std::mem::take(&mut self.asked) {
+        for (tag, (kind, offset, length)) in std::mem::take(&mut self.pending) {
             self.reply_to(tag, kind, offset, length)?;
         }
         Ok(())
@@ -172,31 +172,31 @@ impl<'a> Server<'a> {
                 Err(errno) => return Err(Error::os("read a request")(errno)),
             };
             let arrival = self.now();
-            let Some((unique, asked)) = fuse::parse(&buffer[..n], &self.file) else {
+            let Some((unique, request)) = fuse::parse(&buffer[..n], &self.file) else {
                 return Err(Error::Protocol("read a request: found none".to_string()));
             };
-            let (kind, offset, length) = match asked {
-                Asked::Nothing => continue,
-                Asked::End => return Ok(false),
-                Asked::Now(Ok(body)) => {
+            let (kind, offset, length) = match request {
+                FuseRequest::Nothing => continue,
+                FuseRequest::End => return Ok(false),
+                FuseRequest::Now(Ok(body)) => {
                     reply(&self.fuse, &fuse::head(unique, 0, body.len()), &body)?;
                     continue;
                 }
-                Asked::Now(Err(errno)) => {
+                FuseRequest::Now(Err(errno)) => {
                     reply(&self.fuse, &fuse::head(unique, errno, 0), &[])?;
                     continue;
                 }
-                Asked::Read { offset, length } => (Kind::Read, offset, length),
-                Asked::Write { offset, data } => {
+                FuseRequest::Read { offset, length } => (Kind::Read, offset, length),
+                FuseRequest::Write { offset, data } => {
                     self.image[range(offset, data.len() as u64)].copy_from_slice(data);
                     (Kind::Write, offset, data.len() as u64)
                 }
-                Asked::Flush => (Kind::Flush, 0, 0),
-                Asked::Zero { .. } if !self.model.trims() => {
+                FuseRequest::Flush => (Kind::Flush, 0, 0),
+                FuseRequest::Zero { .. } if !self.model.trims() => {
                     reply(&self.fuse, &fuse::head(unique, libc::EOPNOTSUPP, 0), &[])?;
                     continue;
                 }
-                Asked::Zero { offset, length } => {
+                FuseRequest::Zero { offset, length } => {
                     self.image[range(offset, length)].fill(0);
                     (Kind::Trim, offset, length)
                 }
@@ -205,7 +205,7 @@ impl<'a> Server<'a> {
                 self.reply_to(unique, kind, offset, length)?;
                 continue;
             }
-            self.asked.insert(unique, (kind, offset, length));
+            self.pending.insert(unique, (kind, offset, length));
             self.model.submit(Request {
                 tag: unique,
                 kind,
@@ -217,7 +217,7 @@ impl<'a> Server<'a> {
     }
 
     fn answer(&mut self, due: &Due) -> Result<()> {
-        let Some((kind, offset, length)) = self.asked.remove(&due.tag) else {
+        let Some((kind, offset, length)) = self.pending.remove(&due.tag) else {
             let text = "answer a request: it was not asked";
             return Err(Error::Protocol(text.to_string()));
         };

@@ -259,7 +259,7 @@ def _checks(
                 hint="name response and condition as the table does: ... in RESPONSE where column=value",
             )
         for level, other in matching[: MOST_CHECKS - len(found)]:
-            beside = _beside(comparisons, level, other) or compare(
+            comparison = _comparison_of(comparisons, level, other) or compare(
                 level,
                 other,
                 alpha=alpha,
@@ -267,12 +267,12 @@ def _checks(
                 together=max(1, together.get(level.response, 1)),
                 pooled_sd=scatter[level.response],
             )
-            checked = check_claim(claim, level, other, beside)
+            checked = check_claim(claim, level, other, comparison)
             found.append(_with_needs(checked, level.unit, comparisons, alpha))
     return found
 
 
-def _beside(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comparison | None:
+def _comparison_of(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comparison | None:
     """Return the comparison of the same two cells, without odd first runs if there are any."""
     found = [
         one
@@ -287,10 +287,12 @@ def _beside(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comp
 def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[Comparison], alpha: float) -> ClaimCheck:
     """Add the number of blocks that the claimed effect would have needed."""
     ratio = claimed_ratio(check.claim, unit)
-    beside = check.comparison
-    if ratio is None or beside is None:
+    comparison = check.comparison
+    if ratio is None or comparison is None:
         return check
-    together = sum(one.response == beside.response and RUNS not in dict(one.condition) for one in comparisons)
+    together = sum(
+        one.response == comparison.response and RUNS not in dict(one.condition) for one in comparisons
+    )
     size = abs(math.log(ratio))
     needs = tuple(
         Need(
@@ -299,6 +301,6 @@ def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[Comparison],
             blocks_for(max(need.block_sd, LEAST_SD), size, alpha, max(together, 1)),
             need.margin_blocks,
         )
-        for need in beside.needs
+        for need in comparison.needs
     )
     return dataclasses.replace(check, claimed_ratio=ratio, needs=needs)

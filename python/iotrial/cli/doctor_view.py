@@ -33,7 +33,7 @@ class Lab(JsonObject, frozen=True):
 
 
 class Resolvable(JsonObject, frozen=True):
-    """The smallest relative effect that is resolved in so many seconds; null: none."""
+    """The smallest relative effect that is resolved in this many seconds; null: none."""
 
     seconds: float
     margin: float | None

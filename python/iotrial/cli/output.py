@@ -2,7 +2,7 @@
 through this module.
 
 An error is a message with a hint, or one JSON object, on standard error. Continuation lines of a message are
-indented, so that no part of it can pass for a line of its own.
+indented, so that no part of it can pass for a separate line.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _go_on(
         stored.header.study,
         root=os.geteuid() == 0,
         lab=str(options["lab"]),
-        asked=set(options.get("asked", ())),
+        explicit=set(options.get("asked", ())),
         trust=trust or stored.header.study.trusted,
         consent=consent_of(stored.header),
         located=located_of(stored.header),

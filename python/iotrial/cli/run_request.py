@@ -263,7 +263,7 @@ def resolve_study(study: Study, request: RunRequest) -> Resolved:
         study,
         root=os.geteuid() == 0,
         lab=request.lab,
-        asked=set(request.named),
+        explicit=set(request.named),
         trust=request.trust,
         consent=request.consent,
         located=request.located,

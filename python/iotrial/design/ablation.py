@@ -17,8 +17,8 @@ from iotrial.design.following import (
     Found,
     Pin,
     as_run,
-    asked_for,
     largest,
+    named_levels,
     one_line,
     pin_of,
     renamed,
@@ -35,17 +35,17 @@ _LABEL = 100
 
 
 def leave_one_out(
-    written: Study, ran: Study, found: Sequence[Found], *, asked: Sequence[str] = ()
+    written: Study, ran: Study, found: Sequence[Found], *, wanted: Sequence[str] = ()
 ) -> FollowUp:
     """Build the leave-one-out study of a bundle.
 
     The bundle is a level that sets several knobs or, in a trial of several factors, all factors at their better level.
-    ``asked`` names the factor that has the bundle as a level, or the factors that form the bundle.
+    ``wanted`` names the factor that has the bundle as a level, or the factors that form the bundle.
 
     Raises RequestError if there is no bundle, or if the reference does not set a knob that the bundle sets.
     """
     names = [factor.name for factor in ran.treatment_factors]
-    chosen = [name for name, _ in asked_for(asked, names)] if asked else names
+    chosen = [name for name, _ in named_levels(wanted, names)] if wanted else names
     if len(chosen) > 1:
         return _apart_from_factors(written, ran, found, chosen)
     return _apart_from_level(written, ran, found, ran.factor(chosen[0]))

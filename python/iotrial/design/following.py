@@ -70,9 +70,9 @@ def largest(found: Sequence[Found]) -> dict[str, Found]:
     return best
 
 
-def asked_for(asked: Sequence[str], names: Sequence[str]) -> list[tuple[str, str]]:
+def named_levels(wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, str]]:
     chosen = []
-    for text in asked:
+    for text in wanted:
         name = match(text, names)
         if name is None:
             raise UnknownName("treatment factor", text, names)

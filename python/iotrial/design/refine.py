@@ -14,8 +14,8 @@ from iotrial.design.following import (
     FollowUp,
     Found,
     as_run,
-    asked_for,
     largest,
+    named_levels,
     one_line,
     pin_of,
     renamed,
@@ -36,10 +36,10 @@ def follow_up(
     ran: Study,
     found: Sequence[Found],
     *,
-    asked: Sequence[str] = (),
+    wanted: Sequence[str] = (),
     mixed: Mapping[str, Sequence[str]] | None = None,
 ) -> FollowUp:
-    """Build the follow-up of a screen. ``written`` is the study as in its file, ``ran`` as it was run. ``asked`` names the
+    """Build the follow-up of a screen. ``written`` is the study as in its file, ``ran`` as it was run. ``wanted`` names the
     factors to vary, instead of those that the trial suggests. ``mixed`` are the interactions that bias a factor's effect.
 
     Raises RequestError if there is nothing to follow up, UnknownName for an unknown factor.
@@ -51,14 +51,14 @@ def follow_up(
             hint="--ablate splits a level that sets several knobs; run the study again for narrower intervals",
         )
     best = largest(found)
-    chosen = asked_for(asked, names) if asked else _chosen(names, best)
+    chosen = named_levels(wanted, names) if wanted else _chosen(names, best)
     dropped: list[str] = []
     while True:
         study = _varied(written, ran, [name for name, _ in chosen])
         sized = _smallest(study)
         if sized is not None:
             break
-        if asked or len(chosen) <= 1:
+        if wanted or len(chosen) <= 1:
             raise RequestError(
                 f"study {ran.name}: no design that tells the interactions of {', '.join(n for n, _ in chosen)} "
                 f"apart fits into {MOST_RUNS} runs per block",

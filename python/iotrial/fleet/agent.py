@@ -1,6 +1,6 @@
 """The agent of a host: starts the ordered trial, reports what its store has, stops it.
 
-The trial is an ordinary one, run by the ordinary program in a process of its own, with the host's own lock,
+The trial is an ordinary one, run by the ordinary program in a separate process, with the host's own lock,
 journal and controls, and a separate store for each fleet. A keeper (``fleet.keeper``) stands between the two:
 it outlives the agent, and stops the trial when no request has arrived for the time given in the order. So a
 killed worker, or a connection that is restored within that time, costs nothing; after it the host restores
@@ -26,7 +26,7 @@ from iotrial import __version__
 from iotrial.errors import IotrialError, RequestError
 from iotrial.fleet.batch import MAX_BATCH, MAX_PROBLEM, Batch, Count, HostFacts, Position, Stage, tail
 from iotrial.fleet.order import FLEET_ID, Distrusted, FleetId, Order, read
-from iotrial.fleet.watchdog import Folder, told_by
+from iotrial.fleet.watchdog import Folder, error_in
 from iotrial.lab.journal import Journal
 from iotrial.paths import state_folder
 from iotrial.store import Store
@@ -34,7 +34,7 @@ from iotrial.store.states import TrialState, is_alive
 from iotrial.terminal import escape
 
 STOPPED_WITHIN_S = 600.0
-MAX_ASKED = 4 << 20
+MAX_QUESTION_BYTES = 4 << 20
 DONE = "{}"
 _LOOKED_EVERY_S = 0.05
 
@@ -119,7 +119,7 @@ class Agent:
             check=False,
             env=self._environment(),
         )
-        return "" if done.returncode == 0 or not self._left(alone=False) else told_by(done.stderr)
+        return "" if done.returncode == 0 or not self._left(alone=False) else error_in(done.stderr)
 
     def _start(self, folder: Folder, order: Order) -> None:
         problem = self.mend()
@@ -183,13 +183,13 @@ class _Question(msgspec.Struct, forbid_unknown_fields=True):
     position: tuple[Count, Count, Count] | None = None
 
 
-def asking_after(fleet: str, position: Position) -> str:
+def after_request(fleet: str, position: Position) -> str:
     """Return the text of an ``after`` request."""
-    asked = _Question(fleet, (position.states, position.blocks, position.events))
-    return msgspec.json.encode(asked).decode()
+    question = _Question(fleet, (position.states, position.blocks, position.events))
+    return msgspec.json.encode(question).decode()
 
 
-def asking_to_stop(fleet: str) -> str:
+def stop_request(fleet: str) -> str:
     """Return the text of a ``stop`` request."""
     return msgspec.json.encode(_Question(fleet)).decode()
 
@@ -202,11 +202,11 @@ def answered(agent: Agent, ask: str, text: str) -> str:
         if ask == "begin":
             agent.begin(Order.from_json(text))
             return DONE
-        asked = read(_Question, text, longest=MAX_ASKED, what="a question")
-        if ask == "after" and asked.position is not None:
-            return agent.after(asked.fleet, Position(*asked.position)).to_json()
+        question = read(_Question, text, longest=MAX_QUESTION_BYTES, what="a question")
+        if ask == "after" and question.position is not None:
+            return agent.after(question.fleet, Position(*question.position)).to_json()
         if ask == "stop":
-            agent.stop(asked.fleet)
+            agent.stop(question.fleet)
             return DONE
         raise RequestError(f"unknown request {str(ask)[:40]!r}")
     except IotrialError as error:

@@ -97,8 +97,8 @@ class Collector:
                 self._gathering.add(line.number, part, line.taken_up)
         except (ValueError, KeyError, OverflowError, Distrusted) as error:
             self._mend(host)
-            told = error.message if isinstance(error, Distrusted) else str(error)
-            raise Distrusted(f"host {host}: {told[:500]}") from error
+            message = error.message if isinstance(error, Distrusted) else str(error)
+            raise Distrusted(f"host {host}: {message[:500]}") from error
         except BaseException:
             self._mend(host)
             raise

@@ -170,10 +170,10 @@ class _Host:
     beginnings: int = 0
     due: float = 0.0
     lost_since: float | None = None
-    asked: Future[Batch | None] | None = None
+    pending: Future[Batch | None] | None = None
     said: str = ""
     left: int = 0
-    told_to_stop: bool = False
+    stop_sent: bool = False
 
 
 class FleetConductor:
@@ -260,16 +260,16 @@ class FleetConductor:
         if self._looking is None and now >= self._look_due and self._stopping_since is None:
             self._looking = pool.submit(self._source.present)
         for host in self._hosts.values():
-            if host.asked is None and now >= host.due and self._wanted(host):
-                host.asked = pool.submit(self._ask, host, self._collector.position(host.order.host))
-                host.asked.add_done_callback(lambda _, host=host: self._answers.put(host))  # type: ignore[misc]
+            if host.pending is None and now >= host.due and self._wanted(host):
+                host.pending = pool.submit(self._ask, host, self._collector.position(host.order.host))
+                host.pending.add_done_callback(lambda _, host=host: self._answers.put(host))  # type: ignore[misc]
         self._take_in()
         woken = self._woken()
         for first in range(0, len(woken), _MOST_TOGETHER):
             with self._collector.together():
                 for host in woken[first : first + _MOST_TOGETHER]:
-                    if host.asked is not None and host.asked.done():
-                        done, host.asked = host.asked, None
+                    if host.pending is not None and host.pending.done():
+                        done, host.pending = host.pending, None
                         self._answered(host, done)
 
     def _woken(self) -> list[_Host]:
@@ -325,9 +325,9 @@ class FleetConductor:
 
     def _ask(self, host: _Host, position: Position) -> Batch | None:
         """Take the next step with one host. Runs in a thread of the pool."""
-        if self._stopping_since is not None and not host.told_to_stop:
+        if self._stopping_since is not None and not host.stop_sent:
             host.link.stop(self._record.id)
-            host.told_to_stop = True
+            host.stop_sent = True
         elif not host.begun and self._stopping_since is None:
             facts = host.link.facts()
             if facts.version != __version__:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.errors import IotrialError, RequestError
-from iotrial.fleet.agent import asking_after, asking_to_stop, refused
+from iotrial.fleet.agent import after_request, refused, stop_request
 from iotrial.fleet.batch import Batch, HostFacts, Lost, Position, Stage
 from iotrial.fleet.engine import CONNECT_S, HANDLER, LAB, address_of, conduct, configured, greet, security
 from iotrial.fleet.keys import Keys, Part
@@ -107,7 +107,7 @@ class DaskLink:
         self.address: str | None = None
         self._hosts = hosts
         self._task: Any = None
-        self._told = ""
+        self._refusal_text = ""
         self._begun_at: str | None = None
 
     def facts(self) -> HostFacts:
@@ -118,7 +118,7 @@ class DaskLink:
         if self.address is None:
             raise self._hosts.absent(self.name)
         self._give_up()
-        self._told, self._begun_at = "", self.address
+        self._refusal_text, self._begun_at = "", self.address
         try:
             self._task = self._hosts.client.submit(
                 conduct,
@@ -134,7 +134,7 @@ class DaskLink:
             raise Lost(f"host {self.name}: {' '.join(str(error).split())[:200]}") from error
 
     def after(self, fleet: str, position: Position) -> Batch:
-        text = self._ask("after", asking_after(fleet, position))
+        text = self._ask("after", after_request(fleet, position))
         batch = Batch.from_json(text)
         if batch.stage is Stage.GOING:
             return batch
@@ -145,7 +145,7 @@ class DaskLink:
 
     def stop(self, fleet: str) -> None:
         self._give_up()
-        self._ask("stop", asking_to_stop(fleet))
+        self._ask("stop", stop_request(fleet))
 
     def close(self) -> None:
         self._give_up()
@@ -158,13 +158,13 @@ class DaskLink:
         """Return why the host refused to start, if it said so."""
         task = self._task
         if task is None or not task.done():
-            return self._told
+            return self._refusal_text
         with suppress(Exception):
             found = task.result(timeout=ANSWER_S) if task.status == "finished" else ""
             if isinstance(found, str) and len(found) < 100_000 and found not in ("", "{}"):
                 error = json.loads(found)["error"]
-                self._told = f"{error['message']}"[:2000]
-        return self._told
+                self._refusal_text = f"{error['message']}"[:2000]
+        return self._refusal_text
 
     def _give_up(self) -> None:
         task, self._task = self._task, None
@@ -182,6 +182,6 @@ class DaskLink:
                 client.scheduler.proxy, msg=message, worker=self.address, callback_timeout=ANSWER_S
             )
         except Exception as error:
-            told = " ".join(str(error).split())[:200] or type(error).__name__
-            raise Lost(f"host {self.name} does not answer: {told}") from error
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise Lost(f"host {self.name} does not answer: {reason}") from error
         return refused(self.name, answer)

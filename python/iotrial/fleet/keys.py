@@ -2,7 +2,7 @@
 
 The authority's own key signs three certificates and is then discarded, so nobody can issue another one; to
 revoke access, make a new set. The certificates name parts, not machines: Dask verifies the signature and no
-names. The client's certificate is not valid for a server, so whoever holds only that cannot impersonate the
+names. The client's certificate is not valid for a server, so somebody who holds only that cannot impersonate the
 scheduler.
 """
 

@@ -121,7 +121,7 @@ def seed_of(fleet_seed: str, host: str) -> str:
     """Return the seed of one host.
 
     The first 32 hexadecimal digits of the SHA-256 of ``iotrial fleet``, the fleet's seed and the host's name,
-    each on a line of its own. It is reproducible, and independent of other hosts' seeds.
+    each on its own line. It is reproducible, and independent of other hosts' seeds.
     """
     return hashlib.sha256(f"iotrial fleet\n{fleet_seed}\n{host}\n".encode()).hexdigest()[:32]
 

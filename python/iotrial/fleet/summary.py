@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS host (
 ) STRICT
 """
 
-Asked = tuple[int, str]  # number and host
+Numbered = tuple[int, str]  # number and host
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +160,11 @@ def _all(values: Iterator[object]) -> str | None:
 
 
 def summed_up(
-    store: Store, trials: Sequence[Outline], told: Callable[[int], None] | None = None
+    store: Store, trials: Sequence[Outline], on_progress: Callable[[int], None] | None = None
 ) -> Iterator[HostTrial]:
     """Yield the summary of each trial, in order; a trial that cannot be read has a ``problem``.
 
-    ``told`` is called with the number of trials done.
+    ``on_progress`` is called with the number of trials done.
     """
     stored = opened(store.path, (_TABLE,))
     known = {one.number: _stored(stored, one) for one in trials}
@@ -179,8 +179,8 @@ def summed_up(
                 if found.problem is None and one.state is not TrialState.RUNNING:
                     _store(stored, one, found)
             yield found
-            if told is not None:
-                told(done)
+            if on_progress is not None:
+                on_progress(done)
     finally:
         computed.close()
         if stored is not None:
@@ -230,15 +230,15 @@ def _store(stored: sqlite3.Connection | None, one: Outline, found: HostTrial) ->
 _DECODER = msgspec.msgpack.Decoder(HostTrial)
 
 
-def summaries(store: Store, asked: Sequence[Asked]) -> Generator[HostTrial | IotrialError]:
+def summaries(store: Store, trials_wanted: Sequence[Numbered]) -> Generator[HostTrial | IotrialError]:
     """Yield the summary of each trial in order, or the error if it cannot be read."""
     count = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
-    if len(asked) < FEWEST or count < 2 or not store.path.is_file():
-        yield from (_one(store, number, host) for number, host in asked)
+    if len(trials_wanted) < FEWEST or count < 2 or not store.path.is_file():
+        yield from (_one(store, number, host) for number, host in trials_wanted)
         return
-    workers = [_worker(store.path, asked[first::count]) for first in range(count)]
+    workers = [_worker(store.path, trials_wanted[first::count]) for first in range(count)]
     try:
-        for place, (number, host) in enumerate(asked):
+        for place, (number, host) in enumerate(trials_wanted):
             answers = workers[place % count].stdout
             assert answers is not None
             try:
@@ -257,12 +257,12 @@ def _one(store: Store, number: int, host: str) -> HostTrial | IotrialError:
         return IotrialError(error.message)
 
 
-def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
+def _worker(path: Path, trials_wanted: Sequence[Numbered]) -> subprocess.Popen[bytes]:
     worker = start_worker("iotrial.fleet.summary", quiet=True)
     assert worker.stdin is not None
     try:
         # the worker reads all of it before its first answer, so there is no deadlock
-        pickle.dump((path.absolute(), list(asked)), worker.stdin)
+        pickle.dump((path.absolute(), list(trials_wanted)), worker.stdin)
         worker.stdin.close()
     except BrokenPipeError:
         pass
@@ -271,9 +271,9 @@ def _worker(path: Path, asked: Sequence[Asked]) -> subprocess.Popen[bytes]:
 
 def main() -> None:
     """Write a pickled summary for each trial listed on standard input. Pickle is safe here: both ends are this program."""
-    path, asked = pickle.load(sys.stdin.buffer)
+    path, trials_wanted = pickle.load(sys.stdin.buffer)
     with Store.open(path, read_only=True, checked=False) as store:
-        for number, host in asked:
+        for number, host in trials_wanted:
             pickle.dump(_one(store, number, host), sys.stdout.buffer)
             sys.stdout.buffer.flush()
 

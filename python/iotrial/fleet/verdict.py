@@ -38,11 +38,11 @@ def fleets_of(path: Path) -> tuple[tuple[Fleet, ...], tuple[str, ...]]:
 
 
 def report_of(
-    path: Path, ref: str | None = None, *, told: Callable[[int, int], None] | None = None
+    path: Path, ref: str | None = None, *, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[FleetReport, tuple[str, ...]]:
     """Return the verdict over a fleet (None: the newest), and warnings about the file.
 
-    ``told`` is called with the number of hosts done and the total. Raises RequestError or UnknownName if
+    ``on_progress`` is called with the number of hosts done and the total. Raises RequestError or UnknownName if
     there is no such fleet.
     """
     found, warnings = fleets_of(path)
@@ -50,7 +50,9 @@ def report_of(
     count = len(fleet.trials)
     with Store.open(path, read_only=True, checked=False) as store:
         hosts = tuple(
-            summed_up(store, fleet.trials, None if told is None else lambda done: told(done, count))
+            summed_up(
+                store, fleet.trials, None if on_progress is None else lambda done: on_progress(done, count)
+            )
         )
     return fleet_report(fleet, hosts), warnings
 
@@ -183,12 +185,12 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
     single host cannot change the criteria for the rest.
     """
     readable = [one for one in hosts if one.problem is None]
-    asked = Counter(_asked(one) for one in readable)
-    common = asked.most_common(1)[0][0] if asked else None
-    first = next((one for one in readable if _asked(one) == common), hosts[0])
+    criteria = Counter(_criteria(one) for one in readable)
+    common = criteria.most_common(1)[0][0] if criteria else None
+    first = next((one for one in readable if _criteria(one) == common), hosts[0])
     hosts = [
         one
-        if one.problem is not None or _asked(one) == common
+        if one.problem is not None or _criteria(one) == common
         else replace(one, invalid=("its question or criteria differ from those of most hosts", *one.invalid))
         for one in hosts
     ]
@@ -217,7 +219,7 @@ def fleet_report(fleet: Fleet, hosts: Sequence[HostTrial]) -> FleetReport:
     )
 
 
-def _asked(one: HostTrial) -> tuple[str, str, float, float]:
+def _criteria(one: HostTrial) -> tuple[str, str, float, float]:
     return one.study, one.question, one.alpha, one.margin
 
 

@@ -112,7 +112,7 @@ class Folder:
         if status in (0, 3):
             return ""
         with suppress(OSError):
-            said = told_by(self._said.read_text("utf-8", errors="replace")[-20_000:])
+            said = error_in(self._said.read_text("utf-8", errors="replace")[-20_000:])
             if said:
                 return said
         return f"it ended with status {status}"
@@ -122,7 +122,7 @@ class Folder:
         _write(self._status, {"status": status})
 
 
-def told_by(stderr: str) -> str:
+def error_in(stderr: str) -> str:
     """Return message and hint of a program that failed with ``--json``; else the end of its standard error."""
     for line in reversed(stderr.strip().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -150,26 +150,26 @@ def _reaped(child: subprocess.Popen[bytes]) -> None:
 
 def keep(folder: Folder, grace_s: float, words: Sequence[str]) -> int:
     """Run the program, wait for it and return its status. Forwards SIGTERM, SIGINT, SIGHUP and SIGQUIT as SIGTERM."""
-    told = False
+    signalled = False
 
     def note(*_: object) -> None:
-        nonlocal told
-        told = True
+        nonlocal signalled
+        signalled = True
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, note)
     child = subprocess.Popen(
         [sys.executable, "-m", "iotrial", *words], start_new_session=True, preexec_fn=_ends_with_its_parent
     )
-    asked, heard_s, ending = folder.asked_ns(), time.monotonic(), False
+    last_request_ns, heard_s, ending = folder.asked_ns(), time.monotonic(), False
     while True:
         with suppress(subprocess.TimeoutExpired):
             status = child.wait(LOOKS_EVERY_S)
             folder.end(status)
             return status
-        if folder.asked_ns() != asked:
-            asked, heard_s = folder.asked_ns(), time.monotonic()
-        if not ending and (told or time.monotonic() - heard_s > grace_s):
+        if folder.asked_ns() != last_request_ns:
+            last_request_ns, heard_s = folder.asked_ns(), time.monotonic()
+        if not ending and (signalled or time.monotonic() - heard_s > grace_s):
             ending = True
             child.terminate()
 

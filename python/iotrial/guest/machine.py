@@ -26,7 +26,7 @@ from iotrial.lab.place import FULL
 _MARGIN_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
 #: how much of the console log's end is searched for kernel errors, and how many of its lines are reported
-_HEARD_BYTES, _TOLD = 1 << 16, 5
+_HEARD_BYTES, _MOST_ERRORS = 1 << 16, 5
 _STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *T\d+\])? ")
 _TROUBLE = re.compile(
     r"BUG:|kernel BUG at|Oops|[a-z ]*(fault|error|exception|opcode): |RIP: |Kernel panic|Out of memory|watchdog: "
@@ -190,9 +190,9 @@ class GuestMachine:
         """Return the kernel errors in the guest's console log on one line; if there are none, the end of the log."""
         self._console.seek(0)
         lines = self._console.read()[-_HEARD_BYTES:].decode(errors="replace").splitlines()
-        said = [_STAMP.sub("", line).strip() for line in lines]
-        told = list(dict.fromkeys(line for line in said if _TROUBLE.match(line)))
-        return " / ".join(told[:_TOLD] or [line for line in said if line][-3:])
+        texts = [_STAMP.sub("", line).strip() for line in lines]
+        errors = list(dict.fromkeys(line for line in texts if _TROUBLE.match(line)))
+        return " / ".join(errors[:_MOST_ERRORS] or [line for line in texts if line][-3:])
 
     def close(self) -> None:
         """Discard the console log. The guest must have ended."""

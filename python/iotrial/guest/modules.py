@@ -30,15 +30,15 @@ class Modules:
 
         Raises LabError naming the modules that this kernel lacks.
         """
-        asked = [_plain(name) for name in wanted]
-        missing = sorted({name for name in asked if name not in self._files and name not in self._built_in})
+        names = [_plain(name) for name in wanted]
+        missing = sorted({name for name in names if name not in self._files and name not in self._built_in})
         if missing:
             raise LabError(
                 f"guest kernel {self.root.name}: it has no module {', '.join(missing)}",
                 hint="choose another kernel for the guest, or omit what needs them",
             )
         order: dict[str, Path] = {}
-        for name in asked:
+        for name in names:
             self._add(name, order, ())
         return tuple(order.values())
 

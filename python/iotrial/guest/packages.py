@@ -61,12 +61,12 @@ class Packages:
 
         Raises LabError listing the available versions.
         """
-        asked = f"{version} whole" if whole else version
-        name = self._fetched.get(asked) or self._newest(version)
+        key = f"{version} whole" if whole else version
+        name = self._fetched.get(key) or self._newest(version)
         if whole:
             name = name.replace("-cloud-", "-")
         tree = self._tree([name], alone=True)
-        self._note_fetched(asked, name)
+        self._note_fetched(key, name)
         (image,) = (tree / "boot").glob("vmlinuz-*")
         release = image.name.removeprefix("vmlinuz-")
         modules = next(path for path in (tree / "lib/modules", tree / "usr/lib/modules") if path.is_dir())

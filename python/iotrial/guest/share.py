@@ -87,7 +87,7 @@ class Share:
         protocol.withdraw(self.link.server, what)
 
     def let_go(self, unmount: Callable[[], None]) -> None:
-        """Call ``unmount``, retrying until the server releases the file system: a thread of its own closes the last files."""
+        """Call ``unmount``, retrying until the server releases the file system: a separate thread closes the last files."""
         as_soon_as_it_can(unmount, errno.EBUSY)
 
     def facts(self) -> Mapping[str, object]:

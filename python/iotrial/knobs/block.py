@@ -3,7 +3,7 @@
 A plain file of the device is one row of ``KNOBS`` below. The kernel documents them in Documentation/ABI/stable/sysfs-block
 and Documentation/ABI/testing/sysfs-class-bdi.
 
-`queue/iostats` is not a knob: without it the device counts no I/O, and a cold run could not be told from a warm one. Some
+`queue/iostats` is not a knob: without it the device counts no I/O, and cold and warm runs could not be distinguished. Some
 files take effect only when a file system is mounted (rotational, stable_writes); every run mounts after setting them.
 Read-ahead is one number in the kernel, shown both in the queue and in the backing device information. The ranges of the two
 dirty page ratios do not overlap, because the kernel refuses a minimum above the maximum.

@@ -242,8 +242,8 @@ class DiskPlace(Place):
         A remount keeps the cache. But an unmount after a remount waits 20 ms for the kernel instead of 1 ms,
         so remount only where the cache has to survive.
         """
-        anew = fresh or self.share is not None
-        if anew or not all(remountable for _, remountable in self._wishes.values()):
+        fresh_mount = fresh or self.share is not None
+        if fresh_mount or not all(remountable for _, remountable in self._wishes.values()):
             self._unmount()
             self._mount(options)
         else:

@@ -45,16 +45,16 @@ class Holding:
     def described(self) -> str:
         """The file system, its device and the queues, in words."""
         on = "no block device" if self.device is None else f"/dev/{self.device}"
-        told = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
+        text = f"{self.mount.type} on {on}, mounted at {self.mount.target}"
         if self.queues and self.queues != (self.device,):
-            told += f"; requests are queued by {', '.join(self.queues)}"
-        return told
+            text += f"; requests are queued by {', '.join(self.queues)}"
+        return text
 
 
 def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
     """Find the mount and the devices that hold a folder of this machine.
 
-    Follows a partition to its disk, and a mapping or an array to its members; a loop device has a queue of its own. Raises
+    Follows a partition to its disk, and a mapping or an array to its members; a loop device has its own queue. Raises
     RequestError if the folder is not there.
     """
     try:

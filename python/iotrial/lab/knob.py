@@ -99,7 +99,7 @@ class RunContext:
     memory_besides: int = 0
     trial: str = ""
     #: further places, by the study's name: for what a work keeps elsewhere
-    beside: Mapping[str, Place] = field(default_factory=dict)
+    extra_places: Mapping[str, Place] = field(default_factory=dict)
     #: files that the work reads, where it uses the user's own in place
     own_files: tuple[str, ...] = ()
 

@@ -71,7 +71,7 @@ class MachineLock:
     """The lock held while a trial or a restore runs. The kernel releases it when the holder dies.
 
     A trial is refused while any other conductor is running on this machine, a restore (``restoring``) only while one of this
-    user or root is. ``path``: use this lock instead of the user's own, and check no other.
+    user or root is. ``path``: use this lock instead of the user's, and check only it.
     """
 
     def __init__(self, path: Path | None = None, *, restoring: bool = False) -> None:

@@ -121,7 +121,7 @@ def _size_of(kind: Filesystem) -> re.Pattern[str]:
     return _XFS_SIZE if kind.name == "xfs" else _EXT4_SIZE
 
 
-def log_bytes(asked: int | None, options: Sequence[str], lab_bytes: int) -> int:
+def log_bytes(requested_bytes: int | None, options: Sequence[str], lab_bytes: int) -> int:
     """Return the size needed for the log device: as requested, or what a lab of this size could also hold internally.
 
     It is large enough for every log size among these mkfs options.
@@ -133,4 +133,4 @@ def log_bytes(asked: int | None, options: Sequence[str], lab_bytes: int) -> int:
         if (found := pattern.fullmatch(option))
     ]
     own = min(LOG_BYTES, max(LEAST_BYTES, lab_bytes // 4 >> 20 << 20))
-    return max([asked or own, *sizes])
+    return max([requested_bytes or own, *sizes])

@@ -25,10 +25,10 @@ def about(option: str) -> tuple[str, ...]:
     return (f"{flag} {rest.partition('=')[0]}",) if "=" in rest else (flag,)
 
 
-def contradicts(option: str, told: str) -> str | None:
-    """Return in words how the superblock (``told``: the output of ``dumpe2fs -h``) differs from an option; None if it does
+def contradicts(option: str, dump: str) -> str | None:
+    """Return in words how the superblock (``dump``: the output of ``dumpe2fs -h``) differs from an option; None if it does
     not, or does not show it."""
-    fields = dict(re.findall(r"^([^:\n]+):[ \t]*(.*)$", told, re.MULTILINE))
+    fields = dict(re.findall(r"^([^:\n]+):[ \t]*(.*)$", dump, re.MULTILINE))
     flag, _, rest = option.partition(" ")
     key = about(option)[0]
     if key in PLAIN:

@@ -127,11 +127,11 @@ class Study:
             return ", ".join(marked)
 
         factors = self.factors
-        told = f"Margin {percent(self.margin)}, alpha {self.alpha:g}; measured: {', '.join(self.responses)}."
+        line = f"Margin {percent(self.margin)}, alpha {self.alpha:g}; measured: {', '.join(self.responses)}."
         return Card(
             title=f"Study {self.name}",
             lead=self.question,
-            lines=(told,),
+            lines=(line,),
             heads=("factor", "role", "levels"),
             rows=tuple((one.name, one.role, levels(one)) for one in factors),
         )

@@ -80,7 +80,7 @@ class Key:
         return hashlib.sha256(repr((VERSION, self.trial, self.rows, self.mark, share)).encode()).digest()
 
 
-def beside(store: Path) -> Path:
+def cache_path(store: Path) -> Path:
     """Return the path of the analysis cache of a store."""
     return store.with_suffix(".analysed")
 
@@ -181,7 +181,7 @@ def opened(store: Path, statements: Sequence[str]) -> sqlite3.Connection | None:
     """Open the analysis cache of a store and create these tables; None if there is no store or the file cannot be created."""
     if not store.is_file():
         return None
-    path = beside(store)
+    path = cache_path(store)
     with suppress(sqlite3.Error, OSError):
         # readable by the owner only, as the store is
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))

@@ -542,7 +542,7 @@ def _nothing_held(comparison: Comparison) -> str:
 
 def _risks(comparison: Comparison) -> Iterator[str]:
     """Describe each level that puts data at risk, once."""
-    told = dict.fromkeys(
+    levels_at_risk = dict.fromkeys(
         (factor, level, sentence)
         for column in comparison.columns
         for factor, levels in column.trial.risks.items()
@@ -550,7 +550,7 @@ def _risks(comparison: Comparison) -> Iterator[str]:
     )
     yield from (
         f"Data at risk under {named_level(escape(factor), escape(level))}: {what}."
-        for factor, level, what in told
+        for factor, level, what in levels_at_risk
     )
 
 

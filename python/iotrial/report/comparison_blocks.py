@@ -152,7 +152,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
     groups = []
     for row in rows:
         place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
-        told = "; ".join(
+        summary = "; ".join(
             filter(None, (agreement_words(comparison, row), least_words(row), verdict_words(row)))
         )
         rank = DECISIVE if row.agreement is Agreement.DIFFERS or row.verdict is None else EQUIVALENT
@@ -162,7 +162,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
             for column, cell in zip(comparison.columns, row.cells, strict=True)
             if cell is not None
         )
-        groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {told}"))
+        groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {summary}"))
     columns = (Column("trial"), Column("effect"), Column("change", wide=True), Column("verdict", wide=True))
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
 

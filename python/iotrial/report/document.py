@@ -106,7 +106,7 @@ class Document:
     @property
     def interactions(self) -> tuple[EffectRow, ...]:
         """All interactions on primary responses, those that the study names first."""
-        return tuple(row for row in self.effects if row.effect.kind == "interaction" and self._asked(row))
+        return tuple(row for row in self.effects if row.effect.kind == "interaction" and self._is_named(row))
 
     @property
     def pooled(self) -> tuple[EffectRow, ...]:
@@ -119,10 +119,10 @@ class Document:
         return tuple(
             row
             for row in self.effects
-            if not row.effect.primary and row.effect.kind == "main" and not self._asked(row)
+            if not row.effect.primary and row.effect.kind == "main" and not self._is_named(row)
         )
 
-    def _asked(self, row: EffectRow) -> bool:
+    def _is_named(self, row: EffectRow) -> bool:
         """Return whether the effect is on a primary response."""
         effect = row.effect
         return effect.primary or any(
@@ -196,10 +196,10 @@ def _continued(data: TrialData) -> Iterator[str]:
 
     The method allows that: its error level holds at any time.
     """
-    told = tuple(continued_in_words(data))
-    if told:
-        times = {1: "once", 2: "twice"}.get(len(told), f"{len(told)} times")
-        yield f"The trial was continued {times} after its end: {'; '.join(told)}."
+    continuations = tuple(continued_in_words(data))
+    if continuations:
+        times = {1: "once", 2: "twice"}.get(len(continuations), f"{len(continuations)} times")
+        yield f"The trial was continued {times} after its end: {'; '.join(continuations)}."
 
 
 def _design(header: TrialHeader) -> DesignText | None:

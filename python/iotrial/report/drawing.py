@@ -86,9 +86,9 @@ def _varied(study: Study) -> Iterator[str]:
     if len(treatments) <= _MOST_LISTED:
         for number, factor in enumerate(treatments):
             kept = [label for label in _others(factor) if label in factor.default]
-            asked = [label for label in _others(factor) if label not in factor.default]
+            on_request = [label for label in _others(factor) if label not in factor.default]
             text = f"{escape(factor.name)}: {_cut(factor.reference)} (reference), {_labels(kept)}"
-            text += f"; on request {_labels(asked)}" if asked else ""
+            text += f"; on request {_labels(on_request)}" if on_request else ""
             yield from _part("treatment" if not number else "", text)
     else:
         pairs = [f"{escape(f.name)}: {_cut(f.reference)} / {_labels(_others(f))}" for f in treatments]

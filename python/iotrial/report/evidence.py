@@ -14,7 +14,7 @@ Requests of accounted repetitions are metrics too: how many of each kind, and ho
 the requests of all repetitions together. It is the upper end of a bucket of a histogram with four buckets per octave,
 so the actual time is at most a quarter shorter. With fewer than a hundred requests there is no percentile 99.
 
-In a screening design, evidence is by level of each factor instead of by row, since a row has no meaning of its own. The
+In a screening design, evidence is by level of each factor instead of by row, since a single row has no meaning. The
 value at a level is the mean, over the rows at that level, of each row's median. It *moved* by the same test as a
 treatment: the contrast of a block is the mean over the rows at the level minus the mean over those at the reference.
 """
@@ -323,7 +323,7 @@ def marked(
     """Return the rows with their marks, in order. ``contrasts`` are keyed by condition key, metric and treatment."""
     found = movements(contrasts, alpha)
     references = {(row.condition.key, row.metric, row.group): row.value for row in rows if row.is_reference}
-    told = []
+    judged = []
     for row in rows:
         key = (row.condition.key, row.metric, row.treatment)
         reference = references.get((row.condition.key, row.metric, row.group))
@@ -331,13 +331,13 @@ def marked(
         way = row.moved if key not in contrasts else None
         if discovery and reference is not None:
             way = _way(row.value, reference, float(contrasts[key].mean()), margin)
-        told.append(replace(row, moved=way, e_value=e_value))
+        judged.append(replace(row, moved=way, e_value=e_value))
     clear: dict[tuple[str, str], tuple[float, float]] = {}
-    for row in told:
+    for row in judged:
         place = (row.condition.key, row.metric)
         clear[place] = max(clear.get(place, (0.0, 0.0)), _clearness(row, contrasts))
     first = {metric: position for position, metric in reversed(list(enumerate(metrics)))}
-    told.sort(
+    judged.sort(
         key=lambda r: (
             r.condition.order,
             not r.is_response,
@@ -346,7 +346,7 @@ def marked(
             order.index(r.treatment),
         )
     )
-    return tuple(told)
+    return tuple(judged)
 
 
 def sound_runs(data: TrialData) -> Iterator[RunRecord]:

@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def drawing(self) -> Drawing:
-        """The first part; most figures have no other."""
+        """The first part; most figures have only this one."""
         return self.parts[0]
 
 

@@ -125,10 +125,10 @@ def _listed(folder: Path) -> Mapping[str, list[str]]:
     if path.is_symlink() or not path.is_file() or path.stat().st_size > _LARGEST_LIST:
         return {}
     try:
-        told = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except ValueError:
         return {}
-    made = told.get("made") if isinstance(told, dict) else None
+    made = document.get("made") if isinstance(document, dict) else None
     if not isinstance(made, dict):
         return {}
     return {
@@ -139,8 +139,8 @@ def _listed(folder: Path) -> Mapping[str, list[str]]:
 
 
 def _list(made: Mapping[str, list[str]]) -> bytes:
-    told = {"made by": "iotrial report --figures", "made": dict(sorted(made.items()))}
-    return f"{json.dumps(told, indent=1)}\n".encode()
+    document = {"made by": "iotrial report --figures", "made": dict(sorted(made.items()))}
+    return f"{json.dumps(document, indent=1)}\n".encode()
 
 
 def _index(document: Document, figures: Iterable[tuple[str, Figure]]) -> str:

@@ -1,6 +1,6 @@
 """Live view of a running trial: a table on a terminal, lines in a pipe.
 
-A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks. It has no thread of its own
+A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks. It has no thread
 that could wake up while a run is being timed. Drawing is limited to four times a second (a line every ten seconds in a
 pipe), whatever the number of calls; a skipped update is drawn with the next call or at the end.
 
@@ -16,7 +16,7 @@ has narrowed.
     ┊  ──━│━●━──  ┊      the margins, no difference between them, the interval now and at half as many blocks
 
 Ratios are drawn on a logarithmic scale of three margins to each side, more while all intervals are wider; an arrow at
-the edge marks what lies beyond. Differences have no margin, so each is drawn on a scale of its own.
+the edge marks what lies beyond. Differences have no margin, so each is drawn on its own scale.
 """
 
 from __future__ import annotations

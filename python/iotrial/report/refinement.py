@@ -55,10 +55,10 @@ def propose(
     if way == "fold-over":
         proposed = folded_over(written, ran)
     elif way == "ablate":
-        proposed = leave_one_out(written, ran, found, asked=factors)
+        proposed = leave_one_out(written, ran, found, wanted=factors)
     else:
         mixed = dict(document.design.aliases) if document.design is not None else {}
-        proposed = follow_up(written, ran, found, asked=factors, mixed=mixed)
+        proposed = follow_up(written, ran, found, wanted=factors, mixed=mixed)
     if margin is not None:
         proposed = replace(proposed, study=structs.replace(proposed.study, margin=margin))
     comment = (

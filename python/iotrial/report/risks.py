@@ -40,15 +40,15 @@ def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
         if (level := at_risk_where_faster(effect, risks)) is not None:
             sure = not effect.conclusion.probable
             found[effect.factor, level] = found.get((effect.factor, level), False) or sure
-    told = [
+    parts = [
         f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))} puts data at risk: "
         f"{risks[factor][level]}"
         for (factor, level), sure in found.items()
     ]
-    if not told:
+    if not parts:
         return ""
-    more = f"; and {len(told) - _MOST_IN_HEADLINE} more" if len(told) > _MOST_IN_HEADLINE else ""
-    return f"; but {'; '.join(told[:_MOST_IN_HEADLINE])}{more}"
+    more = f"; and {len(parts) - _MOST_IN_HEADLINE} more" if len(parts) > _MOST_IN_HEADLINE else ""
+    return f"; but {'; '.join(parts[:_MOST_IN_HEADLINE])}{more}"
 
 
 def risk_of(effect: Effect, risks: Risks) -> str:

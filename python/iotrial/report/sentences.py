@@ -396,8 +396,8 @@ def _on_workloads(
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"The disk is simulated: {disk}."
-    if told := _compared(header.study, effects):
-        yield f"The response compared is {told}."
+    if compared := _compared(header.study, effects):
+        yield f"The response compared is {compared}."
     for workload in header.study.workloads:
         if remark := workload.work.remark():
             several = len(header.study.workloads) > 1
@@ -430,11 +430,11 @@ def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]
 
 
 def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
-    """Warn if less was done than the study asked for: then a queue grew throughout a run."""
-    asked = workload.work.expected_load()
-    if asked is None:
+    """Warn if less was done than the study requested: then a queue grew throughout a run."""
+    load = workload.work.expected_load()
+    if load is None:
         return
-    response, value = asked
+    response, value = load
     rows = [r for r in evidence if r.condition.workload == workload.name and r.metric == response]
     behind = [row for row in rows if row.value < KEPT_UP * value]
     if behind:
@@ -450,9 +450,9 @@ def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterato
 
 def _compared(study: Study, effects: Sequence[Effect]) -> str:
     """Name the response of these effects if it is not that of the whole work: a percentile, or a program's own number."""
-    told = {(effect.workload, effect.response) for effect in effects}
-    parts = {r.name for r in study.responses if not r.stretchable and (r.workload, r.name) in told}
-    return joined(map(spoken, sorted(parts))) if {name for _, name in told} == parts else ""
+    compared = {(effect.workload, effect.response) for effect in effects}
+    parts = {r.name for r in study.responses if not r.stretchable and (r.workload, r.name) in compared}
+    return joined(map(spoken, sorted(parts))) if {name for _, name in compared} == parts else ""
 
 
 def _by_level(

@@ -389,8 +389,8 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
 
 def _crossed(row: EffectRow) -> tuple[Cell, ...]:
     effect = row.effect
-    asked: tuple[Words, ...] = () if effect.primary else (Words("not named in the study", "dim"),)
-    name = (Words(row.comparison), *asked)
+    note: tuple[Words, ...] = () if effect.primary else (Words("not named in the study", "dim"),)
+    name = (Words(row.comparison), *note)
     return row.condition.text, name, spoken(effect.response), interval(effect), f"{effect.blocks:,}"
 
 
@@ -402,12 +402,12 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
     """Yield the interactions with an effect, each with the effects that it consists of."""
     loud = [row for row in rows if row.effect.verdict not in QUIET]
     named = sum(row.effect.primary for row in rows)
-    asked = f"{counted(named, 'interaction')} named" if named else "No interaction named"
+    note = f"{counted(named, 'interaction')} named" if named else "No interaction named"
     others = f", {len(rows) - named} others as a separate family" if len(rows) > named else ""
     view = View.ALL if loud else View.LONG
-    yield Note(f"{asked}{others}: {len(loud)} confirmed.", "Interactions", view=view)
+    yield Note(f"{note}{others}: {len(loud)} confirmed.", "Interactions", view=view)
     for row in loud:
-        # interactions that the study asked for are described in full above
+        # interactions that the study names are described in full above
         text = (
             f"{row.comparison}: {row.verdict}"
             if row.effect.primary

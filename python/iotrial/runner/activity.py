@@ -14,7 +14,7 @@ def activity(answer: Mapping[str, Any], device: str | None) -> dict[str, float]:
 
     - ``io_wait`` and ``io_wait_most``: percent, of all processors and of the one that waited most.
     - ``device_busy`` in percent and ``device_depth``, the mean number of requests in flight: only if the lab
-      has a device of its own.
+      has its own device.
     """
     around = answer.get("around") or {}
     lasted = (around.get("lasted_ns") or 0) - answer.get("spun", {}).get("wall_ns", 0)

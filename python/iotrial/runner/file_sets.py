@@ -1,7 +1,7 @@
 """The file sets of a trial: which set each condition works on, who owns it, and verification of its content.
 
 Conditions with the same number of files, size, content and directories share a set on their place. A workload
-that leaves other files behind than it found gets a set of its own. A run works on a selection from a set.
+that leaves other files behind than it found gets its own set. A run works on a selection from a set.
 """
 
 from __future__ import annotations

@@ -127,10 +127,12 @@ def devices_of(subject: RunContext) -> dict[str, str]:
     """Return the block devices that a run's work may reach, by what each holds: its place's, and those of
     additional places.
     """
-    beside = {
-        f"beside {name}": place.device for name, place in subject.beside.items() if place.device is not None
+    extra = {
+        f"beside {name}": place.device
+        for name, place in subject.extra_places.items()
+        if place.device is not None
     }
-    return {**subject.place.devices, **beside}
+    return {**subject.place.devices, **extra}
 
 
 def requested_of(subject: RunContext) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class Site:
     """One place to be made.
 
     ``name`` is the study's (empty if it declares none). ``kind`` is that of the lab, or log. ``filesystems``:
-    the file systems that conditions choose between, each on an image of its own.
+    the file systems that conditions choose between, each on its own image.
     """
 
     name: str
@@ -67,7 +67,7 @@ def sites_of(
     ``consent``: the disk for a study that declares no places. Raises RequestError or UnknownName for a
     located place that does not exist or does not match what the study declares.
     """
-    specs = (*study.places_of_runs, *study.places_beside)
+    specs = (*study.places_of_runs, *study.extra_places)
     known = [place.name for place in study.places_of_runs if place.holds is Holds.RUNS]
     for setting in study.settings:
         if setting.knob == LAB_DEVICE and setting.value not in known:
@@ -109,7 +109,7 @@ def disk_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
 
 
 def image_bytes(study: Study, spec: PlaceSpec | None = None) -> int:
-    """Return the size of an image: enough for every file system made in it. A condition's has an image of its own."""
+    """Return the size of an image: enough for every file system made in it. A condition's file system has its own image."""
     return whole_blocks(_enough(study, study.treatment_factors, spec))
 
 

@@ -15,7 +15,7 @@ from iotrial.study.server import NOBODY
 from iotrial.study.work import JobContext, Step, Work, filled, is_cpu
 
 
-class Asking:
+class JobBuilder:
     """Builds the jobs of one session. ``syncs``: sync what a run has written after its timed part, whatever the work."""
 
     def __init__(self, session: Session, serving: Serving, *, syncs: bool) -> None:
@@ -59,7 +59,7 @@ class Asking:
     def context(self, subject: RunContext, workload: Workload) -> JobContext:
         """Return what the kind of work needs to know about the run."""
         draft = subject.work
-        folders = {name: f"{place.root}/own" for name, place in subject.beside.items()}
+        folders = {name: f"{place.root}/own" for name, place in subject.extra_places.items()}
         return JobContext(
             self._stretched(workload),
             {

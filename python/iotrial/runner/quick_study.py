@@ -188,7 +188,7 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
 
 
 def _names(factors: Sequence[Varied]) -> Mapping[str, str]:
-    """Return a short name for each factor: the last part of its own, if no other ends in it."""
+    """Return a short name for each factor: the last part of its name, if no other name ends in it."""
     short = [factor.name.rpartition(".")[2] for factor in factors]
     found = {}
     for factor, name in zip(factors, short, strict=True):

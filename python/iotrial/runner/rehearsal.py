@@ -133,10 +133,10 @@ def conduct_rehearsal(resolved: Resolved, plan: Plan, watcher: Watcher, *, folde
             options={"rehearsal": True, "controls": plan.controls},
         )
         data = store.data(ended.trial.header.id)
-    return Rehearsal(tuple(_told(plan, data)), data.outside, ended)
+    return Rehearsal(tuple(_rehearsed(plan, data)), data.outside, ended)
 
 
-def _told(plan: Plan, data: TrialData) -> list[Rehearsed]:
+def _rehearsed(plan: Plan, data: TrialData) -> list[Rehearsed]:
     found = []
     for condition in plan.conditions:
         runs = [run for run in data.runs if run.condition == condition.key]

@@ -100,7 +100,7 @@ def resolve(
     *,
     root: bool,
     lab: str | None = None,
-    asked: Iterable[str] = (),
+    explicit: Iterable[str] = (),
     trust: bool = False,
     consent: Consent | None = None,
     located: Mapping[str, Where] | None = None,
@@ -108,7 +108,7 @@ def resolve(
 ) -> Resolved:
     """Choose lab, places and knobs. Changes nothing.
 
-    ``asked`` names condition factors that the user set explicitly, which are never dropped. ``consent`` is
+    ``explicit`` names condition factors that the user set explicitly, which are never dropped. ``consent`` is
     the disk of a device lab; ``located`` maps places of the study to their locations; ``copy_from`` is a
     folder to copy into the lab, which commands find as ``{dir}``. Raises UnknownName,
     UnsupportedLevel, PrivilegeError, MissingTool or RequestError.
@@ -123,7 +123,7 @@ def resolve(
         means, root = Brought(), True  # inside the guest we are always root
     else:
         study, missing = without_missing(study)
-    study, notes = _fit_to_lab(study, kind, root=root, asked=frozenset(asked))
+    study, notes = _fit_to_lab(study, kind, root=root, explicit=frozenset(explicit))
     notes += missing
     sites = sites_of(study, kind, located or {}, consent)
     kind = lab_of(sites, kind)
@@ -186,15 +186,15 @@ def resolve(
     return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, copy_from=copy_from)
 
 
-def _choose_lab(study: Study, asked: str | None, *, root: bool) -> str:
-    wanted = asked or study.lab.kind
+def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:
+    wanted = requested or study.lab.kind
     if wanted is None:
         in_folders_alone = any(w.work.labs() == {"directory"} for w in study.workloads)
         return "image" if root and not in_folders_alone else "directory"
     if wanted not in LABS:
         raise RequestError(f'no lab of kind "{wanted}" yet', hint="available: " + ", ".join(LABS))
     if wanted == "image" and not root:
-        if asked is None and _directory_can_serve(study):
+        if requested is None and _directory_can_serve(study):
             return "directory"
         raise PrivilegeError(
             f"study {study.name}: the image lab makes loop devices and mounts, which needs root",
@@ -219,12 +219,12 @@ def _directory_can_serve(study: Study) -> bool:
     )
 
 
-def _fit_to_lab(study: Study, kind: str, *, root: bool, asked: frozenset[str]) -> tuple[Study, list[str]]:
+def _fit_to_lab(study: Study, kind: str, *, root: bool, explicit: frozenset[str]) -> tuple[Study, list[str]]:
     """Drop condition levels that this lab cannot set, and note it."""
     fixed: list[str] = []
     kept: list[Factor] = []
     for factor in study.factors:
-        if factor.role is Role.TREATMENT or factor.name in asked:
+        if factor.role is Role.TREATMENT or factor.name in explicit:
             kept.append(factor)
             continue
         possible = tuple(level for level in factor.levels if _possible(level, kind, root=root))
@@ -293,8 +293,8 @@ def served_by(study: Study) -> Needs:
     """Return what the two guests of a link must contain: for the link, and for every protocol that serves files."""
     assert study.lab.link is not None
     found = needs_of(study.lab.link)
-    asked = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
-    for name in (asked & set(PROTOCOLS)) | {
+    protocols = {setting.value for setting in study.settings if setting.knob == "nas.protocol"}
+    for name in (protocols & set(PROTOCOLS)) | {
         SHARED["protocol"]
     }:  # the protocol by which files are made before any knob is set
         found |= PROTOCOLS[name].needs

@@ -24,11 +24,11 @@ from iotrial.lab.place import FULL, Place
 from iotrial.runner import file_server, mkfs_run
 from iotrial.runner.guest import MachineSpec
 from iotrial.runner.outcome import READ_BACK_FAILED, Outcome, failure_of, outcome_of, requested_of
-from iotrial.runner.probe_job import Asking
+from iotrial.runner.probe_job import JobBuilder
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session
 from iotrial.runner.touched import Touched
-from iotrial.runner.trace_job import Counted, Told, asked, told
+from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fields
 from iotrial.runner.work_server import Serving
 from iotrial.study.model import Role, Workload
 from iotrial.study.work import Step, varied
@@ -60,7 +60,7 @@ class Runner:
         self._seen: dict[str, Touched] = {}
         self._serving = Serving(root=session.resolved.root)
         syncs = stages & {Stage.PLACE, Stage.FORMAT, Stage.MOUNT, Stage.HOST, Stage.DEVICE}
-        self._asking = Asking(session, self._serving, syncs=bool(syncs))
+        self._job_builder = JobBuilder(session, self._serving, syncs=bool(syncs))
 
     @property
     def alive(self) -> bool:
@@ -86,14 +86,16 @@ class Runner:
         finally:
             self._leave()
 
-    def account(self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]) -> Told:
+    def account(
+        self, condition: Condition, run: PlannedRun, *, block: int, what: frozenset[Counted]
+    ) -> TraceCounts:
         """Do a run only to count what it does.
 
         Raises what the lab, the target or the probe raises (NotSupported: nothing was run), and ProbeError if
         the work failed or calls were lost.
         """
-        answer, subject, _ = self._untimed(condition, run, block, lambda _: asked(what))
-        return told(answer, what, requested_of(subject))
+        answer, subject, _ = self._untimed(condition, run, block, lambda _: request_fields(what))
+        return counts_of(answer, what, requested_of(subject))
 
     def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
         """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
@@ -101,20 +103,20 @@ class Runner:
         """
 
         def roots(subject: RunContext) -> dict[str, object]:
-            roots = [subject.place.root, *(place.root for place in subject.beside.values())]
+            roots = [subject.place.root, *(place.root for place in subject.extra_places.values())]
             if subject.place.data is None:
                 return {"touches": roots}
             return {"touches": roots, "touches_device": subject.place.number}
 
         answer, subject, state = self._untimed(condition, run, 0, roots)
         assert subject.files is not None
-        self._check_told(condition, answer, subject)
+        self._check_output(condition, answer, subject)
         return Touched.of(answer, subject.files.bytes), subject, state
 
-    def _check_told(self, condition: Condition, answer: dict[str, Any], subject: RunContext) -> None:
+    def _check_output(self, condition: Condition, answer: dict[str, Any], subject: RunContext) -> None:
         """Raise NothingPrinted if a program succeeded without printing what the study reads."""
         workload = _as_drafted(self._session.plan.study.workload(condition.workload), subject)
-        missing = workload.work.measured(answer, self._asking.context(subject, workload)).missing
+        missing = workload.work.measured(answer, self._job_builder.context(subject, workload)).missing
         if missing is not None:
             raise NothingPrinted(f"workload {workload.name}: {missing}")
 
@@ -135,7 +137,7 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = {**self._asking.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
+            job = {**self._job_builder.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = self._do(subject, workload, {**job, **besides(subject)})
             self._aside(subject, workload, workload.work.after())
@@ -186,7 +188,7 @@ class Runner:
             return Outcome(failure=error.message)  # an earlier run's work has filled the lab
         try:
             wrong = self._serving.warm(
-                subject, workload.work, state, lambda: self._asking.job(subject, workload, 0.0)
+                subject, workload.work, state, lambda: self._job_builder.job(subject, workload, 0.0)
             )
             if wrong is not None:
                 return Outcome(failure=wrong)
@@ -205,7 +207,7 @@ class Runner:
             health.check(place, error.message)
             return Outcome(failure=error.message)
         declared = {response.name for response in self._session.plan.responses(workload.name)}
-        known = self._asking.context(subject, workload)
+        known = self._job_builder.context(subject, workload)
         seen = self._seen.get(workload.name)
         outcome = outcome_of(
             answer,
@@ -237,8 +239,8 @@ class Runner:
         if not wishes:
             return
         wanted = MachineSpec.of(wishes)
-        anew = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
-        if anew or wanted != self._session.machine:
+        reboots = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
+        if reboots or wanted != self._session.machine:
             self._stretch_booted = None  # until the boot has succeeded
             self._stretch_formatted.clear()
             self._session.revive(wanted)
@@ -286,7 +288,7 @@ class Runner:
         )
         scratch = declared.needs_scratch()
         if scratch:
-            place.make_scratch(self._asking.owner(by_stage[Stage.WORK], declared))
+            place.make_scratch(self._job_builder.owner(by_stage[Stage.WORK], declared))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -304,7 +306,7 @@ class Runner:
         for turn in by_stage[Stage.MOUNT]:
             turn.knob.write(subject, turn.setting, turn.value)
         place.settle(always=treated, fresh=fresh)
-        for other in subject.beside.values():
+        for other in subject.extra_places.values():
             if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                 other.settle(always=False, fresh=True)
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
@@ -364,7 +366,7 @@ class Runner:
         if place.forgets_settings:
             self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
             self._session.settings.repin(place)
-        # If every run or stretch gets a file system of its own, do not make files of other conditions, which
+        # If every run or stretch gets its own file system, do not make files of other conditions, which
         # would never be used.
         self._session.make_files(place, only=condition if self._formats else None)
 
@@ -372,10 +374,11 @@ class Runner:
         """Run commands of the study that are not timed, as the user of the work. Raises LabError if one fails."""
         if not steps:
             return
-        job = self._asking.job(subject, workload, 0.0)
+        job = self._job_builder.job(subject, workload, 0.0)
         job |= {
             "steps": [
-                {"name": step.name, "argv": self._asking.words(subject, workload, step)} for step in steps
+                {"name": step.name, "argv": self._job_builder.words(subject, workload, step)}
+                for step in steps
             ],
             "replicates": 1,
             "expect_exit": 0,
@@ -391,7 +394,7 @@ class Runner:
     # the timed part
 
     def _measure(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, Any]:
-        job = self._asking.job(subject, workload, stretch)
+        job = self._job_builder.job(subject, workload, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
             return file_server.measured(
                 subject.place, lambda besides: self._do(subject, workload, {**job, **besides})

@@ -149,7 +149,7 @@ class Session:
         except ProbeError:
             if not self.revivable:
                 raise
-            self._boot_anew()
+            self._boot()
             self._furnish_once()
 
     def _furnish_once(self) -> None:
@@ -158,11 +158,11 @@ class Session:
             link = self._guest.link
             self.clock_ahead_ns = clock_ahead_ns(self.target if link is None else link.client)
         self._open_places()
-        beside = self.beside()
-        self.settings.settle([p for name, p in self.places.items() if name not in beside], beside.values())
+        extra = self.extra_places()
+        self.settings.settle([p for name, p in self.places.items() if name not in extra], extra.values())
         for place in self.places.values():
             self.make_files(place)
-        for place in beside.values():
+        for place in extra.values():
             self.files.make_folder(place)
 
     @property
@@ -191,10 +191,10 @@ class Session:
         """Reboot the guest, as ``machine`` if given, and prepare everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
-        self._boot_anew()
+        self._boot()
         self._furnish()
 
-    def _boot_anew(self) -> None:
+    def _boot(self) -> None:
         assert self._guest is not None
         self.probe.close()
         self._guest.hang_up()
@@ -331,7 +331,7 @@ class Session:
         # the site's own file system if nothing chooses between several
         return self.places[site.place(filesystem if filesystem in site.filesystems else site.filesystems[0])]
 
-    def beside(self) -> Mapping[str, Place]:
+    def extra_places(self) -> Mapping[str, Place]:
         """Return the additional places, by the study's name: for what a work keeps outside the place of the runs."""
         return {
             site.name: self.places[site.name] for site in self.resolved.sites if site.holds is Holds.FILES
@@ -424,7 +424,7 @@ class Session:
             work=WorkDraft(),
             boot_id=self.boot_id,
             trial=self.trial,
-            beside=self.beside() if self.places else {},
+            extra_places=self.extra_places() if self.places else {},
             memory_besides=0 if self._guest is None else self._guest.memory_besides,
         )
 

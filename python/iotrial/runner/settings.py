@@ -38,12 +38,12 @@ class Settings:
                 found[name if found.get(name, turn.value) == turn.value else f"{place} {name}"] = turn.value
         return found
 
-    def settle(self, places: Iterable[Place], beside: Iterable[Place] = ()) -> None:
+    def settle(self, places: Iterable[Place], extra: Iterable[Place] = ()) -> None:
         """Journal everything that outlives the conductor, then pin what the study does not vary.
 
-        ``beside``: places where no run happens, so nothing is varied there.
+        ``extra``: places where no run happens, so nothing is varied there.
         """
-        for place in beside:
+        for place in extra:
             self._settle_apart(place)
         every = [t for turns in self._resolved.turns.values() for t in turns] + list(self._resolved.pinned)
         varied = [t for t in every if t.knob.stage in (Stage.HOST, Stage.DEVICE)]

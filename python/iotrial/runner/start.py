@@ -300,12 +300,12 @@ def _conduct(
         try:
             store.set_state(identity, state, None)
         except StoreError as error:
-            with told_beside(error):
+            with reported_together(error):
                 session.check_restored()
             raise
         session.check_restored()
     else:
-        with told_beside(failed):
+        with reported_together(failed):
             store.set_state(identity, TrialState.FAILED, str(failed))
         session.check_restored(failed)
         raise failed
@@ -313,7 +313,7 @@ def _conduct(
 
 
 @contextmanager
-def told_beside(first: BaseException) -> Iterator[None]:
+def reported_together(first: BaseException) -> Iterator[None]:
     """Report a second error, raised while an error is being handled, together with the first.
 
     Failing to restore settings outweighs failing to store: a RestoreError determines the exit status.

@@ -19,7 +19,7 @@ from iotrial.errors import IotrialError, NotSupported
 from iotrial.runner.progress import Watcher
 from iotrial.runner.run import Runner
 from iotrial.runner.signals import StopSignals
-from iotrial.runner.trace_job import REPETITIONS, Counted, Lost, Told, accounts
+from iotrial.runner.trace_job import REPETITIONS, Counted, Lost, TraceCounts, accounts
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_ACCOUNTED, Accounted
 from iotrial.store.model import AccountedCall, AccountedRequests
@@ -35,7 +35,7 @@ ENOUGH_S = 5.0
 A_TENTH = 0.1
 AT_LEAST_S = 1.0
 #: Recorded even if there were none.
-_ALWAYS_TOLD = ("read", "write")
+_ALWAYS_RECORDED = ("read", "write")
 _NO_REQUEST: Mapping[str, Any] = {"count": 0, "total_ns": 0, "histogram": []}
 
 
@@ -145,7 +145,7 @@ class Accounting:
 
     def _counted(
         self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
-    ) -> Told:
+    ) -> TraceCounts:
         """Return what a run was found to do. What this machine cannot count is skipped from then on."""
         try:
             return self._complete(condition, planned, block, what)
@@ -153,15 +153,15 @@ class Accounting:
             if len(what) == 1:
                 self._refused |= what
                 self._note(f"{_words(what)} were not counted: {error.message}")
-                return Told()
+                return TraceCounts()
         # count each alone to find out which one is unsupported
         calls = self._counted(condition, planned, block, frozenset({Counted.CALLS}))
         requests = self._counted(condition, planned, block, frozenset({Counted.REQUESTS}))
-        return Told(calls.calls, requests.requests)
+        return TraceCounts(calls.calls, requests.requests)
 
     def _complete(
         self, condition: Condition, planned: PlannedRun, block: int, what: frozenset[Counted]
-    ) -> Told:
+    ) -> TraceCounts:
         """Return counts of a run without losses.
 
         If requests are lost in every attempt, return the other counts; raises Lost if there are none.
@@ -190,7 +190,9 @@ def _words(what: frozenset[Counted]) -> str:
     return " and ".join(sorted(what, reverse=True))
 
 
-def _records(condition: Condition, planned: PlannedRun, repetition: int, found: Told) -> Iterator[Accounted]:
+def _records(
+    condition: Condition, planned: PlannedRun, repetition: int, found: TraceCounts
+) -> Iterator[Accounted]:
     arm, treatment = planned.arm.name, dict(planned.arm.treatment)
     for name, call in (found.calls or {}).items():
         yield AccountedCall(
@@ -206,7 +208,7 @@ def _records(condition: Condition, planned: PlannedRun, repetition: int, found: 
         )
     if found.requests is None:
         return
-    for kind, row in {**dict.fromkeys(_ALWAYS_TOLD, _NO_REQUEST), **found.requests}.items():
+    for kind, row in {**dict.fromkeys(_ALWAYS_RECORDED, _NO_REQUEST), **found.requests}.items():
         yield AccountedRequests(
             condition=condition.key,
             arm=arm,

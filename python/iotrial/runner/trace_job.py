@@ -57,14 +57,14 @@ def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TraceCounts:
     """``calls`` by name and ``requests`` of the lab's device by kind, as the probe reports them; None: not counted."""
 
     calls: Mapping[str, Any] | None = None
     requests: Mapping[str, Any] | None = None
 
 
-def asked(what: frozenset[Counted]) -> dict[str, object]:
+def request_fields(what: frozenset[Counted]) -> dict[str, object]:
     """Return the job's additional fields."""
     return {
         **({"account": True} if Counted.CALLS in what else {}),
@@ -72,13 +72,13 @@ def asked(what: frozenset[Counted]) -> dict[str, object]:
     }
 
 
-def told(answer: Mapping[str, Any], what: frozenset[Counted], devices: Sequence[str]) -> Told:
+def counts_of(answer: Mapping[str, Any], what: frozenset[Counted], devices: Sequence[str]) -> TraceCounts:
     """Return the counts, summed over all devices.
 
     Raises ProbeError if system calls were lost or something is missing, Lost if a device has counted more
     requests than were seen.
     """
-    return Told(
+    return TraceCounts(
         calls_of(answer) if Counted.CALLS in what else None,
         _together([_requests_of(answer, device) for device in devices]) if Counted.REQUESTS in what else None,
     )

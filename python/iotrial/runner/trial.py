@@ -422,8 +422,8 @@ class Conductor:
     def _note_idle(self) -> None:
         """Note conditions in which a treatment changes the lab's device but no run had a request to it."""
         for condition in self._plan.conditions:
-            runs, unused, asked = self._use.get(condition.key, (0, 0, 0))
-            if runs and not asked and unused < runs and self._turns_device(condition):
+            runs, unused, requests = self._use.get(condition.key, (0, 0, 0))
+            if runs and not requests and unused < runs and self._turns_device(condition):
                 text = (
                     f"{condition.key}: the lab's device had no requests during any timed run, so its settings "
                     f"could not matter; this result does not apply to work that uses the device"

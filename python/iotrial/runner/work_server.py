@@ -37,7 +37,7 @@ class Serving:
 
     def lab_context(self, subject: RunContext) -> LabContext:
         """Return the context of the run in the lab."""
-        files, place, log = subject.files, subject.place, subject.beside.get(LOG)
+        files, place, log = subject.files, subject.place, subject.extra_places.get(LOG)
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return LabContext(
             target=subject.worker,

@@ -90,8 +90,8 @@ def analyse_condition(
     carry_over = judge_carry_over(spec, condition, counted, every)
     carried_over = carry_over is not None and not carry_over.passed
     controls = judge_controls(spec, condition, runs)
-    asked = _asked(spec, condition, runs, controls, primary=True)
-    effects = tuple(_effects(asked, spec))
+    estimands = _estimands(spec, condition, runs, controls, primary=True)
+    effects = tuple(_effects(estimands, spec))
     return ConditionState(
         condition=condition,
         effects=effects,
@@ -112,8 +112,8 @@ def analyse(
     ``unused`` are messages on settings that no run made use of, which make the trial invalid; ``remarks`` are added to the
     notes.
     """
-    primary: list[_Asked] = []
-    exploratory: list[_Asked] = []
+    primary: list[_Estimand] = []
+    exploratory: list[_Estimand] = []
     controls: list[Control] = []
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
@@ -131,10 +131,10 @@ def analyse(
         reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
         if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
             carried.append((condition, carry_over))
-        primary += _asked(spec, condition, runs, controlled, primary=True)
-        exploratory += _asked(spec, condition, runs, controlled, primary=False)
+        primary += _estimands(spec, condition, runs, controlled, primary=True)
+        exploratory += _estimands(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
-    exploratory += _asked_pooled(spec, laid_out, controls)
+    exploratory += _pooled_estimands(spec, laid_out, controls)
     found = list(_effects([*primary, *exploratory], spec))
     main = found[: len(primary)]
     others = [_held_together(one, main) for one in found[len(primary) :]]
@@ -156,7 +156,7 @@ def analyse(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Estimand:
     """One effect to estimate, with its data. ``control_seen``: whether the injected slowdown was detected."""
 
     term: Term
@@ -179,20 +179,20 @@ class _Asked:
         return self.term.primary and self.response.primary and not self.pooled
 
 
-def _asked(
+def _estimands(
     spec: Spec,
     condition: Condition,
     runs: Runs,
     controls: Sequence[Control],
     *,
     primary: bool,
-) -> list[_Asked]:
+) -> list[_Estimand]:
     """Collect the primary effects of a condition, or its exploratory ones.
 
     Exploratory are main effects on the other measured responses, and the interactions that the study does not name on the
     primary responses.
     """
-    found: list[_Asked] = []
+    found: list[_Estimand] = []
     own = spec.responses_of(condition, primary=True)
     others = spec.responses_of(condition, primary=False)
     if not primary:
@@ -207,7 +207,7 @@ def _asked(
             if term.kind is not TermKind.MAIN and response.statistic != TYPICAL:
                 continue  # means and quantiles have no interaction on the log scale
             contrasts = tables[response.name].contrasts(term.weights, whole=term.whole)
-            asked = _Asked(
+            estimand = _Estimand(
                 term=term,
                 response=response,
                 alpha=spec.alpha_of(term, response),
@@ -218,7 +218,7 @@ def _asked(
                 control_seen=positive_seen(controls, response.name) or spec.only_counts(condition),
                 pairs=tables[response.name].pairs(term) if primary else None,
             )
-            found.append(asked)
+            found.append(estimand)
     return found
 
 
@@ -232,9 +232,11 @@ def _budget(spec: Spec, response: Response, contrasts: Contrasts, runs: Runs) ->
     return Budget(declared.share, left)
 
 
-def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]) -> list[_Asked]:
+def _pooled_estimands(
+    spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[Control]
+) -> list[_Estimand]:
     """Collect the pooled effects: primary effects of each workload with several conditions, averaged over complete rounds."""
-    found: list[_Asked] = []
+    found: list[_Estimand] = []
     for workload, conditions in spec.pools.items():
         own = [control for control in controls if control.condition["workload"] == workload]
         for response in spec.responses_of(conditions[0], primary=True):
@@ -246,14 +248,16 @@ def _asked_pooled(spec: Spec, laid_out: Mapping[str, Runs], controls: Sequence[C
                 if term.primary:
                     together = pooled([table.contrasts(term.weights, whole=term.whole) for table in tables])
                     found.append(
-                        _Asked(term, response, spec.pooled_alpha, {}, workload, together, seen, pooled=True)
+                        _Estimand(
+                            term, response, spec.pooled_alpha, {}, workload, together, seen, pooled=True
+                        )
                     )
     return found
 
 
-def _effects(asked: Sequence[_Asked], spec: Spec) -> Iterator[Effect]:
+def _effects(estimands: Sequence[_Estimand], spec: Spec) -> Iterator[Effect]:
     """Yield the effects; their intervals are computed in one batch."""
-    typical = [one for one in asked if one.response.statistic == TYPICAL]
+    typical = [one for one in estimands if one.response.statistic == TYPICAL]
     found = iter(
         intervals(
             [
@@ -262,15 +266,15 @@ def _effects(asked: Sequence[_Asked], spec: Spec) -> Iterator[Effect]:
             ]
         )
     )
-    for one in asked:
+    for one in estimands:
         if one.response.statistic == TYPICAL:
             yield _effect(one, spec, next(found))
         else:
             yield _effect(one, spec, statistic_interval(one.pairs, one.response, one.alpha))
 
 
-def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
-    term, response, contrasts = asked.term, asked.response, asked.contrasts
+def _effect(estimand: _Estimand, spec: Spec, found: Interval) -> Effect:
+    term, response, contrasts = estimand.term, estimand.response, estimand.contrasts
     typical, margin = response.statistic == TYPICAL, spec.margin
     judgement = judge(
         found,
@@ -278,26 +282,26 @@ def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
         margin=margin,
         failures=contrasts.failures,
         unusable=contrasts.unusable,
-        control_seen=asked.control_seen,
+        control_seen=estimand.control_seen,
         precise=spec.precise,
     )
-    cross_check = t_interval(contrasts.values, asked.alpha) if typical else None
+    cross_check = t_interval(contrasts.values, estimand.alpha) if typical else None
     return Effect(
-        kind=asked.kind,
+        kind=estimand.kind,
         factor=term.factor,
         level=term.level,
         reference=term.reference,
-        condition=asked.condition,
-        workload=asked.workload,
+        condition=estimand.condition,
+        workload=estimand.workload,
         response=response.name,
         unit=response.unit,
         scale=response.scale,
         better=response.better,
-        primary=asked.primary,
+        primary=estimand.primary,
         value=on_scale(found.estimate, response),
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
-        family_alpha=asked.alpha,
+        family_alpha=estimand.alpha,
         p_anytime=found.p_anytime,
         verdict=judgement.verdict,
         detectably=judgement.detectably,
@@ -317,8 +321,8 @@ def _effect(asked: _Asked, spec: Spec, found: Interval) -> Effect:
         bounds=None
         if found.bounds is None
         else (_end(found.bounds[0], response), _end(found.bounds[1], response)),
-        slow_runs=slow_runs(asked.pairs, response, asked.alpha) if typical else None,
-        mean_ratio=mean_ratio(asked.pairs, contrasts, response, found, margin) if typical else None,
+        slow_runs=slow_runs(estimand.pairs, response, estimand.alpha) if typical else None,
+        mean_ratio=mean_ratio(estimand.pairs, contrasts, response, found, margin) if typical else None,
         statistic=response.statistic,
     )
 

@@ -430,7 +430,7 @@ def _inside(history: _History) -> list[_Inside]:
 
 
 def _uncovered(history: _History, rows: Sequence[int]) -> Floats:
-    """Return z of each run from the second slot on, predicted from earlier units and the later slots of its own unit."""
+    """Return z of each run from the second slot on, predicted from earlier units and the later slots of the same unit."""
     units = [history.units[row] for row in rows]
     columns = np.array([[history.column[arm] for arm in unit.arms] for unit in units])
     values = np.array([unit.values for unit in units])

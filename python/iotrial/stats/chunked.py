@@ -164,13 +164,13 @@ def run(searches: Sequence[Search[T]]) -> list[T]:
     found: dict[int, T] = {}
     answers: dict[int, Flags | Floats | None] = dict.fromkeys(range(len(searches)))
     while answers:
-        asked: dict[int, Question] = {}
+        questions: dict[int, Question] = {}
         for place, answer in answers.items():
             try:
-                asked[place] = searches[place].send(answer)
+                questions[place] = searches[place].send(answer)
             except StopIteration as end:
                 found[place] = end.value
-        answers = dict(zip(asked, _answered([*asked.values()]), strict=True))
+        answers = dict(zip(questions, _answered([*questions.values()]), strict=True))
     return [found[place] for place in range(len(searches))]
 
 

@@ -277,8 +277,8 @@ def _first_left(series: Series, grid: Floats, threshold: float) -> Search[tuple[
     for start in range(0, grid.size, _BATCH):
         below = range(start, min(start + _BATCH, grid.size)) if lowest is None else range(0)
         above = range(grid.size - 1 - start, max(grid.size - 1 - start - _BATCH, -1), -1)
-        asked = {*below, *(above if highest is None else ())}
-        places = [place for place in asked if alive[place] is None]
+        queries = {*below, *(above if highest is None else ())}
+        places = [place for place in queries if alive[place] is None]
         answer = yield Question(series, grid[places], threshold)
         for place, left in zip(places, answer.tolist(), strict=True):
             alive[place] = left

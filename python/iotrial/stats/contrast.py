@@ -117,10 +117,10 @@ class Runs:
 
     def values(self, response: Response) -> Floats:
         """Return values by arm, block and repeat, on the response's scale of comparison; NaN if there is no usable value."""
-        asked = response.name, response.scale
-        if asked not in self._known:
-            self._known[asked] = self._laid_out(response)
-        return self._known[asked]
+        key = response.name, response.scale
+        if key not in self._known:
+            self._known[key] = self._laid_out(response)
+        return self._known[key]
 
     def _laid_out(self, response: Response) -> Floats:
         runs = self.runs

@@ -33,15 +33,15 @@ def judge_controls(spec: Spec, condition: Condition, runs: Runs) -> tuple[Contro
 
 def judge_all_controls(spec: Spec, conditions: Sequence[tuple[Condition, Runs]]) -> list[tuple[Control, ...]]:
     """Judge the controls of several conditions; their intervals are computed in one batch."""
-    asked = [list(_asked(spec, condition, runs)) for condition, runs in conditions]
+    comparisons = [list(_comparisons(spec, condition, runs)) for condition, runs in conditions]
     # A failing control may differ by any amount, so no stake is spent on a bet aimed at the margin.
-    wanted = [Wanted(one.contrasts.values, spec.control_alpha) for own in asked for one in own]
+    wanted = [Wanted(one.contrasts.values, spec.control_alpha) for own in comparisons for one in own]
     found = iter(intervals(wanted))
-    return [tuple(_judge(spec, one, next(found)) for one in own) for own in asked]
+    return [tuple(_judge(spec, one, next(found)) for one in own) for own in comparisons]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Comparison:
     """A control of one condition to judge, with its contrasts."""
 
     condition: Condition
@@ -52,18 +52,20 @@ class _Asked:
     contrasts: Contrasts
 
 
-def _asked(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Asked]:
+def _comparisons(spec: Spec, condition: Condition, runs: Runs) -> Iterator[_Comparison]:
     if not spec.controls:
         return
     for negative in spec.negative_responses(condition):
         weights = spec.control_weights[ArmKind.NEGATIVE]
         contrasts = Responses(runs, negative).contrasts(weights, whole=spec.copied_stretch)
         neutral = 1.0 if negative.scale is Scale.LOG else 0.0
-        yield _Asked(condition, runs, negative, ArmKind.NEGATIVE, neutral, contrasts)
+        yield _Comparison(condition, runs, negative, ArmKind.NEGATIVE, neutral, contrasts)
     for positive in spec.positive_responses(condition):
         weights = spec.control_weights[ArmKind.POSITIVE]
         contrasts = Responses(runs, positive).contrasts(weights)
-        yield _Asked(condition, runs, positive, ArmKind.POSITIVE, spec.injected_ratio(positive), contrasts)
+        yield _Comparison(
+            condition, runs, positive, ArmKind.POSITIVE, spec.injected_ratio(positive), contrasts
+        )
 
 
 def positive_seen(controls: Sequence[Control], response: str) -> bool:
@@ -78,17 +80,17 @@ def positive_seen(controls: Sequence[Control], response: str) -> bool:
     return not controls or (bool(seen) and all(seen))
 
 
-def _judge(spec: Spec, asked: _Asked, found: Interval) -> Control:
-    condition, response, kind = asked.condition, asked.response, asked.kind
-    contrasts, injected = asked.contrasts, asked.injected
+def _judge(spec: Spec, comparison: _Comparison, found: Interval) -> Control:
+    condition, response, kind = comparison.condition, comparison.response, comparison.kind
+    contrasts, injected = comparison.contrasts, comparison.injected
     log = response.scale is Scale.LOG
     truth = math.log(injected) if log else injected
-    told = excluded(contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response))
-    if told and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
-        told = _seen_in_statistic(spec, asked.runs, response)
+    excludes_zero = excluded(contrasts.values, 0.0, spec.alpha, margin=spec.margin_of(response))
+    if excludes_zero and kind is ArmKind.POSITIVE and response.statistic != TYPICAL:
+        excludes_zero = _seen_in_statistic(spec, comparison.runs, response)
     if kind is ArmKind.POSITIVE and found.estimate is not None:
         # A control that moves in the wrong direction has not been detected.
-        told = told and found.estimate * truth > 0.0
+        excludes_zero = excludes_zero and found.estimate * truth > 0.0
     return Control(
         kind=kind.value,
         condition={**condition.levels, "workload": condition.workload},
@@ -98,7 +100,7 @@ def _judge(spec: Spec, asked: _Asked, found: Interval) -> Control:
         low=on_scale(found.low, response),
         high=on_scale(found.high, response),
         passed=not excluded(contrasts.values, truth, spec.control_alpha),
-        told_from_zero=told,
+        told_from_zero=excludes_zero,
         blocks=found.blocks,
     )
 

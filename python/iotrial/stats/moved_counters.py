@@ -27,10 +27,10 @@ def movements(contrasts: Mapping[K, Floats], alpha: float) -> dict[K, tuple[floa
 
     ``contrasts``: level minus reference, one finite number per block, in time order.
     """
-    told = {key: values for key, values in contrasts.items() if values.size and values.any()}
-    e_values = {key: e_value(values) for key, values in told.items()}
+    varying = {key: values for key, values in contrasts.items() if values.size and values.any()}
+    e_values = {key: e_value(values) for key, values in varying.items()}
     found = discoveries(list(e_values.values()), alpha)
-    silent = {key: (1.0, False) for key in contrasts if key not in told}
+    silent = {key: (1.0, False) for key in contrasts if key not in varying}
     return silent | {key: (e, one) for (key, e), one in zip(e_values.items(), found, strict=True)}
 
 

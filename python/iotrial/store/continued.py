@@ -23,11 +23,11 @@ def continuations(events: Iterable[Event]) -> tuple[Continuation, ...]:
 
     An event of another shape, which a packed trial may hold, is ignored.
     """
-    found = (_told(event) for event in events if event.kind == KIND)
+    found = (_continuation_of(event) for event in events if event.kind == KIND)
     return tuple(one for one in found if one is not None)
 
 
-def _told(event: Event) -> Continuation | None:
+def _continuation_of(event: Event) -> Continuation | None:
     try:
         value = json.loads(event.text)
     except (ValueError, RecursionError):

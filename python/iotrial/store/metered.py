@@ -34,7 +34,7 @@ def with_energy(runs: tuple[RunRecord, ...], events: Sequence[Event]) -> tuple[R
     known: dict[int, float | None] = {}
     for event in events:
         if event.kind == KIND:
-            known.update(_told(event.text))
+            known.update(_energies_in(event.text))
     if not known:
         return runs
     return tuple(
@@ -43,7 +43,7 @@ def with_energy(runs: tuple[RunRecord, ...], events: Sequence[Event]) -> tuple[R
     )
 
 
-def _told(text: str) -> Iterator[tuple[int, float | None]]:
+def _energies_in(text: str) -> Iterator[tuple[int, float | None]]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -68,7 +68,7 @@ def find(name_or_path: str, *, trusted: bool = False) -> Study:
     shipped = _shipped()
     if name_or_path in shipped:
         text = shipped[name_or_path].read_text("utf-8")
-        return read_study(text, name_or_path, trusted=True, beside=_beside(name_or_path))
+        return read_study(text, name_or_path, trusted=True, read_text_file=_text_reader(name_or_path))
     if name_or_path.endswith(".toml") or name_or_path.startswith((".", "/", "~")) or _is_file(name_or_path):
         return load(Path(name_or_path).expanduser(), trusted=trusted)
     raise UnknownName("study", name_or_path, shipped)
@@ -79,7 +79,7 @@ def look_up(name: str) -> Study:
     from iotrial.study.reader import read_study
 
     text = _shipped()[name].read_text("utf-8")
-    return read_study(text, name, trusted=True, beside=_beside(name), to_run=False)
+    return read_study(text, name, trusted=True, read_text_file=_text_reader(name), to_run=False)
 
 
 def is_shipped(study: Study) -> bool:
@@ -87,7 +87,7 @@ def is_shipped(study: Study) -> bool:
     return study.trusted and study.origin in _shipped()
 
 
-def _beside(name: str) -> Callable[[str], str]:
+def _text_reader(name: str) -> Callable[[str], str]:
     """Return a function that reads text files next to a shipped study, by file name only."""
     family = name.partition("/")[0]
 

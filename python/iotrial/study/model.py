@@ -336,7 +336,7 @@ class Study(Struct, frozen=True):
         return tuple(place for place in self.places if place.name in named)
 
     @property
-    def places_beside(self) -> tuple[PlaceSpec, ...]:
+    def extra_places(self) -> tuple[PlaceSpec, ...]:
         """The additional places where a workload keeps other files."""
         return tuple(place for place in self.places if place.holds is Holds.FILES)
 

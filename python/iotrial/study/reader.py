@@ -249,7 +249,7 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     path = FilePath(path)
     others: list[str] = []
 
-    def beside(name: str) -> str:
+    def read_text_file(name: str) -> str:
         text, other = text_file(path.parent, name)
         others.extend(filter(None, [other]))
         return text
@@ -274,7 +274,7 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    study = read_study(text, str(path), trusted=trusted, beside=beside)
+    study = read_study(text, str(path), trusted=trusted, read_text_file=read_text_file)
     return replace(study, trusted=trusted or not others)
 
 
@@ -283,18 +283,18 @@ def read_study(
     origin: str,
     *,
     trusted: bool,
-    beside: Callable[[str], str] | None = None,
+    read_text_file: Callable[[str], str] | None = None,
     to_run: bool = True,
 ) -> Study:
     """Read the study in this text.
 
-    ``origin`` (file or catalogue name) identifies it in errors and reports. ``beside`` returns the text of a
+    ``origin`` (file or catalogue name) identifies it in errors and reports. ``read_text_file`` returns the text of a
     file that the study names, or raises ValueError.
 
     A study that is not ``to_run``, only to be looked at, takes less time: its text is not made self-contained, and its
     factors have no line.
     """
-    source = Source(text, origin, beside, keeps_lines=to_run)
+    source = Source(text, origin, read_text_file, keeps_lines=to_run)
     study = _read(source, trusted=trusted)
     if not (to_run and source.read):
         return study
@@ -702,7 +702,7 @@ def _with_text(source: Source, own: dict[str, Any], named: str, content: str, pa
         raise source.error(f'either "{named}" or "{content}", found both', *path, named)
     if not isinstance(own[named], str):
         raise source.error(f"{named}: expected text in quotes", *path, named)
-    text = source.text_beside(own[named], *path, named)
+    text = source.text_next_to_study(own[named], *path, named)
     return {key: value for key, value in own.items() if key != named} | {content: text}
 
 
@@ -856,10 +856,10 @@ def _workloads_of(
 ) -> list[str]:
     if entry.workload is not None and entry.workload not in specs:
         raise source.unknown("workload", entry.workload, specs, "response", index, "workload")
-    asked = [entry.workload] if entry.workload is not None else list(specs)
-    having = [name for name in asked if any(spec.name == entry.name for spec in nameable(specs[name]))]
+    workloads = [entry.workload] if entry.workload is not None else list(specs)
+    having = [name for name in workloads if any(spec.name == entry.name for spec in nameable(specs[name]))]
     if not having:
-        known = {spec.name for name in asked for spec in nameable(specs[name])}
+        known = {spec.name for name in workloads for spec in nameable(specs[name])}
         raise source.unknown("response", entry.name, known, "response", index, "name")
     return having
 

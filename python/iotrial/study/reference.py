@@ -147,8 +147,8 @@ def _left_out(key: Key) -> str:
 
 
 def _all_keys(work: type[Work]) -> list[Key]:
-    beside = [Key(name, name, wanted, None) for name, wanted in work.file_keys.items()]
-    return [*beside, *keys_of(work).values()]
+    file_keys = [Key(name, name, wanted, None) for name, wanted in work.file_keys.items()]
+    return [*file_keys, *keys_of(work).values()]
 
 
 def _choices(plain: Any) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ def select(
     wanted = _wanted(study, sets, conditions or {})
     factors = [_narrowed(factor, wanted.get(factor.name), full=full) for factor in study.factors]
     workloads = _workloads(study, wanted.get(WORKLOAD), factors, full=full)
-    factors = [_covered(factor, workloads, asked=factor.name in wanted) for factor in factors]
+    factors = [_covered(factor, workloads, explicit=factor.name in wanted) for factor in factors]
     names = {workload.name for workload in workloads}
     return replace(
         study,
@@ -144,7 +144,7 @@ def _workloads(
     return tuple(running)
 
 
-def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> Factor:
+def _covered(factor: Factor, workloads: Sequence[Workload], *, explicit: bool) -> Factor:
     """Remove condition levels at which no workload runs; raise an error if the user named such a level."""
     if factor.role is Role.TREATMENT:
         return factor
@@ -154,7 +154,7 @@ def _covered(factor: Factor, workloads: Sequence[Workload], *, asked: bool) -> F
         for label in workload.only.get(factor.name, [level.label for level in factor.levels])
     }
     idle = [level.label for level in factor.levels if level.label not in served]
-    if idle and asked:
+    if idle and explicit:
         raise RequestError(
             f'no selected workload runs at "{idle[0]}" of "{factor.name}"',
             hint=f"running: {', '.join(workload.name for workload in workloads)}; choose others with "

@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Struct)
 class Source:
     """One study file.
 
-    ``origin`` is its name in errors. ``beside`` reads a text file in the study's folder and raises ValueError
+    ``origin`` is its name in errors. ``read_text_file`` reads a text file in the study's folder and raises ValueError
     if it cannot. Without ``keeps_lines`` the document is searched for lines only if there is an error.
     """
 
@@ -25,7 +25,7 @@ class Source:
         self,
         text: str,
         origin: str,
-        beside: Callable[[str], str] | None = None,
+        read_text_file: Callable[[str], str] | None = None,
         *,
         keeps_lines: bool = True,
     ) -> None:
@@ -33,7 +33,7 @@ class Source:
         self.origin = origin
         #: text files that the study names, by name
         self.read: dict[str, str] = {}
-        self._beside = beside
+        self._read_text_file = read_text_file
         self._keeps_lines = keeps_lines
         self._locator: Locator | None = None
 
@@ -65,13 +65,13 @@ class Source:
             message = problem.message
         return self.error(message, *inside, hint=problem.hint)
 
-    def text_beside(self, name: str, *path: str | int) -> str:
+    def text_next_to_study(self, name: str, *path: str | int) -> str:
         """Return the text of a file in the study's folder. Raises StudyError if it cannot be read."""
-        if self._beside is None:
+        if self._read_text_file is None:
             hint = "write its text into the study"
             raise self.error("only a study in its own file can refer to another file", *path, hint=hint)
         try:
-            self.read[name] = self._beside(name)
+            self.read[name] = self._read_text_file(name)
         except ValueError as error:
             raise self.error(f"{printed(name)}: {error}", *path) from None
         return self.read[name]

@@ -392,7 +392,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         return False
 
     def leaves_other_files(self) -> bool:
-        """Return whether it leaves files with other data or another length, so that it needs a set of its own."""
+        """Return whether it leaves files with other data or another length, so that it needs its own set."""
         return False
 
     def on_files(self) -> bool:
@@ -610,14 +610,14 @@ def own_keys(work: type[Work]) -> dict[str, Any]:
 
 def work_of(kind: type[W], table: Mapping[str, object]) -> W:
     """Return the work that a table declares. Raises Problem, with the path from the table on."""
-    beside = {name: table[name] for name in kind.file_keys if name in table}
-    own = {name: value for name, value in table.items() if name not in beside}
+    shared = {name: table[name] for name in kind.file_keys if name in table}
+    own = {name: value for name, value in table.items() if name not in shared}
     known = list(own_keys(kind))
     for name in own:
         if name not in known:
             raise UnknownKey(name, known)
     values = values_of(kind, own)
-    values |= {name: converted(kind.file_keys[name], value, name) for name, value in beside.items()}
+    values |= {name: converted(kind.file_keys[name], value, name) for name, value in shared.items()}
     work = kind.made(values)
     work.check()
     return work

@@ -28,7 +28,7 @@ from iotrial.web import comparison_page, history_page, trial_list, trial_page
 from iotrial.web.pages import message, prepare, style
 from iotrial.web.store_view import StoreView
 
-#: content security policy of a page that sets no other
+#: content security policy of a page that sets none
 POLICY = "default-src 'none'; style-src 'self'; img-src data:"
 #: added to every page's policy
 ALWAYS = "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -293,8 +293,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         )
 
     def described(self) -> str:
-        beside = " with its own server" if self.serve else ""
-        return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + beside
+        server = " with its own server" if self.serve else ""
+        return "command " + "; ".join(" ".join(step.argv) for step in self.steps) + server
 
     def probe_job(self, context: JobContext) -> dict[str, object]:
         values = {**context.arguments, **(self.where(context.lab) if context.lab is not None else {})}
@@ -334,7 +334,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         return Measured(numbers | printed, facts=facts)
 
     def labs(self) -> frozenset[str]:
-        """In place there are no files of the lab, and no folder of its own for a server."""
+        """In place there are no files of the lab, and no folder for a server."""
         of_files = any(name in text for text in self.texts() for name in ("{file}", "{files}"))
         labs = super().labs() if self.serve or of_files else super().labs() | {IN_PLACE}
         return labs - {GUEST} if self.inherit_environment else labs

@@ -219,13 +219,15 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         if self.several:
             where = f"on {', '.join(self.hosts)} in {self.folder}" if self.hosts else f"{self.clients} times"
             return Launched((f"fio, which has fio servers {where} do this job file:",), lines)
-        told = tuple(f"in the lab's folder {text}" for text in mapped(self.job)[1])
-        return Launched(("fio, with this job file:",), lines + told + ("as root",) * (self.run_as == "root"))
+        notes = tuple(f"in the lab's folder {text}" for text in mapped(self.job)[1])
+        return Launched(("fio, with this job file:",), lines + notes + ("as root",) * (self.run_as == "root"))
 
     def remark(self) -> str:
-        told = mapped(self.job)[1]
+        notes = mapped(self.job)[1]
         return (
-            f"fio worked in the lab's folder, not where its job file says ({'; '.join(told)})" if told else ""
+            f"fio worked in the lab's folder, not where its job file says ({'; '.join(notes)})"
+            if notes
+            else ""
         )
 
     def described(self) -> str:

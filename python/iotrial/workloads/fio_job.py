@@ -134,19 +134,19 @@ def mapped(text: str) -> tuple[str, tuple[str, ...]]:
     ``directory`` is left out, and of a path in ``filename`` only the name is kept; devices are not mapped.
     """
     found = {option.line: option for option in options_of(text)}
-    lines, told = [], []
+    lines, notes = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         option = found.get(number)
         name = "" if option is None else option.name.lower()
         if option is not None and name == "directory":
-            told.append(f"directory={option.value}: left out")
+            notes.append(f"directory={option.value}: left out")
             continue
         if option is not None and name == "filename" and _FILE.fullmatch(option.value):
             base = option.value.rpartition("/")[2]
-            told.append(f"filename={option.value}: {base}")
+            notes.append(f"filename={option.value}: {base}")
             line = f"filename={base}"
         lines.append(line)
-    return "\n".join(lines), tuple(told)
+    return "\n".join(lines), tuple(notes)
 
 
 def demands_of(job: str, settings: Sequence[Setting]) -> Iterator[str]:

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meter_that_begins_anew_has_used_what_was_left_and_what_it_shows() {
+    fn a_meter_that_starts_again_has_used_what_was_left_and_what_it_shows() {
         assert_eq!(used(100, 350, 1000), 250);
         assert_eq!(used(990, 15, 1000), 25);
         assert_eq!(used(7, 7, 1000), 0);

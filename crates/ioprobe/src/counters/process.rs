@@ -71,17 +71,17 @@ pub fn between(before: &Option<OwnCounts>, after: &Option<OwnCounts>) -> Value {
         _ => return Value::Null,
     };
     let more = |place: usize| after.counts[place].wrapping_sub(before.counts[place]);
-    let asked = more(0).saturating_sub(before.text_bytes);
+    let read = more(0).saturating_sub(before.text_bytes);
     let fetched = more(4);
     json!({
-        "read_bytes": asked,
+        "read_bytes": read,
         "written_bytes": more(1),
         "read_calls": more(2).saturating_sub(1),
         "write_calls": more(3),
         "fetched_bytes": fetched,
         "dirtied_bytes": more(5),
         "undirtied_bytes": more(6),
-        "cache_hit_bytes": asked.saturating_sub(fetched),
+        "cache_hit_bytes": read.saturating_sub(fetched),
     })
 }
 

@@ -133,7 +133,7 @@ mod tests {
         b"cpu  10 1 20 300 40 2 3 5 0 0\ncpu0 4 1 9 100 30 1 1 2 0 0\ncpu1 6 0 11 200 10 1 2 3 0 0\nintr 1 2\n";
 
     #[test]
-    fn processors_are_told_together_and_their_waiting_each() {
+    fn processors_are_reported_together_and_their_waiting_each() {
         let before = parse(TEXT).unwrap();
         assert_eq!(before.all, [11, 25, 300, 40, 5]);
         assert_eq!(

@@ -14,7 +14,7 @@ use crate::sys::{check, open, stat, Stat};
 
 /// Copy the files. Each copy is synced before it replaces the old file or is removed, so that both
 /// cases write the same amount.
-pub fn anew(request: CopyFiles, registry: &mut Registry) -> Result<Value> {
+pub fn copy_files(request: CopyFiles, registry: &mut Registry) -> Result<Value> {
     let set = registry.get(&request.set)?;
     let files = set.select(&request.files)?;
     let largest = files.iter().map(|n| set.files[*n as usize].size).max();

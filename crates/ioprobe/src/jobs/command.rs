@@ -316,7 +316,7 @@ impl<T> Lent<T> {
 
 /// Run one process under ptrace and look at each of its system calls. The tracer must be the thread
 /// that started the process, and must wait for nothing else: other code waits for the other
-/// children of the probe. Hence a thread of its own.
+/// children of the probe. Hence a separate thread.
 fn one_traced(
     program: &Program,
     around: &Surroundings,

@@ -16,7 +16,7 @@ use serde_json::{json, Value};
 
 use super::stopwatch::{Span, Stopwatch};
 use super::stretch::Stretch;
-use super::usage::Whose;
+use super::usage::UsageScope;
 use super::watch::Watch;
 use crate::clock::{monotonic_ns, Clock};
 use crate::counters::devices::Counters;
@@ -30,7 +30,7 @@ const BLOCK: usize = 4096;
 const MOST_PARTS: u64 = 1000;
 
 /// The state of the array, as md reports it in sysfs.
-struct Said {
+struct ArrayState {
     /// Sectors done and in total, during a rebuild.
     done: Option<(u64, u64)>,
     whole: bool,
@@ -43,7 +43,7 @@ pub fn run(
 ) -> Result<Value> {
     check(&own)?;
     let folder = format!("/sys/block/{}/md", own.array);
-    let said = |name: &str| -> Result<String> {
+    let attribute = |name: &str| -> Result<String> {
         let path = format!("{folder}/{name}");
         let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
         Ok(text.trim().to_string())
@@ -63,15 +63,15 @@ pub fn run(
             let (over, loaded) = (&over, &loaded);
             threads.spawn(move || load(file, *blocks, writes, over, loaded))
         });
-        let stopwatch = Stopwatch::start(Whose::ThisThread);
+        let stopwatch = Stopwatch::start(UsageScope::ThisThread);
         let (start, began_ns) = (clock.ticks(), monotonic_ns());
         let worked = (|| -> Result<()> {
             let path = format!("{folder}/sync_action");
             fs::write(&path, "idle").doing(|| format!("let {} begin: write {path}", own.array))?;
             loop {
-                let now = Said {
-                    done: progress(&said("sync_completed")?),
-                    whole: said("degraded")? == "0" && said("sync_action")? == "idle",
+                let now = ArrayState {
+                    done: progress(&attribute("sync_completed")?),
+                    whole: attribute("degraded")? == "0" && attribute("sync_action")? == "idle",
                 };
                 let elapsed = monotonic_ns() - began_ns;
                 if let Some((done, all)) = now.done {
@@ -84,7 +84,7 @@ pub fn run(
                     if announced_ns.is_none() && done as f64 >= own.announced_at * all as f64 {
                         // In KiB/s. With the remaining bytes it gives the finish time that
                         // /proc/mdstat estimates.
-                        let rate: u64 = said("sync_speed")?.parse().unwrap_or(0);
+                        let rate: u64 = attribute("sync_speed")?.parse().unwrap_or(0);
                         let left = (all - done) * SECTOR;
                         announced_ns = (rate > 0)
                             .then(|| elapsed + (left as f64 / (rate * 1024) as f64 * 1e9) as u64);
@@ -98,9 +98,9 @@ pub fn run(
                         "rebuild {}: wanted it whole within {} s, found {} of {} disks missing, {}",
                         own.array,
                         own.timeout_s,
-                        said("degraded")?,
-                        said("raid_disks")?,
-                        said("sync_action")?
+                        attribute("degraded")?,
+                        attribute("raid_disks")?,
+                        attribute("sync_action")?
                     )));
                 }
                 sleep(LOOKS_EVERY);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::stretch::{Spun, Stretch};
-use super::usage::{Usage, Whose};
+use super::usage::{Usage, UsageScope};
 use super::watch::{Devices, Watch};
 use crate::clock::{monotonic_ns, Clock};
 use crate::error::Result;
@@ -27,7 +27,7 @@ impl Span {
 
 /// Readings taken just before the work.
 pub struct Stopwatch {
-    whose: Whose,
+    scope: UsageScope,
     before: Usage,
     started_ns: u64,
 }
@@ -35,10 +35,10 @@ pub struct Stopwatch {
 impl Stopwatch {
     /// Take the readings. The work must follow immediately.
     #[inline(always)]
-    pub fn start(whose: Whose) -> Self {
+    pub fn start(scope: UsageScope) -> Self {
         Stopwatch {
-            whose,
-            before: Usage::of(whose),
+            scope,
+            before: Usage::of(scope),
             started_ns: monotonic_ns(),
         }
     }
@@ -55,10 +55,10 @@ impl Stopwatch {
     ) -> Timed {
         // Read here even without an injected slowdown, so that the clock readings of a slowdown are
         // in no arm's CPU time.
-        let cpu_ns = self.whose.cpu_ns() - self.before.cpu_ns;
+        let cpu_ns = self.scope.cpu_ns() - self.before.cpu_ns;
         let ticks = span.ticks();
         let spun = stretch.after(part(ticks), cpu_ns, common.stretch, common.stretch_clock);
-        let usage = Usage::of(self.whose).since(&self.before);
+        let usage = Usage::of(self.scope).since(&self.before);
         Timed {
             wall_ns: clock.ns_of(ticks) + spun.wall_ns,
             cpu_ns: cpu_ns + spun.cpu_ns,

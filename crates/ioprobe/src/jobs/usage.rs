@@ -7,18 +7,18 @@ use crate::clock::{process_cpu_ns, thread_cpu_ns};
 
 /// Whether a job is charged for the usage of its thread or of the whole process.
 #[derive(Clone, Copy, Debug)]
-pub enum Whose {
+pub enum UsageScope {
     ThisThread,
     /// Includes the threads that the kernel starts in it for io_uring.
     ThisProcess,
 }
 
-impl Whose {
+impl UsageScope {
     #[inline(always)]
     pub fn cpu_ns(self) -> u64 {
         match self {
-            Whose::ThisThread => thread_cpu_ns(),
-            Whose::ThisProcess => process_cpu_ns(),
+            UsageScope::ThisThread => thread_cpu_ns(),
+            UsageScope::ThisProcess => process_cpu_ns(),
         }
     }
 }
@@ -45,14 +45,14 @@ pub struct Usage {
 
 impl Usage {
     /// Return the usage up to now.
-    pub fn of(whose: Whose) -> Self {
+    pub fn of(scope: UsageScope) -> Self {
         // getrusage reports what a running thread had used at the scheduler's last tick; reading
         // its CPU clock first brings that up to date. Otherwise most works of less than 4 ms would
         // show no CPU time at all.
-        let cpu_ns = whose.cpu_ns();
-        let who = match whose {
-            Whose::ThisThread => libc::RUSAGE_THREAD,
-            Whose::ThisProcess => libc::RUSAGE_SELF,
+        let cpu_ns = scope.cpu_ns();
+        let who = match scope {
+            UsageScope::ThisThread => libc::RUSAGE_THREAD,
+            UsageScope::ThisProcess => libc::RUSAGE_SELF,
         };
         // SAFETY: a zeroed rusage is valid; the call fills it and cannot fail with these arguments.
         unsafe {

@@ -60,7 +60,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    pub fn new(given: Option<&BTreeMap<String, String>>) -> Result<Self> {
+    pub fn new(requested: Option<&BTreeMap<String, String>>) -> Result<Self> {
         // Root runs the system's programs: the PATH of the caller's shell may lead to folders of
         // other users.
         let root = rustix::process::geteuid().is_root();
@@ -77,7 +77,7 @@ impl Environment {
         if let Ok(token) = std::env::var(TOKEN) {
             variables.insert(TOKEN.to_string(), token);
         }
-        for (name, value) in given.into_iter().flatten() {
+        for (name, value) in requested.into_iter().flatten() {
             if name.is_empty() || name.contains('=') {
                 return Err(Error::bad(format!(
                     "environment: wanted names without '=', found {name:?}"
@@ -130,8 +130,9 @@ mod tests {
 
     #[test]
     fn a_name_is_found_along_the_path_that_was_given() {
-        let given = BTreeMap::from([("PATH".to_string(), "/nowhere:/usr/bin:/bin".to_string())]);
-        let environment = Environment::new(Some(&given)).unwrap();
+        let requested =
+            BTreeMap::from([("PATH".to_string(), "/nowhere:/usr/bin:/bin".to_string())]);
+        let environment = Environment::new(Some(&requested)).unwrap();
         assert!(environment.resolve("sh").unwrap().ends_with("bin/sh"));
         assert_eq!(environment.resolve("/x/y").unwrap(), "/x/y");
         let error = environment.resolve("no-such-program").unwrap_err();

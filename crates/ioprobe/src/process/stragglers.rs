@@ -19,7 +19,7 @@ use crate::sys;
 pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
     let kept = kept();
     if !kept.is_empty() {
-        return sweep_beside(&kept, shot);
+        return sweep_except(&kept, shot);
     }
     let mut killed = 0;
     let mut count = |status, shot| killed += u64::from(shot && was_killed(status));
@@ -47,7 +47,7 @@ pub fn sweep(isolated: bool, mut shot: bool) -> Result<u64> {
 
 /// Like `sweep`, for all children except those that stay. When one dies its children become ours,
 /// and the next round finds them.
-fn sweep_beside(kept: &[pid_t], shot: bool) -> Result<u64> {
+fn sweep_except(kept: &[pid_t], shot: bool) -> Result<u64> {
     let mut killed = 0;
     loop {
         let children: Vec<pid_t> = children().filter(|pid| !kept.contains(pid)).collect();

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::jobs::command::Failure;
 
 /// Timeout for the reaper's report, which follows a moment after the end.
-const TOLD_WITHIN_MS: c_int = 2000;
+const MESSAGE_WITHIN_MS: c_int = 2000;
 
 /// Adjust the answer of a verb during which a server may have died: a job has failed then, whatever
 /// its own result, and an error mentions the server.
@@ -22,7 +22,7 @@ pub fn judged(answer: Result<Value>) -> Result<Value> {
         for server in all.iter_mut() {
             // The report of the reaper follows a moment later.
             let just_ended = server.ended.is_none() && server.has_ended();
-            server.listen(if just_ended { TOLD_WITHIN_MS } else { 0 })?;
+            server.listen(if just_ended { MESSAGE_WITHIN_MS } else { 0 })?;
             server.forget_much()?;
         }
         Ok::<_, Error>(all.iter().find_map(Dead::of))
@@ -39,7 +39,7 @@ struct Dead {
     name: String,
     program: String,
     status: c_int,
-    said: String,
+    stderr: String,
 }
 
 impl Dead {
@@ -48,7 +48,7 @@ impl Dead {
             name: server.name.clone(),
             program: server.program.clone(),
             status: server.ended?,
-            said: server.last_words(),
+            stderr: server.last_words(),
         })
     }
 
@@ -61,7 +61,7 @@ impl Dead {
             exit: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
             signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
             timed_out: false,
-            stderr: self.said,
+            stderr: self.stderr,
         })];
         let others = answer["failures"].as_array().cloned();
         failures.extend(others.unwrap_or_default());
@@ -71,8 +71,8 @@ impl Dead {
     }
 
     fn explained(self, error: Error) -> Error {
-        let (name, said) = (self.name, self.said.trim());
-        let before = format!("server {name} {}: {said}; and then", how(self.status));
+        let (name, stderr) = (self.name, self.stderr.trim());
+        let before = format!("server {name} {}: {stderr}; and then", how(self.status));
         match error {
             Error::Os { doing, errno } => Error::errno(format!("{before} {doing}"), errno),
             Error::Verify(text) => Error::verify(format!("{before} {text}")),

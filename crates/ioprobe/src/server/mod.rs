@@ -23,7 +23,7 @@ use rustix::process::{pidfd_send_signal, Signal};
 use serde_json::{json, Map, Value};
 
 pub use self::dead::judged;
-use self::reaper::{Reaper, Said};
+use self::reaper::{Reaper, ReaperMessage};
 pub use self::tree::Used;
 use crate::error::{Doing, Error, Result};
 use crate::jobs::require_root_for_user;
@@ -113,13 +113,13 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
         ended: None,
     };
     if let Err(error) = wait_until_ready(&mut server, &request.ready, deadline) {
-        let said = server.last_words();
+        let stderr = server.last_words();
         give_up(server.reaper, isolated)?;
-        let said = match said.trim() {
+        let stderr = match stderr.trim() {
             "" => "it said nothing".to_string(),
             text => format!("it said: {text}"),
         };
-        return Err(Error::verify(format!("{doing}: {error}; {said}")));
+        return Err(Error::verify(format!("{doing}: {error}; {stderr}")));
     }
     SERVERS.with(|all| all.borrow_mut().push(server));
     Ok(json!({"pid": pid, "ready_ns": begun.elapsed().as_nanos() as u64}))
@@ -128,9 +128,9 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
 fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
     loop {
         match reaper.hear(PAUSE_MS)? {
-            Some(Said::Started(pid)) => return Ok(pid),
-            Some(Said::Refused(doing, 0)) => return Err(Error::verify(doing)),
-            Some(Said::Refused(doing, errno)) => {
+            Some(ReaperMessage::Started(pid)) => return Ok(pid),
+            Some(ReaperMessage::Refused(doing, 0)) => return Err(Error::verify(doing)),
+            Some(ReaperMessage::Refused(doing, errno)) => {
                 let doing = doing.rsplit_once(": ").map_or("", |(doing, _)| doing);
                 return Err(Error::errno(doing, errno));
             }
@@ -177,7 +177,7 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
         server.send(Signal::KILL);
         server.wait(Instant::now() + GONE_WITHIN)?;
     }
-    let said = server.last_words();
+    let stderr = server.last_words();
     let status = server.ended;
     let left = give_up(server.reaper, isolated)?;
     Ok(json!({
@@ -186,7 +186,7 @@ pub fn stop(request: ServerStop, isolated: bool) -> Result<Value> {
         "died": died,
         "killed": !ended,
         "left": left,
-        "stderr": said,
+        "stderr": stderr,
         "wall_ns": begun.elapsed().as_nanos() as u64,
     }))
 }
@@ -233,7 +233,7 @@ pub fn between(before: &[(String, Used)], after: &[(String, Used)]) -> Map<Strin
 impl Server {
     /// Process what the reaper reports within this many milliseconds.
     fn listen(&mut self, wait_ms: c_int) -> Result<()> {
-        if let Some(Said::Ended(status)) = self.reaper.hear(wait_ms)? {
+        if let Some(ReaperMessage::Ended(status)) = self.reaper.hear(wait_ms)? {
             self.ended = Some(status);
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::sys::{check, write_all};
 
 /// The messages of a reaper, one line each.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ReaperMessage {
     Started(pid_t),
     /// It could not be started: what failed, and the errno.
     Refused(String, c_int),
@@ -33,7 +33,7 @@ pub enum Said {
 pub struct Reaper {
     pub pid: pid_t,
     reading: OwnedFd,
-    heard: String,
+    received: String,
 }
 
 impl Reaper {
@@ -49,15 +49,15 @@ impl Reaper {
             pid => Ok(Reaper {
                 pid,
                 reading,
-                heard: String::new(),
+                received: String::new(),
             }),
         }
     }
 
     /// Return the next message within this many milliseconds; None if there is none.
-    pub fn hear(&mut self, wait_ms: c_int) -> Result<Option<Said>> {
-        if let Some(said) = self.line() {
-            return Ok(Some(said));
+    pub fn hear(&mut self, wait_ms: c_int) -> Result<Option<ReaperMessage>> {
+        if let Some(message) = self.line() {
+            return Ok(Some(message));
         }
         if !sys::is_ready(&self.reading, wait_ms) {
             return Ok(None);
@@ -67,16 +67,17 @@ impl Reaper {
             Err(_) => Ok(None),
             Ok(0) => Err(Error::verify("the reaper of a server has ended by itself")),
             Ok(n) => {
-                self.heard.push_str(&String::from_utf8_lossy(&piece[..n]));
+                self.received
+                    .push_str(&String::from_utf8_lossy(&piece[..n]));
                 Ok(self.line())
             }
         }
     }
 
-    fn line(&mut self) -> Option<Said> {
-        let end = self.heard.find('\n')?;
-        let line: String = self.heard.drain(..=end).collect();
-        said(line.trim_end())
+    fn line(&mut self) -> Option<ReaperMessage> {
+        let end = self.received.find('\n')?;
+        let line: String = self.received.drain(..=end).collect();
+        parsed(line.trim_end())
     }
 
     /// End it at once; what is left below becomes the probe's.
@@ -86,14 +87,17 @@ impl Reaper {
     }
 }
 
-fn said(line: &str) -> Option<Said> {
+fn parsed(line: &str) -> Option<ReaperMessage> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "started" => rest.parse().ok().map(Said::Started),
-        "ended" => rest.parse().ok().map(Said::Ended),
+        "started" => rest.parse().ok().map(ReaperMessage::Started),
+        "ended" => rest.parse().ok().map(ReaperMessage::Ended),
         "refused" => {
             let (errno, doing) = rest.split_once(' ')?;
-            Some(Said::Refused(doing.to_string(), errno.parse().ok()?))
+            Some(ReaperMessage::Refused(
+                doing.to_string(),
+                errno.parse().ok()?,
+            ))
         }
         _ => None,
     }
@@ -179,12 +183,12 @@ mod tests {
 
     #[test]
     fn every_line_is_understood() {
-        assert_eq!(said("started 42"), Some(Said::Started(42)));
-        assert_eq!(said("ended 256"), Some(Said::Ended(256)));
-        let refused = Said::Refused("start x: execute it: no".to_string(), 2);
-        assert_eq!(said("refused 2 start x: execute it: no"), Some(refused));
+        assert_eq!(parsed("started 42"), Some(ReaperMessage::Started(42)));
+        assert_eq!(parsed("ended 256"), Some(ReaperMessage::Ended(256)));
+        let refused = ReaperMessage::Refused("start x: execute it: no".to_string(), 2);
+        assert_eq!(parsed("refused 2 start x: execute it: no"), Some(refused));
         for line in ["", "started", "started x", "refused 2", "left 1"] {
-            assert_eq!(said(line), None, "{line}");
+            assert_eq!(parsed(line), None, "{line}");
         }
     }
 }

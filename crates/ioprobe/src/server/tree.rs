@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_told_apart_by_kind() {
+    fn pages_are_distinguished_by_kind() {
         let text =
             b"00-ff ---p 00000000 00:00 0    [rollup]\nRss: 9 kB\nPss:   4 kB\nPss_Anon: 3 kB\n\
             AnonHugePages:  2048 kB\nShared_Hugetlb:  2 kB\nPrivate_Hugetlb: 1 kB\n";

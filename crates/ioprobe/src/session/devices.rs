@@ -42,17 +42,17 @@ impl Devices {
     pub fn make_modelled(
         &mut self,
         verb: &str,
-        given: protocol::Fields,
+        params: protocol::Fields,
         broker: Option<&Broker>,
     ) -> Result<Value> {
-        let request: Description = protocol::fields(verb, given.clone())?;
+        let request: Description = protocol::fields(verb, params.clone())?;
         request.check()?;
         let broker = broker.ok_or_else(|| {
             Error::unsupported(
                 "make a modelled disk: wanted a probe that was started with --isolate",
             )
         })?;
-        let (file, disk) = broker.disk(given, request.size)?;
+        let (file, disk) = broker.disk(params, request.size)?;
         let pid = disk.pid;
         let mut answer = self.keep_image(Backing {
             file,

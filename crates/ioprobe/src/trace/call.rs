@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_errors_and_times_are_told_by_name() {
+    fn counts_errors_and_times_are_listed_by_name() {
         let mut bars = vec![0; BARS];
         bars[bar(100)] = 2;
         let times = Times {
@@ -167,12 +167,12 @@ mod tests {
             calls: calls.into_iter().collect(),
             lost: 0,
         };
-        let told = json!({
+        let expected = json!({
             "count": 3, "errors": {"2": 1}, "total_ns": 200, "untimed": 1, "histogram": [[111, 2]],
         });
         assert_eq!(
             serde_json::to_value(account.report()).unwrap(),
-            json!({"lost": 0, "calls": {"read": told, "read@i386": told}})
+            json!({"lost": 0, "calls": {"read": expected, "read@i386": expected}})
         );
     }
 }

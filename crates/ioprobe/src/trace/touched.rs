@@ -220,7 +220,7 @@ impl Touched {
     fn at_call(&mut self, pid: pid_t, pending: &mut Option<Pending>) {
         let mut info = CallInfo::default();
         // SAFETY: the structure has as much room as stated.
-        let told = unsafe {
+        let filled = unsafe {
             libc::ptrace(
                 GET_SYSCALL_INFO,
                 pid,
@@ -228,7 +228,7 @@ impl Touched {
                 &mut info as *mut CallInfo as *mut c_void,
             )
         };
-        if told < 0 {
+        if filled < 0 {
             self.unseen |= last_errno() == libc::EIO;
         } else if info.arch != ARCH_X86_64 {
             self.unseen = true;

@@ -281,16 +281,16 @@ fn whatever_is_asked_is_answered_once_and_never_before_wire_and_overhead_allow()
                 depth: 8,
                 ..settings()
             }));
-            let (mut all, mut asked) = (Vec::new(), Vec::new());
+            let (mut all, mut submitted) = (Vec::new(), Vec::new());
             for (n, offset) in offsets(3000).enumerate() {
                 let length = 4096 * (1 + n as u64 % 64).min((SIZE - offset) / 4096);
                 let kind = [Kind::Read, Kind::Write, Kind::Write, Kind::Flush][n % 4];
                 // Every third request continues where the last one ended.
-                let offset = match asked.last() {
+                let offset = match submitted.last() {
                     Some((_, _, end, _)) if n % 3 == 0 && end + length <= SIZE => *end,
                     _ => offset,
                 };
-                asked.push((kind, length, offset + length, caller.now));
+                submitted.push((kind, length, offset + length, caller.now));
                 caller.ask(kind, offset, length);
                 caller.now += (offset >> 4) % 9_000_000;
                 caller.disk.advance(caller.now, &mut all);
@@ -298,7 +298,7 @@ fn whatever_is_asked_is_answered_once_and_never_before_wire_and_overhead_allow()
             all.extend(caller.wait());
             all.sort_by_key(|due| due.tag);
             assert!(all.iter().map(|due| due.tag).eq(1..=3000));
-            for (due, (kind, length, _, arrival)) in all.iter().zip(asked) {
+            for (due, (kind, length, _, arrival)) in all.iter().zip(submitted) {
                 assert_eq!(due.arrival, arrival);
                 let moved = if kind == Kind::Flush { 0 } else { length };
                 let least = 0.1 * MS + moved as f64 / 500e6 * NS;

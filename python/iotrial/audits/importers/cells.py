@@ -112,15 +112,15 @@ def marks_of(columns: Mapping[str, Sequence[str]]) -> dict[str, Mark]:
     """Return the decimal mark of each column."""
     if not any("," in cell or cell.count(".") > 1 for cells in columns.values() for cell in cells):
         return dict.fromkeys(columns, Mark.POINT)
-    told = {name: _told(cells) for name, cells in columns.items()}
-    sure = {next(iter(found)) for found in told.values() if len(found) == 1}
-    return {name: _mark(told[name], cells, sure) for name, cells in columns.items()}
+    marks = {name: _marks_in(cells) for name, cells in columns.items()}
+    sure = {next(iter(found)) for found in marks.values() if len(found) == 1}
+    return {name: _mark(marks[name], cells, sure) for name, cells in columns.items()}
 
 
-def _mark(told: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
-    if len(told) == 1:
-        return next(iter(told))
-    if len(told) > 1:
+def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
+    if len(marks) == 1:
+        return next(iter(marks))
+    if len(marks) > 1:
         return Mark.UNCLEAR
     unclear = {mark for cell in cells if (mark := _in_threes(cell)) is not None}
     if not unclear:
@@ -130,7 +130,7 @@ def _mark(told: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
     return next(iter(sure)) if len(sure) == 1 else Mark.UNCLEAR
 
 
-def _told(cells: Sequence[str]) -> set[Mark]:
+def _marks_in(cells: Sequence[str]) -> set[Mark]:
     """Return the decimal marks that the cells of a column require."""
     return {mark for cell in cells if (mark := telling(cell)) is not None}
 

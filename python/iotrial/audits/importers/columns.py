@@ -135,11 +135,11 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
         if name is not None:
             table.column(name)
     taken = {group, order, run, series}
-    asked_values = options.values or table.directives.get("value", ())
+    wanted_values = options.values or table.directives.get("value", ())
     conditions = options.conditions or table.directives.get("condition", ())
-    for name in (*asked_values, *conditions):
+    for name in (*wanted_values, *conditions):
         table.column(name)
-    columns = list(asked_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
+    columns = list(wanted_values) or _value_columns([n for n in numeric if n not in taken | set(conditions)])
     if not columns:
         raise _no_values(table, cells, marks)
     for name in (*columns, run, order):
@@ -234,7 +234,7 @@ def _wide(parts: Sequence[tuple[str, str, str]], unit: str | None, response: str
 
 
 def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the words with which all rows begin, leaving each row at least one of its own."""
+    """Return the words with which all rows begin, leaving each row at least one word."""
     if len(rows) < 2:
         return []
     found = []

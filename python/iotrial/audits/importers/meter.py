@@ -53,10 +53,10 @@ def read_meter(
     return Readings(at_s, np.array(found))
 
 
-def _column(table: Table, asked: str | None, known: Sequence[str], what: str, option: str) -> str:
-    if asked is not None:
-        table.column(asked)
-        return asked
+def _column(table: Table, name: str | None, known: Sequence[str], what: str, option: str) -> str:
+    if name is not None:
+        table.column(name)
+        return name
     found = [name for name in table.columns if name.strip().casefold() in known]
     if len(found) != 1:
         raise RequestError(

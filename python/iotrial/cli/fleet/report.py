@@ -33,7 +33,9 @@ def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_j
     iotrial report.
     """
     refuse_twice_on_standard_output(markdown, as_json=as_json)
-    report, warnings = report_of(store_path(), fleet, told=_told if sys.stderr.isatty() else None)
+    report, warnings = report_of(
+        store_path(), fleet, on_progress=_show_progress if sys.stderr.isatty() else None
+    )
     for warning in warnings:
         warn(warning)
     on_standard_output = False
@@ -48,7 +50,7 @@ def command(fleet: str, full: bool, html: str | None, markdown: str | None, as_j
     return 0
 
 
-def _told(done: int, count: int) -> None:
+def _show_progress(done: int, count: int) -> None:
     if done % 10 == 0 or done == count:
         sys.stderr.write(f"\rsumming up host {done} of {count}" + "\n" * (done == count))
         sys.stderr.flush()

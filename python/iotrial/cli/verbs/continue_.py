@@ -47,7 +47,7 @@ def command(
 ) -> int:
     """Measure more blocks of a finished trial.
 
-    They are the next blocks of its own plan, with the same seed. Its error level holds as before: the method lets one look at
+    They are the next blocks of its plan, with the same seed. Its error level holds as before: the method lets one look at
     any time and go on. What is undecided goes on until it is decided or the budget is spent. Without --time and --blocks the
     budget is that of the trial once more; --time alone sets no limit to blocks.
     """

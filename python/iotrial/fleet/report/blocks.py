@@ -114,7 +114,7 @@ def _blocks(
         )
         yield Section("Means over hosts", (_means(main, report, note),), id="means")
     yield from map(Note, details(report))
-    first = told_apart(main)
+    first = notable(main)
     for number, one in enumerate(main[:MOST_DRAWN]):
         view = View.ALL if one in first else View.LONG if number < _MOST_FULL else View.PAGE
         blocks: list[Block] = []
@@ -143,7 +143,7 @@ def _blocks(
         yield Code(html_path, "All hosts, figures, limits", view=View.TEXT)
 
 
-def told_apart(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
+def notable(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
     """Return the comparisons whose hosts are listed.
 
     All if they are few, else those with an outlying host or a verdict, in order; the first if there are none.

@@ -122,7 +122,7 @@ IN_USE = "diskseq"
 
 
 def _in_use(target: Target, device: str) -> str:
-    """Return a number that no other disk has had since boot (Linux 5.15), or device number and size in sectors."""
+    """Return a number unique to this disk since boot (Linux 5.15), or device number and size in sectors."""
     folder = f"/sys/block/{device}"
     sequence = target.read_or_none(f"{folder}/diskseq")
     return sequence or f"{target.read(f'{folder}/dev')} {target.read(f'{folder}/size')}"

@@ -80,8 +80,8 @@ class MkfsOption(Knob, declared.MkfsOption):
         place = disk_place(self.name, subject.place)
         if place.filesystem != "ext4":
             return
-        told = place.superblock()  # for "default" too, so that all arms do the same
-        found = None if value == "default" else superblock.contradicts(value, told)
+        dump = place.superblock()  # for "default" too, so that all arms do the same
+        found = None if value == "default" else superblock.contradicts(value, dump)
         if found is not None:
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=found)
 
@@ -107,13 +107,13 @@ class FilesystemLog(Knob, declared.FilesystemLog):
         if place.filesystem == "xfs":
             named = [o.removeprefix("logdev=/dev/") for o in info.options if o.startswith("logdev=")]
             return _log(named[0] if named else None, device)
-        told = re.search(r"^Journal device:\s+0x([0-9a-f]+)$", place.superblock(), re.MULTILINE)
-        if told is None:
+        journal = re.search(r"^Journal device:\s+0x([0-9a-f]+)$", place.superblock(), re.MULTILINE)
+        if journal is None:
             return INTERNAL
         number = subject.target.read(f"/sys/block/{device}/dev").strip()
-        found = int(told[1], 16)  # encoded as by the kernel's old_encode_dev and new_encode_dev
+        found = int(journal[1], 16)  # encoded as by the kernel's old_encode_dev and new_encode_dev
         minor = (found & 0xFF) | ((found >> 12) & 0xFFF00)
-        return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else told[1], device)
+        return _log(device if number == f"{(found >> 8) & 0xFFF}:{minor}" else journal[1], device)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         disk_place(self.name, subject.place).want_log(value)

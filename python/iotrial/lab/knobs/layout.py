@@ -75,9 +75,9 @@ class FileFragmentation(Knob, declared.FileFragmentation):
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         extents, files = _count(subject, _selection(self.name, subject))
-        return self._told(extents, files, setting)
+        return self._level_of(extents, files, setting)
 
-    def _told(self, extents: int, files: int, setting: Setting) -> str:
+    def _level_of(self, extents: int, files: int, setting: Setting) -> str:
         wanted = self.parse(setting)
         return wanted if _close(extents, files, wanted) else _share(extents, files)
 
@@ -90,7 +90,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
         # Use the count from before defragmentation; the result of that is verified by its own knob.
         files = _selection(self.name, subject)
         extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
-        found = self._told(extents, files.count, setting)
+        found = self._level_of(extents, files.count, setting)
         if found != value:
             raise KnobError(
                 self.name,

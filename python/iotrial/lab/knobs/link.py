@@ -92,8 +92,8 @@ class LinkRing(LinkKnob, declared.LinkRing):
         return whole_number(f"knob {self.name}", setting.value, 48, 4096)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        said = _asked(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
-        found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", said, re.MULTILINE))
+        output = _ethtool(_link(self.name, subject), "-g").partition("Current hardware settings")[2]
+        found = dict(re.findall(r"^(RX|TX):\s+(\d+)$", output, re.MULTILINE))
         return " and ".join(sorted({found.get("RX", "none"), found.get("TX", "none")}))
 
     def turn(self, link: Link, value: str) -> None:
@@ -107,7 +107,7 @@ class LinkCoalescing(LinkKnob, declared.LinkCoalescing):
         return whole_number(f"knob {self.name}", setting.value, 0, 10000)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        found = re.search(r"^rx-usecs:\s+(\d+)$", _asked(_link(self.name, subject), "-c"), re.MULTILINE)
+        found = re.search(r"^rx-usecs:\s+(\d+)$", _ethtool(_link(self.name, subject), "-c"), re.MULTILINE)
         return "none" if found is None else found[1]
 
     def turn(self, link: Link, value: str) -> None:
@@ -129,11 +129,11 @@ class LinkOffload(LinkKnob, declared.LinkOffload):
         return tuple(self.LEVELS)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        said = _asked(_link(self.name, subject), "-k")
+        output = _ethtool(_link(self.name, subject), "-k")
         found = {
             key: match[1]
             for key, name in self._SHOWN.items()
-            if (match := re.search(rf"^{name}: (on|off)", said, re.MULTILINE))
+            if (match := re.search(rf"^{name}: (on|off)", output, re.MULTILINE))
         }
         for level, features in self.LEVELS.items():
             if all(found.get(key) == features[key] for key in self._SHOWN):
@@ -148,11 +148,11 @@ def _link(knob: str, subject: RunContext) -> Link:
     return share_of(knob, subject).link
 
 
-def _asked(link: Link, what: str) -> str:
+def _ethtool(link: Link, what: str) -> str:
     """Return ethtool's output, which must be the same for both cards. Raises LabError if they differ."""
-    said = [target.run(["ethtool", what, WIRE]).stdout for target in (link.server, link.client)]
-    if said[0] != said[1]:
+    output = [target.run(["ethtool", what, WIRE]).stdout for target in (link.server, link.client)]
+    if output[0] != output[1]:
         raise LabError(
-            f"ethtool {what}: the network cards of the two guests differ: {said[0]!r}, {said[1]!r}"
+            f"ethtool {what}: the network cards of the two guests differ: {output[0]!r}, {output[1]!r}"
         )
-    return said[0]
+    return output[0]

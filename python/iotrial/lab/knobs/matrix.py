@@ -11,7 +11,7 @@ from iotrial.study.model import Setting
 
 
 class _Size(Knob):
-    """A size in the job: of its own file, or of a record."""
+    """A size in the job: of the work's file, or of a record."""
 
     of: ClassVar[str]
     largest: ClassVar[int]

@@ -250,10 +250,10 @@ class MountOption(MountKnob, declared.MountOption):
             raise KnobError(self.name, self.where(subject, setting), wrote=value, found=shown[0])
 
     def _shown(self, subject: RunContext) -> list[str]:
-        told = ""
+        options = ""
         if disk_place(self.name, subject.place).filesystem == "ext4":
-            told = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
-        return sorted(_mounted(self.name, subject).options) + told.split()
+            options = subject.target.read_or_none(f"/proc/fs/ext4/{subject.place.device}/options") or ""
+        return sorted(_mounted(self.name, subject).options) + options.split()
 
 
 def _live(target: Target, device: str, about: str) -> str:

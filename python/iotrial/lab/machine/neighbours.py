@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from iotrial.errors import TargetError
-from iotrial.lab.machine.processor import names_in, read_if_told
+from iotrial.lab.machine.processor import names_in, read_if_readable
 from iotrial.lab.target import Target
 
 PRESSURES = ("cpu", "io", "memory")
@@ -97,8 +97,8 @@ def look(
     passed = max(last.at - first.at, 1e-9)
     busy, stolen = shares(first.ticks, last.ticks) if first.ticks and last.ticks else (0.0, 0.0)
     all_ticks = sum((last.ticks or {}).values()) - sum((first.ticks or {}).values())
-    processors = (read_if_told(target, "/proc/stat") or "").count("\ncpu")
-    load = (read_if_told(target, "/proc/loadavg") or "").split()
+    processors = (read_if_readable(target, "/proc/stat") or "").count("\ncpu")
+    load = (read_if_readable(target, "/proc/loadavg") or "").split()
     return Neighbours(
         seconds=passed,
         busy=busy,
@@ -114,7 +114,9 @@ def look(
 
 
 def _look(target: Target, own: str, at: float) -> _Look:
-    stalled = {name: stalled_us(read_if_told(target, f"/proc/pressure/{name}") or "") for name in PRESSURES}
+    stalled = {
+        name: stalled_us(read_if_readable(target, f"/proc/pressure/{name}") or "") for name in PRESSURES
+    }
     processes = {}
     for pid in filter(str.isdecimal, names_in(target, "/proc")):
         try:
@@ -125,7 +127,7 @@ def _look(target: Target, own: str, at: float) -> _Look:
             processes[pid] = found
     return _Look(
         at,
-        ticks(read_if_told(target, "/proc/stat") or ""),
+        ticks(read_if_readable(target, "/proc/stat") or ""),
         {name: us for name, us in stalled.items() if us is not None},
         processes,
     )

@@ -54,10 +54,10 @@ def cpu_flags(cpuinfo: str) -> frozenset[str]:
 
 def clock(target: Target) -> Clock:
     """Read the machine's clock source and the probe's clock."""
-    flags = cpu_flags(read_if_told(target, "/proc/cpuinfo") or "")
+    flags = cpu_flags(read_if_readable(target, "/proc/cpuinfo") or "")
     return Clock(
-        source=read_if_told(target, f"{CLOCK}/current_clocksource"),
-        available=tuple((read_if_told(target, f"{CLOCK}/available_clocksource") or "").split()),
+        source=read_if_readable(target, f"{CLOCK}/current_clocksource"),
+        available=tuple((read_if_readable(target, f"{CLOCK}/available_clocksource") or "").split()),
         flags=tuple(flag for flag in TSC_FLAGS if flag in flags),
         probe=str(target.call("hello")["clock"]["source"]),
     )
@@ -66,14 +66,15 @@ def clock(target: Target) -> Clock:
 def frequency(target: Target) -> Frequency:
     """Read how the processors' frequency is controlled, and whether turbo is on."""
     processors = [name for name in names_in(target, CPU) if re.fullmatch(r"cpu[0-9]+", name)]
-    governors = [read_if_told(target, f"{CPU}/{name}/cpufreq/scaling_governor") for name in processors]
+    governors = [read_if_readable(target, f"{CPU}/{name}/cpufreq/scaling_governor") for name in processors]
     return Frequency(
         governors=tuple(sorted({governor for governor in governors if governor})),
-        driver=read_if_told(target, f"{CPU}/cpu0/cpufreq/scaling_driver"),
+        driver=read_if_readable(target, f"{CPU}/cpu0/cpufreq/scaling_driver"),
         turbo=turbo_of(
-            read_if_told(target, f"{CPU}/intel_pstate/no_turbo"), read_if_told(target, f"{CPU}/cpufreq/boost")
+            read_if_readable(target, f"{CPU}/intel_pstate/no_turbo"),
+            read_if_readable(target, f"{CPU}/cpufreq/boost"),
         ),
-        hypervisor="hypervisor" in cpu_flags(read_if_told(target, "/proc/cpuinfo") or ""),
+        hypervisor="hypervisor" in cpu_flags(read_if_readable(target, "/proc/cpuinfo") or ""),
     )
 
 
@@ -89,19 +90,19 @@ def power(target: Target) -> Power:
     mains: list[bool] = []
     batteries: list[tuple[str, str]] = []
     for name in names_in(target, SUPPLY):
-        kind = read_if_told(target, f"{SUPPLY}/{name}/type")
+        kind = read_if_readable(target, f"{SUPPLY}/{name}/type")
         if kind in ("Mains", "USB"):
-            online = read_if_told(target, f"{SUPPLY}/{name}/online")
+            online = read_if_readable(target, f"{SUPPLY}/{name}/online")
             if online is not None:
                 mains.append(online != "0")
-        elif kind == "Battery" and read_if_told(target, f"{SUPPLY}/{name}/scope") != "Device":
-            batteries.append((name, read_if_told(target, f"{SUPPLY}/{name}/status") or "Unknown"))
+        elif kind == "Battery" and read_if_readable(target, f"{SUPPLY}/{name}/scope") != "Device":
+            batteries.append((name, read_if_readable(target, f"{SUPPLY}/{name}/status") or "Unknown"))
     # an idle USB port also reports offline: only a machine with a battery can be running on it
-    told = any(mains) or bool(mains and batteries)
-    return Power(any(mains) if told else None, tuple(batteries))
+    knows_mains = any(mains) or bool(mains and batteries)
+    return Power(any(mains) if knows_mains else None, tuple(batteries))
 
 
-def read_if_told(target: Target, path: str) -> str | None:
+def read_if_readable(target: Target, path: str) -> str | None:
     """Read a small kernel file; None if it does not exist or cannot be read."""
     try:
         return target.read(path).strip()

@@ -78,7 +78,7 @@ def _extent(audit: Audit) -> str:
 
 
 def comparison_table(audit: Audit) -> Table:
-    """Return a row for each comparison. What all rows have in common is said once, in a heading or below the table."""
+    """Return a row for each comparison. What all rows have in common appears once, in a heading or below the table."""
     rows = audit.comparisons
     level = percent(1.0 - audit.alpha)
     responses, pairs = ({name(one) for one in rows} for name in (_response, _pair))

@@ -1,7 +1,7 @@
 """A published table as a section of docs/audits.md: question, answer, one table, limits, and what a trial would need.
 
 It is shorter than the output of ``iotrial audit``, which has every comparison and every finding: what several
-comparisons or claims have in common is said once.
+comparisons or claims have in common appears once.
 """
 
 from __future__ import annotations

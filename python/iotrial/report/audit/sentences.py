@@ -89,13 +89,13 @@ def _of_single_runs(main: Sequence[Comparison]) -> str:
 def _sizes(main: Sequence[Comparison]) -> str:
     """Return the range of the effects, in percent where that is easy to read: "ssd vs hdd: time -94 % to -13 %"."""
     ratios = [one.ratio for one in main if one.ratio is not None]
-    whose = f"{_pair(main[0])}: " if len({_pair(one) for one in main}) == 1 else ""
+    prefix = f"{_pair(main[0])}: " if len({_pair(one) for one in main}) == 1 else ""
     if not ratios:
-        return f"{whose}no ratio" if whose else "No ratio"
+        return f"{prefix}no ratio" if prefix else "No ratio"
     if len({one.response for one in main}) == 1 and 0.01 <= min(ratios) <= max(ratios) <= 2.0:
-        return f"{whose}{_spoken(main[0].response)} {ranged(ratios, _signed)}"
+        return f"{prefix}{_spoken(main[0].response)} {ranged(ratios, _signed)}"
     size = f"{'ratios' if len(ratios) > 1 else 'ratio'} {ranged(ratios, format_ratio)}"
-    return whose + size if whose else capitalised(size)
+    return prefix + size if prefix else capitalised(size)
 
 
 def _answer(comparisons: Sequence[Comparison], margin: float) -> str:
@@ -142,8 +142,8 @@ def _changes(*ratios: float) -> list[str]:
     least = 0 if min(map(abs, changes)) >= _WHOLE_PERCENT else 1
     for decimals in range(least, _MOST_DECIMALS):
         texts = [f"{change:+.{decimals}f}" for change in changes]
-        told = all(float(text) or not change for text, change in zip(texts, changes, strict=True))
-        if told and len(set(texts)) == len(set(changes)):
+        no_false_zero = all(float(text) or not change for text, change in zip(texts, changes, strict=True))
+        if no_false_zero and len(set(texts)) == len(set(changes)):
             return texts
     return [f"{change:+.{_MOST_DECIMALS}f}" for change in changes]
 
@@ -181,7 +181,7 @@ def findings(audit: Audit) -> list[str]:
 
 
 def findings_in_brief(audit: Audit) -> list[str]:
-    """List the findings without those that the table of comparisons has; what is alike is said once, with its range."""
+    """List the findings without those that the table of comparisons has; equal ones are listed once, with their range."""
     return [
         *(text for text in _order(audit) if text != ORDER_UNKNOWN),
         *_modes_in_brief(audit.modes),

@@ -47,8 +47,8 @@ def svg_of(figure: Figure) -> bytes:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = text.replace("'DejaVu Sans', sans-serif", _FONTS)
-    told = f"<title>{escape(figure.title)}</title>\n <desc>{escape(f'{figure.sentence} {figure.reading}')}</desc>"
-    text = re.sub(r"(<svg[^>]*>)", lambda root: f"{root[1]}\n {told}", text, count=1)
+    head = f"<title>{escape(figure.title)}</title>\n <desc>{escape(f'{figure.sentence} {figure.reading}')}</desc>"
+    text = re.sub(r"(<svg[^>]*>)", lambda root: f"{root[1]}\n {head}", text, count=1)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}'.encode("utf-8", "replace")
 
 

@@ -80,7 +80,7 @@ class Scene:
         def share(height: float) -> float:
             return round(self.box.share(height), 4)
 
-        told = {
+        scene = {
             "view": [AZIMUTH, ELEVATION, DEPTH, HIGH, SIZE],
             "title": self.title,
             "ticks": [[share(height), text] for height, text in self.ticks],
@@ -100,7 +100,7 @@ class Scene:
                 for bar in self.bars
             ],
         }
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(scene, separators=(",", ":"))
 
 
 def can_be_drawn(matrix: Matrix) -> bool:

@@ -60,19 +60,19 @@ def _order(case: Case) -> Iterator[Reason]:
     later, earlier = int((slots > 0).sum()), int((slots < 0).sum())
     split = evidence_of_split(later, earlier)
     found = fit(case.deviations, slots)
-    told = f"the {case.name} ran after {case.other} in {later} of {later + earlier} blocks"
+    text = f"the {case.name} ran after {case.other} in {later} of {later + earlier} blocks"
     sloped = accounts(found)
     if split < LEAST_EVIDENCE and not sloped:
         return
     weight = weighed(found.share, found.evidence) if found is not None and sloped else 0.0
     if found is not None and sloped:
-        told += f", and a later slot changes {case.response.name} by {case.size(found.slope)} each"
+        text += f", and a later slot changes {case.response.name} by {case.size(found.slope)} each"
     if found is None:
-        told += ", always by the same number of slots, so order and arm cannot be separated"
+        text += ", always by the same number of slots, so order and arm cannot be separated"
         weight = 1.0
     yield case.reason(
         "order",
-        f"order within the block: {told}",
+        f"order within the block: {text}",
         "randomise the order of every block (iotrial does; imported trials may not), and look for what builds "
         "up from run to run: dirty data, a filling cache, heat",
         max(weight, 0.5 * min(1.0, split / FULL_EVIDENCE) if split >= LEAST_EVIDENCE else 0.0),
@@ -99,14 +99,14 @@ def _carry_over(case: Case) -> Iterator[Reason]:
 
 def _counters(case: Case) -> Iterator[Reason]:
     """A counter is higher in one arm and correlates with the difference."""
-    for name, (code, told, remedy) in _COUNTERS.items():
+    for name, (code, meaning, remedy) in _COUNTERS.items():
         more = case.pairs.counters.get(name)
         found = None if more is None else fit(case.deviations, more)
         if more is None or found is None or not accounts(found):
             continue
         yield case.reason(
             code,
-            f"{told}: {float(more.mean()):+.3g} a run in the {case.name}, which explains {100 * found.share:.0f} % of "
+            f"{meaning}: {float(more.mean()):+.3g} a run in the {case.name}, which explains {100 * found.share:.0f} % of "
             f"the difference",
             remedy,
             weighed(found.share, found.evidence),

@@ -50,7 +50,7 @@ def index_sql() -> str:
 
 
 def insert_sql(first: int, last: int, *, at_once: bool) -> str:
-    """Return SQL that inserts rows: in one transaction, 100 per statement; or each in a transaction of its own."""
+    """Return SQL that inserts rows: in one transaction, 100 per statement; or each in its own transaction."""
     if not at_once:
         return "".join(f"INSERT INTO {TABLE} VALUES {_values(i)};\n" for i in range(first, last + 1))
     statements = (

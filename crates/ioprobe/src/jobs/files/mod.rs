@@ -15,7 +15,7 @@ use self::outcome::{changes_names_or_sizes, take_over, verify};
 use self::timed::{Broken, Tally, Work};
 use super::stopwatch::Stopwatch;
 use super::stretch::Stretch;
-use super::usage::Whose;
+use super::usage::UsageScope;
 use super::watch::Watch;
 use super::{act_as, require_open_files};
 use crate::clock::Clock;
@@ -75,7 +75,7 @@ pub fn run(
     let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
     let mut watch = Watch::begin(counters, common.peer.as_deref())?;
-    let stopwatch = Stopwatch::start(Whose::ThisThread);
+    let stopwatch = Stopwatch::start(UsageScope::ThisThread);
     let outcome = work.perform(clock).map(|span| {
         let part = |whole| work.ticks_of(own.stretch_of, whole);
         stopwatch.stop(&span, part, (clock, stretch), &common)

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::content::mix;
 use crate::error::{last_errno, Error, Result};
 use crate::fileset::FileSet;
-use crate::jobs::usage::{Usage, Whose};
+use crate::jobs::usage::{Usage, UsageScope};
 use crate::protocol::{word, MatrixJob, MatrixTest};
 use crate::recorder::LatencyRecorder;
 
@@ -109,7 +109,7 @@ impl<'a> Cell<'a> {
         one.bytes += self.own.file_size;
         match test {
             MatrixTest::RecordRewrite => {
-                // The last stamp written is that of record 0: no other record was written.
+                // The last stamp written is that of record 0: only that record was written.
                 self.held.first = pattern;
             }
             _ if writes(test) => self.held = Held::by(pattern),
@@ -158,7 +158,7 @@ impl<'a> Cell<'a> {
         };
         let fd = file.as_raw_fd();
         let mut open = Some(file);
-        let before = Usage::of(Whose::ThisThread);
+        let before = Usage::of(UsageScope::ThisThread);
         let start = clock.ticks();
         let wrong = if writes(test) {
             todo.write(fd, pattern, clock, start).map(|()| 0)
@@ -177,7 +177,7 @@ impl<'a> Cell<'a> {
             }
         }
         let end = clock.ticks();
-        let usage = Usage::of(Whose::ThisThread).since(&before);
+        let usage = Usage::of(UsageScope::ThisThread).since(&before);
         if writes(test) && !self.own.fsync {
             match &open {
                 Some(file) => self.subject.sync(file)?,
@@ -217,7 +217,7 @@ impl<'a> Cell<'a> {
         let failed = |what: &str, errno: i32| Error::errno(format!("{what} {path}"), errno);
         let writing = writes(test);
         let mut open = Some(stream);
-        let before = Usage::of(Whose::ThisThread);
+        let before = Usage::of(UsageScope::ThisThread);
         let start = clock.ticks();
         let mut wrong = 0;
         if let Some(stream) = &open {
@@ -238,7 +238,7 @@ impl<'a> Cell<'a> {
             }
         }
         let end = clock.ticks();
-        let usage = Usage::of(Whose::ThisThread).since(&before);
+        let usage = Usage::of(UsageScope::ThisThread).since(&before);
         if writing && !self.own.fsync {
             match &open {
                 Some(stream) => {

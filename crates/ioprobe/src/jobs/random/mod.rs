@@ -22,7 +22,7 @@ use self::queued::Queue;
 use self::work::{Broken, Outcome, Pace, Tally, Work};
 use super::stopwatch::{Answer, Span, Stopwatch};
 use super::stretch::Stretch;
-use super::usage::Whose;
+use super::usage::UsageScope;
 use super::watch::Watch;
 use super::{act_as, require_open_files};
 use crate::clock::Clock;
@@ -79,7 +79,7 @@ pub fn run(
             .map_err(|broken| say(&broken, set, &files, &work))?;
     }
     let mut watch = Watch::begin(counters, common.peer.as_deref())?;
-    let stopwatch = Stopwatch::start(Whose::ThisProcess);
+    let stopwatch = Stopwatch::start(UsageScope::ThisProcess);
     let outcome = perform(&mut work, queue.as_mut(), clock);
     let timed = outcome.map(|span| stopwatch.stop(&span, |whole| whole, (clock, stretch), &common));
     drop(borrowed);
@@ -102,8 +102,8 @@ fn ramp(
     own: &RandomJob,
     clock: &Clock,
 ) -> std::result::Result<(), Broken> {
-    let untold = Tally::new(own.write_share, false, Series::of(0, clock));
-    let tally = std::mem::replace(&mut work.tally, untold);
+    let ramp_tally = Tally::new(own.write_share, false, Series::of(0, clock));
+    let tally = std::mem::replace(&mut work.tally, ramp_tally);
     let pace = std::mem::replace(&mut work.pace, Pace::closed(own.ramp));
     perform(work, queue, clock)?;
     work.tally = tally;

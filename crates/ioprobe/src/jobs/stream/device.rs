@@ -6,13 +6,13 @@ use super::crew::{Ready, Work};
 use super::data::Memory;
 use super::part::Part;
 use super::source::Start;
-use super::timed::{Beside, Ended, Reading};
+use super::timed::{BlockExtra, Ended, Reading};
 use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
 use crate::sys::device::Device;
 use crate::sys::loop_device::LoopDevice;
 
-/// A device of the lab: attached or claimed by this probe. No other device can be named.
+/// A device of the lab: attached or claimed by this probe. Other devices cannot be named.
 pub enum LabDevice<'a> {
     Loop(&'a LoopDevice),
     Disk(&'a Device),
@@ -73,9 +73,9 @@ impl Timer<'_> {
             limit_ticks: self.limit_ticks(),
             direct: own.direct,
             close_inside: false,
-            beside: match own.beside {
-                true => Beside::Touch,
-                false => Beside::Nothing,
+            extra: match own.beside {
+                true => BlockExtra::Touch,
+                false => BlockExtra::Nothing,
             },
         };
         let ready = vec![Ready::new(Work::Read(reading), NAME)];

@@ -5,8 +5,8 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use super::copying::Copying;
 use super::crew::{Ready, Work};
 use super::data::{Data, Memory, Prepared};
-use super::source::{open_beside, Start, Target};
-use super::timed::{Beside, Reading, Writing};
+use super::source::{open_dd_device, Start, Target};
+use super::timed::{BlockExtra, Reading, Writing};
 use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
 use crate::protocol::{StreamJob, StreamOperation as Operation};
@@ -45,7 +45,7 @@ impl Timer<'_> {
                     limit_ticks,
                     direct: own.direct,
                     close_inside: true,
-                    beside: beside(own, "/dev/null", libc::O_WRONLY)?,
+                    extra: block_extra(own, "/dev/null", libc::O_WRONLY)?,
                 };
                 Ok(Ready::new(Work::Read(reading), &target.files[place].path))
             };
@@ -103,7 +103,7 @@ impl Timer<'_> {
                     end,
                     direct: own.direct,
                     flush: own.flush,
-                    beside: beside(own, "/dev/zero", libc::O_RDONLY)?,
+                    extra: block_extra(own, "/dev/zero", libc::O_RDONLY)?,
                 };
                 Ok(Ready::new(Work::Write(writing), &target.files[place].path))
             };
@@ -224,10 +224,10 @@ fn blocks_of(volume: u64, own: &StreamJob) -> u64 {
     volume.div_ceil(block)
 }
 
-fn beside(own: &StreamJob, path: &str, flags: libc::c_int) -> Result<Beside> {
+fn block_extra(own: &StreamJob, path: &str, flags: libc::c_int) -> Result<BlockExtra> {
     match own.beside {
-        true => Ok(Beside::Other(open_beside(path, flags)?)),
-        false => Ok(Beside::Nothing),
+        true => Ok(BlockExtra::Copy(open_dd_device(path, flags)?)),
+        false => Ok(BlockExtra::Nothing),
     }
 }
 

@@ -30,7 +30,7 @@ use self::timed::{Done, Ended};
 use super::act_as;
 use super::stopwatch::{Answer, Stopwatch};
 use super::stretch::Stretch;
-use super::usage::Whose;
+use super::usage::UsageScope;
 use super::watch::Watch;
 use crate::clock::Clock;
 use crate::counters::devices::Counters;
@@ -132,12 +132,12 @@ impl Timer<'_> {
         let counters = Counters::open(&common.devices)?;
         let borrowed = act_as(common.user, self.lifeline)?;
         let ready = opened()?;
-        let whose = match ready.len() {
-            1 => Whose::ThisThread,
-            _ => Whose::ThisProcess,
+        let scope = match ready.len() {
+            1 => UsageScope::ThisThread,
+            _ => UsageScope::ThisProcess,
         };
         let mut watch = Watch::begin(counters, common.peer.as_deref())?;
-        let (stopwatch, worked) = crew::perform(ready, clock, || Stopwatch::start(whose));
+        let (stopwatch, worked) = crew::perform(ready, clock, || Stopwatch::start(scope));
         let worked = worked.map(|ended| {
             let span = crew::whole(&ended);
             let timed = stopwatch.stop(&span, |whole| whole, (clock, &mut *self.stretch), common);
@@ -152,7 +152,7 @@ impl Timer<'_> {
             wall_ns: timed.wall_ns,
             answer: timed.answer(&watch, common.sync_after.as_deref())?,
             streams: (ended.iter())
-                .map(|one| told(one, span.start, clock))
+                .map(|one| stream_result(one, span.start, clock))
                 .collect(),
             operations: self.operations(ended),
         })
@@ -204,7 +204,7 @@ fn name_of_a_block(operation: Operation) -> &'static str {
     }
 }
 
-fn told(one: &crew::Ended, first: u64, clock: &Clock) -> Stream {
+fn stream_result(one: &crew::Ended, first: u64, clock: &Clock) -> Stream {
     let ns = clock.ns_of(one.span.ticks()).max(1);
     Stream {
         bytes: one.done.bytes,

@@ -94,12 +94,12 @@ mod tests {
     use serde_json::json;
 
     fn part(position: f64, within: Option<f64>, volume: Option<u64>, size: u64) -> Result<Part> {
-        let given = json!({
+        let request = json!({
             "operation": "read", "device": "loop0", "position": position, "within": within,
             "block_size": 4096, "volume": volume,
         });
-        let given = given.as_object().cloned().unwrap_or_default();
-        Part::of(&fields("stream", given)?, size)
+        let request = request.as_object().cloned().unwrap_or_default();
+        Part::of(&fields("stream", request)?, size)
     }
 
     #[test]
@@ -134,13 +134,13 @@ mod tests {
     #[test]
     fn what_leads_in_is_read_before_and_is_no_part_of_what_is_timed() {
         let size = 1 << 24;
-        let given = |within: Option<f64>| {
+        let request = |within: Option<f64>| {
             json!({"operation": "read", "device": "loop0", "position": 0.5, "within": within, "lead_in": 8192,
                 "block_size": 4096, "volume": 16384})
         };
         let of = |within| {
-            let given = given(within).as_object().cloned().unwrap_or_default();
-            Part::of(&fields("stream", given).unwrap(), size).unwrap()
+            let request = request(within).as_object().cloned().unwrap_or_default();
+            Part::of(&fields("stream", request).unwrap(), size).unwrap()
         };
         let order = of(None);
         assert_eq!(order.lead_in, [size / 2, size / 2 + 4096]);

@@ -159,7 +159,7 @@ impl<'a> Target<'a> {
 }
 
 /// Open the device that dd reads zeros from or writes its input to.
-pub fn open_beside(path: &str, flags: c_int) -> Result<OwnedFd> {
+pub fn open_dd_device(path: &str, flags: c_int) -> Result<OwnedFd> {
     open(path, flags, 0)
 }
 

@@ -21,11 +21,11 @@ use crate::recorder::LatencyRecorder;
 const SECTOR: usize = 512;
 
 /// What the original program does with each block besides reading or writing it.
-pub enum Beside {
+pub enum BlockExtra {
     Nothing,
     /// dd: read the block from /dev/zero before writing it, or write it to /dev/null after reading
     /// it.
-    Other(OwnedFd),
+    Copy(OwnedFd),
     /// hdparm: touch every sector of the block.
     Touch,
 }
@@ -86,7 +86,7 @@ pub struct Reading {
     pub limit_ticks: Option<u64>,
     pub direct: bool,
     pub close_inside: bool,
-    pub beside: Beside,
+    pub extra: BlockExtra,
 }
 
 pub struct Writing {
@@ -98,7 +98,7 @@ pub struct Writing {
     pub end: u64,
     pub direct: bool,
     pub flush: StreamFlush,
-    pub beside: Beside,
+    pub extra: BlockExtra,
 }
 
 impl Reading {
@@ -138,7 +138,7 @@ impl Reading {
                 break;
             }
             before = n as usize;
-            self.besides(before, done.bytes)?;
+            self.do_extra(before, done.bytes)?;
             let now = clock.ticks();
             recorders.block.record(now.saturating_sub(last));
             last = now;
@@ -168,16 +168,16 @@ impl Reading {
     }
 
     #[inline(always)]
-    fn besides(&mut self, length: usize, offset: u64) -> Result<(), Broken> {
-        match &self.beside {
-            Beside::Nothing => Ok(()),
-            Beside::Other(null) => {
+    fn do_extra(&mut self, length: usize, offset: u64) -> Result<(), Broken> {
+        match &self.extra {
+            BlockExtra::Nothing => Ok(()),
+            BlockExtra::Copy(null) => {
                 // SAFETY: this many bytes were read into it.
                 let n =
                     unsafe { libc::write(null.as_raw_fd(), self.memory.as_ptr().cast(), length) };
                 as_long(n, length, "write to /dev/null", offset)
             }
-            Beside::Touch => {
+            BlockExtra::Touch => {
                 for at in (0..length).step_by(SECTOR) {
                     // SAFETY: the offset is inside the block. Volatile, because nothing else uses
                     // the data read.
@@ -207,7 +207,7 @@ impl Writing {
         while offset < self.end {
             let length = (self.block as u64).min(self.end - offset) as usize;
             let block = self.prepared.block(offset, length);
-            if let Beside::Other(zeros) = &self.beside {
+            if let BlockExtra::Copy(zeros) = &self.extra {
                 // SAFETY: the block is valid for its length.
                 let n = unsafe { libc::read(zeros.as_raw_fd(), block.as_mut_ptr().cast(), length) };
                 as_long(n, length, "read from /dev/zero", offset)?;
@@ -271,7 +271,7 @@ impl Closing {
         // dd flushes by itself if it has written the last block through the cache.
         let flush = match self.flush {
             StreamFlush::None if self.cached_from.is_some() => StreamFlush::Fsync,
-            asked => asked,
+            flush => flush,
         };
         if flush == StreamFlush::None {
             return Ok(last);

@@ -342,9 +342,9 @@ impl Program {
         match unsafe { descriptor(PROG_LOAD, &mut attributes) } {
             Ok(fd) => Ok(Program { fd }),
             Err(errno) => {
-                let said = String::from_utf8_lossy(&log);
-                let said = said.trim_matches('\0').trim_end();
-                let last: Vec<&str> = said.lines().rev().take(4).collect();
+                let log_text = String::from_utf8_lossy(&log);
+                let log_text = log_text.trim_matches('\0').trim_end();
+                let last: Vec<&str> = log_text.lines().rev().take(4).collect();
                 let why: String = last.iter().rev().map(|line| format!("; {line}")).collect();
                 Err(Error::errno(
                     format!("load the BPF program {name}{why}"),
