@@ -111,13 +111,13 @@ def _alike(one: Judged) -> tuple[object, ...]:
 def _judged(group: Sequence[Judged], sources: _Sources) -> str:
     first, claims = group[0], [one.held for one in group]
     published = f"{merged([held.claim.text for held in claims])} ({sources.numbers(claims)})"
-    found = merged([_found(one) for one in group])
+    here = merged([found(one) for one in group])
     if first.held.claim.value is not None or first.held.outcome is Outcome.NOT_CONFIRMED:
-        found += f"; {first.held.why}"
-    return f"{table_row(published, found)} [{first.study}]({_page(first.study)}) |"
+        here += f"; {first.held.why}"
+    return f"{table_row(published, here)} [{first.study}]({_page(first.study)}) |"
 
 
-def _found(one: Judged) -> str:
+def found(one: Judged) -> str:
     """Return what was found here as a sentence: "mode 0444 takes 5 % less time than 0777 [-8, -2]"."""
     held, claim = one.held, one.held.claim
     if claim.value is not None:
@@ -153,16 +153,16 @@ def _unjudged(judged: Sequence[Judged], sources: _Sources) -> Iterator[str]:
         claims = [one.held for one in rows]
         first, *others = dict.fromkeys(one.study for one in rows)
         more = "".join(f", [{other}]({_page(other)})" for other in others)
-        why = _reasons(claims)
+        why = reasons(claims)
         measured = (one for one in rows if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED))
-        why += [f"found here: {_found(one)}" for one in measured]
+        why += [f"found here: {found(one)}" for one in measured]
         number = len({(held.claim.text, held.claim.source) for held in claims})
         several = f"{number} claims " if number > 1 else ""
         answer = f"{several}({sources.numbers(claims)}): {'; '.join(why)}."
         yield f"- [{escaped(question)}]({_page(first)}){more} {escaped(answer)}"
 
 
-def _reasons(claims: Sequence[HeldClaim]) -> list[str]:
+def reasons(claims: Sequence[HeldClaim]) -> list[str]:
     """Return the reasons of these claims, each once, similar ones as one."""
     rows: list[list[str]] = []
     for held in claims:

@@ -70,7 +70,7 @@ def block_lines(blocks: Sequence[Block], *, heading: str = "####") -> Iterator[s
                 yield from (f"{heading} {escaped(block.title)}", "")
                 yield from block_lines(block.blocks, heading=f"{heading}#")
             case Table():
-                yield from _table(block)
+                yield from table_lines(block)
             case Claim():
                 yield from (f"**Claim**: {escaped(block.sentence)}", "")
             case Facts():
@@ -94,7 +94,8 @@ def _note(note: Note) -> str:
     return f"- {label}{escaped(note.text)}"
 
 
-def _table(table: Table) -> Iterator[str]:
+def table_lines(table: Table) -> Iterator[str]:
+    """Yield a table as lines, followed by a blank line and what was omitted."""
     columns = [place for place, column in enumerate(table.columns) if column.view & View.FULL]
     if table.title:
         yield from (f"**{escaped(table.title)}**", "")
