@@ -71,7 +71,7 @@ def claims_page(claims: Sequence[Judged]) -> str:
             lines += _unjudged(judged, sources)
         else:
             lines += [*table_head(("published", "found here", "trial"))]
-            lines += [_judged(list(group), sources) for _, group in groupby(judged, key=_alike)]
+            lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
@@ -89,20 +89,21 @@ class _Sources:
                     self._alike[source] = _added(source, of_study, _ALIKE_SOURCES)
 
     def numbers(self, held: Iterable[HeldClaim]) -> str:
-        found = set()
+        numbers = set()
         for one in held:
-            alike = self._alike[one.claim.source]
-            if alike not in self._numbers:
-                self._numbers.append(alike)
-            found.add(self._numbers.index(alike) + 1)
-        return ", ".join(map(str, sorted(found)))
+            shared = self._alike[one.claim.source]
+            if shared not in self._numbers:
+                self._numbers.append(shared)
+            numbers.add(self._numbers.index(shared) + 1)
+        return ", ".join(map(str, sorted(numbers)))
 
     def lines(self) -> Iterator[str]:
-        for number, alike in enumerate(self._numbers, start=1):
-            yield f"{number}. {escaped(merged(alike))}"
+        for number, shared in enumerate(self._numbers, start=1):
+            yield f"{number}. {escaped(merged(shared))}"
 
 
-def _alike(one: Judged) -> tuple[object, ...]:
+def alike(one: Judged) -> tuple[object, ...]:
+    """Return a key that claims share if they can be written in one row."""
     held = one.held
     number = None if held.claim.value is not None else held.here
     return one.study, held.claim.source, held.why, number

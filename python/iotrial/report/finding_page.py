@@ -8,29 +8,34 @@ one section: the explanation is written by hand, in a file next to the packed tr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
 from iotrial.report.blocks import Table, View
-from iotrial.report.claims import NOT_COMPARABLE, NOT_MEASURED, Outcome
-from iotrial.report.claims_page import Judged, found, merged, reasons
+from iotrial.report.claims import Outcome
+from iotrial.report.claims_page import Judged, alike, found, merged, reasons
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.document import OTHER_CLAIMS, Document
-from iotrial.report.figure import Figure
 from iotrial.report.effect_figures import forest_of
+from iotrial.report.figure import Figure
+from iotrial.report.findings import strength
 from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, some, utc
 from iotrial.report.rows import EffectRow
-from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line
+from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
 from iotrial.report.trial_blocks import effect_table, fact_tables, matrix_counts, rank_of
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 MOST_ROWS = 12
 MOST_LEVELS = 4
-MOST_CLAIMS = 2
+MOST_CLAIMS, MOST_REASONS = 1, 2
 NO_MECHANISM = "*Nobody has written down yet why.*"
+#: rules by which blocks are void, in words
+_VOID = {"warm_was_not_warm": "a warm run had to read from the device"}
 #: from a page to the folder of the documentation
 _DOCS = "../.."
 
@@ -56,9 +61,12 @@ def page_figure(document: Document) -> Figure | None:
 
 
 def shown_effects(document: Document) -> tuple[EffectRow, ...]:
-    """Return the primary effects of the page's table: all, or the most decisive ones in their order."""
+    """Return the primary effects of the page's table in their order: all, or the decided ones that are largest."""
     rows = document.primary
-    ranked = sorted(range(len(rows)), key=lambda place: (rank_of(rows[place].effect), place))
+    ranked = sorted(
+        range(len(rows)),
+        key=lambda place: (rank_of(rows[place].effect), -strength(rows[place].effect), place),
+    )
     return tuple(rows[place] for place in sorted(ranked[:MOST_ROWS]))
 
 
@@ -71,23 +79,26 @@ def claims_in_brief(document: Document) -> str:
 def _lines(
     document: Document, packed: str, figure: str, mechanism: str | None, *, changed: bool
 ) -> Iterator[str]:
-    study, summary = document.trial.header.study, document.summary
-    yield from (f"# {escaped(study.question)}", "", f"**{escaped(summary.answer)}**", "")
+    summary = document.summary
+    figure_shown = page_figure(document)
+    answer = figure_shown.sentence if figure_shown is not None and document.matrices else summary.answer
+    if document.facts:
+        answer = f"The tables below show it for each call. Counted: {answer}"
+    yield from (f"# {escaped(document.trial.header.study.question)}", "", f"**{escaped(answer)}**", "")
     if summary.risk:
         yield from (f"⚠ {escaped(summary.risk)}", "")
-    if summary.by_level and not document.facts:
+    if len(document.primary) > MOST_ROWS and len(summary.by_level) > 1 and not document.facts:
         yield from (*(f"- {escaped(text)}" for text in summary.by_level[:MOST_LEVELS]), "")
     yield from (escaped(_how_sure(document)), "")
-    if (drawn := page_figure(document)) is not None:
-        yield from (f"![{escaped(drawn.sentence)}]({figure})", "")
+    if figure_shown is not None:
+        yield from (f"![Effects with their intervals]({figure})", "")
     yield from _tables(document)
     yield from ("## Why", "", (mechanism or NO_MECHANISM).strip(), "")
     yield from ("## Limits", "", *(f"- {escaped(text)}" for text in _limits(document, changed=changed)), "")
     if document.claims:
         yield from ("## Published claims", "", *_claims(document), "")
-    again = code(document.rerun)
-    yield from ("## Everything else", "", f"{code(f'iotrial report {packed} --full')} shows all that was measured,")
-    yield f"{again} repeats the trial."
+    yield from (f"Everything that was measured: {code(f'iotrial report {packed} --full')}", "")
+    yield f"Repeat the trial: {code(document.rerun)}"
 
 
 def _how_sure(document: Document) -> str:
@@ -98,10 +109,8 @@ def _how_sure(document: Document) -> str:
     measured = f"Measured in {number} blocks a comparison ({runs})."
     if not document.valid:
         return measured
-    return (
-        f"{measured} Brackets hold intervals that are correct together with {percent(1 - header.alpha)} probability. "
-        f"The margin, below which an effect does not matter, is {percent(header.margin)}."
-    )
+    margin = which_count([row.effect for row in document.primary], header.margin)
+    return f"{measured} All intervals together hold with {percent(1 - header.alpha)} probability; {margin}."
 
 
 def _tables(document: Document) -> Iterator[str]:
@@ -109,14 +118,22 @@ def _tables(document: Document) -> Iterator[str]:
         yield from _facts(document)
     elif document.matrices:
         for table in matrix_counts(document):
-            yield from table_lines(table)
+            yield from table_lines(replace(table, title=""), View.SHORT)
     elif document.primary:
         shown = shown_effects(document)
-        yield from table_lines(effect_table(shown, valid=document.valid))
+        yield from table_lines(_compact(effect_table(shown, valid=document.valid)), View.SHORT)
         if left := [row for row in document.primary if row not in shown]:
             words = Counter(row.effect.conclusion.words for row in left)
             kinds = joined(f"{number:,} {word}" for word, number in words.most_common())
             yield from (escaped(f"{counted(len(left), 'more comparison')}: {kinds}."), "")
+
+
+def _compact(table: Table) -> Table:
+    """Return the table without the numbers of blocks, and without a heading above all rows."""
+    columns = (replace(one, view=View.LONG) if one.name == "blocks" else one for one in table.columns)
+    titles = {group.title for group in table.groups}
+    groups = (replace(one, title="") for one in table.groups) if titles == {EVERYWHERE} else table.groups
+    return replace(table, columns=tuple(columns), groups=tuple(groups))
 
 
 def _facts(document: Document) -> Iterator[str]:
@@ -127,25 +144,38 @@ def _facts(document: Document) -> Iterator[str]:
             break
         tables.append(table)
     for table in tables:
-        yield from table_lines(table)
-    if left := [table.title for table in every[len(tables) :]]:
-        yield from (escaped(f"{counted(len(left), 'more table')}: {'; '.join(left)}."), "")
+        last = table is tables[-1]
+        yield from table_lines(table if last else replace(table, note=""), View.SHORT)
+    if left := len(every) - len(tables):
+        yield from (f"{counted(left, 'more table')} in the full report.", "")
 
 
 def _limits(document: Document, *, changed: bool) -> Iterator[str]:
     yield _machine(document)
     if document.summary.outlook:
         yield f"Undecided: {document.summary.outlook[:1].lower()}{document.summary.outlook[1:]}"
-    if line := controls_line(document.analysis.controls, document.trial.header.study) if document.valid else "":
+    if (
+        line := controls_line(document.analysis.controls, document.trial.header.study)
+        if document.valid
+        else ""
+    ):
         yield f"Controls: {line}."
     elif not document.with_controls:
         yield "Controls: none, switched off."
     for note in document.summary.limits:
         elsewhere = note.text.startswith((ELSEWHERE, SIMULATED, OTHER_CLAIMS))
         if note.view & View.SHORT and not elsewhere:
-            yield note.text
+            yield _in_brief(note.text)
     if changed:
         yield "The study has changed since; the packed trial holds it as it was run."
+
+
+def _in_brief(text: str) -> str:
+    """Return the first sentence, without advice, and with void rules in words."""
+    first, more, _ = text.partition(". ")
+    for rule, words in _VOID.items():
+        first = first.replace(rule, words)
+    return f"{first}." if more else first
 
 
 def _machine(document: Document) -> str:
@@ -154,10 +184,20 @@ def _machine(document: Document) -> str:
     host, lab = header.host, header.lab
     began = datetime.fromisoformat(utc(header.started)).strftime("%Y-%m-%d")
     guest = lab.get("kind") == "guest"
-    kind = "QEMU guest with an emulated processor" if guest else "virtual machine" if host.get("virtual") else "machine"
+    kind = (
+        "QEMU guest with an emulated processor"
+        if guest
+        else "virtual machine"
+        if host.get("virtual")
+        else "machine"
+    )
     processors = host.get("processors")
     number = counted(processors, "processor") if isinstance(processors, int) else ""
-    facts = [*(() if guest else (str(host.get("processor", "")),)), number, f"kernel {host.get('kernel', '')}"]
+    facts = [
+        *(() if guest else (str(host.get("processor", "")),)),
+        number,
+        f"kernel {host.get('kernel', '')}",
+    ]
     what = escape(", ".join(filter(None, facts)))
     return f"One trial, {began}, on a {kind} ({what}); {_places(lab.get('places'), guest=guest)}."
 
@@ -179,17 +219,14 @@ def _claims(document: Document) -> Iterator[str]:
     for outcome in Outcome:
         members = [one for one in judged if one.held.outcome is outcome]
         if outcome is not Outcome.CANNOT_SAY:
-            for _, group in groupby(members, key=lambda one: one.held.claim.source):
-                alike = list(group)
-                text = merged([one.held.claim.text for one in alike])
-                here = merged([found(one) for one in alike])
+            for _, group in groupby(members, key=alike):
+                together = list(group)
+                text = merged([one.held.claim.text for one in together])
+                here = merged([found(one) for one in together])
                 yield f"- {escaped(text)}: **{outcome.value}**. Here: {escaped(here)}."
         elif members:
             texts = list(dict.fromkeys(one.held.claim.text for one in members))
             quoted = joined(some([f"“{text}”" for text in texts], MOST_CLAIMS))
-            why = "; ".join(reasons([one.held for one in members]))
+            why = "; ".join(reasons([one.held for one in members])[:MOST_REASONS])
             yield f"- {escaped(quoted)}: **cannot say**, {escaped(why)}."
-            measured = [one for one in members if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED)]
-            if measured:
-                yield f"  Found here: {escaped(merged([found(one) for one in measured]))}."
     yield from ("", f"[All claims and their sources]({_DOCS}/findings.md)")

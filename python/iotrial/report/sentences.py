@@ -339,7 +339,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
 
 
-def _counts(effects: Sequence[Effect], margin: float) -> str:
+def which_count(effects: Sequence[Effect], margin: float) -> str:
     """Say which differences count: the margin applies to ratios."""
     by_ratio = f"the margin is {percent(margin)}"
     compared = {effect.scale for effect in effects if effect.blocks}
@@ -370,7 +370,7 @@ def _supports(
         yield Note(
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; {_counts(effects, trial.header.margin)}."
+            + f"; {which_count(effects, trial.header.margin)}."
         )
     yield from _on_controls(trial, analysis)
 
