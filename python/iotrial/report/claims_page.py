@@ -1,7 +1,7 @@
 """The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
 
 A claim that a trial could judge has a row with its number. Claims that it could not judge share one line per question,
-which gives the reasons; the full text of each claim is on the study's page.
+which gives the reasons; the full report of the trial has each claim by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = {
     Outcome.LARGER: "The direction agrees, the number here is larger.",
     Outcome.CONTRADICTED: "The trial finds the opposite.",
     Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. One line "
-    'per question gives all reasons ("about X": the claim is about X); the page behind it gives the reason of each claim.',
+    'per question gives all reasons ("about X": the claim is about X); `iotrial report FILE --full` gives the reason of each claim.',
 }
 #: part of the longest of several texts that they must share to be written as one
 _ALIKE_REASONS = 0.5

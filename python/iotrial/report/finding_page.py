@@ -26,7 +26,7 @@ from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, some, utc
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
-from iotrial.report.trial_blocks import effect_table, fact_tables, matrix_counts, rank_of
+from iotrial.report.trial_blocks import below_one, effect_table, fact_tables, matrix_counts, rank_of
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
@@ -71,9 +71,9 @@ def shown_effects(document: Document) -> tuple[EffectRow, ...]:
 
 
 def claims_in_brief(document: Document) -> str:
-    """Count the outcomes of the published claims: "2 confirmed, 1 cannot say"."""
+    """Count the outcomes of the published claims: "confirmed: 2, cannot say: 1"."""
     outcomes = Counter(held.outcome for held in document.claims)
-    return ", ".join(f"{outcomes[outcome]} {outcome.value}" for outcome in Outcome if outcomes[outcome])
+    return ", ".join(f"{outcome.value}: {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
 
 
 def _lines(
@@ -110,7 +110,15 @@ def _how_sure(document: Document) -> str:
     if not document.valid:
         return measured
     margin = which_count([row.effect for row in document.primary], header.margin)
-    return f"{measured} All intervals together hold with {percent(1 - header.alpha)} probability; {margin}."
+    reading = (
+        ""
+        if document.matrices
+        else below_one(document.analysis.effects).replace(": below 1", "A ratio below 1")
+    )
+    return (
+        f"{measured} All intervals together hold with {percent(1 - header.alpha)} probability; {margin}. "
+        f"{f'{reading}.' if reading else ''}"
+    )
 
 
 def _tables(document: Document) -> Iterator[str]:
@@ -199,12 +207,18 @@ def _machine(document: Document) -> str:
         f"kernel {host.get('kernel', '')}",
     ]
     what = escape(", ".join(filter(None, facts)))
-    return f"One trial, {began}, on a {kind} ({what}); {_places(lab.get('places'), guest=guest)}."
+    return f"One trial, {began}, on a {kind} ({what}); {_places(document, guest=guest)}."
 
 
-def _places(places: object, *, guest: bool) -> str:
+def _places(document: Document, *, guest: bool) -> str:
+    """E.g. "ext4 in an image file". A study that compares file systems names them itself; its lab records the first."""
+    study, places = document.trial.header.study, document.trial.header.lab.get("places")
     known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
-    systems = joined(dict.fromkeys(escape(str(one["filesystem"])) for one in known if one.get("filesystem")))
+    compared = [
+        level.label for factor in study.factors if factor.name == "filesystem" for level in factor.levels
+    ]
+    recorded = [str(one["filesystem"]) for one in known if one.get("filesystem")]
+    systems = joined(dict.fromkeys(map(escape, compared or recorded)))
     names = [str(one["modelled"]).partition(":")[0] for one in known if one.get("modelled")]
     disks = joined(dict.fromkeys(map(escape, names)))
     where = f"on simulated {disks}" if disks else "on a virtual disk" if guest else "in an image file"

@@ -907,13 +907,13 @@ def _started(started: str) -> str:
 def _effects_lede(document: Document) -> str:
     text = (
         "A ratio is the response at the level divided by the response at the reference"
-        f"{_below_one(document.analysis.effects)}. Intervals are valid at any time, so looking early is allowed; "
+        f"{below_one(document.analysis.effects)}. Intervals are valid at any time, so looking early is allowed; "
         f"the margin is {percent(document.trial.header.margin)}."
     )
     return text if document.valid else f"The trial is invalid: these are not verdicts. {text}"
 
 
-def _below_one(effects: Sequence[Effect]) -> str:
+def below_one(effects: Sequence[Effect]) -> str:
     """Return what a ratio below 1 means: ": below 1 is less time" for times, "a lower rate" for rates; "" for differences."""
     kinds = {kind_of(effect) for effect in effects if effect.primary}
     words = {Kind.TIME: "less time", Kind.RATE: "a lower rate", Kind.AMOUNT: "a lower value"}
