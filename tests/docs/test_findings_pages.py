@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[2]
 FINDINGS = runpy.run_path(str(ROOT / "scripts" / "findings"))
 FOLDER = ROOT / "docs" / "catalogue"
 PACKED = sorted(FOLDER.glob("*/*.iotrial"))
+MOST_LINES = 65
+MOST_WORDS_WHY = 120
 INDEX = (ROOT / "docs" / "catalogue.md").read_text()
 
 
@@ -26,6 +28,16 @@ def test_a_page_was_made_from_the_trial_and_the_mechanism_beside_it(packed: Path
     assert page.rstrip().endswith(FINDINGS["stamp"](packed)), "run `make findings`"
     assert packed.with_suffix(".why.md").exists(), "say why it came out so"
     assert packed.stat().st_size <= FINDINGS["MOST_BYTES"]
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.stem)
+def test_a_page_fits_on_a_screen_and_says_where_the_rest_is(packed: Path) -> None:
+    page = packed.with_suffix(".md").read_text()
+    assert len(page.splitlines()) <= MOST_LINES
+    assert f"`iotrial report {packed.relative_to(ROOT)} --full`" in page
+    assert len(packed.with_suffix(".why.md").read_text().split()) <= MOST_WORDS_WHY
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page):
+        assert (packed.parent / picture).read_bytes().startswith(b"<?xml")
 
 
 def test_there_is_no_page_without_a_trial() -> None:

@@ -13,7 +13,7 @@ from iotrial.cli.planned_changes import intent_lines
 from iotrial.errors import NotSupported, ProbeError, TargetError
 from iotrial.runner.resolve import resolve
 from iotrial.runner.signals import Stopped
-from iotrial.runner.trace_job import Counted, Lost, TraceCounts, accounts, request_fields, counts_of
+from iotrial.runner.trace_job import Counted, Lost, TraceCounts, accounts, counts_of, request_fields
 
 CALLS, REQUESTS = frozenset({Counted.CALLS}), frozenset({Counted.REQUESTS})
 BOTH = CALLS | REQUESTS

@@ -1,7 +1,7 @@
 """The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
 
 A claim that a trial could judge has a row with its number. Claims that it could not judge share one line per question,
-which gives the reasons; the full text of each claim is on the study's page.
+which gives the reasons; the full report of the trial has each claim by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERS = {
     Outcome.LARGER: "The direction agrees, the number here is larger.",
     Outcome.CONTRADICTED: "The trial finds the opposite.",
     Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. One line "
-    'per question gives all reasons ("about X": the claim is about X); the page behind it gives the reason of each claim.',
+    'per question gives all reasons ("about X": the claim is about X); `iotrial report FILE --full` gives the reason of each claim.',
 }
 #: part of the longest of several texts that they must share to be written as one
 _ALIKE_REASONS = 0.5
@@ -71,7 +71,7 @@ def claims_page(claims: Sequence[Judged]) -> str:
             lines += _unjudged(judged, sources)
         else:
             lines += [*table_head(("published", "found here", "trial"))]
-            lines += [_judged(list(group), sources) for _, group in groupby(judged, key=_alike)]
+            lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
 
@@ -89,20 +89,21 @@ class _Sources:
                     self._alike[source] = _added(source, of_study, _ALIKE_SOURCES)
 
     def numbers(self, held: Iterable[HeldClaim]) -> str:
-        found = set()
+        numbers = set()
         for one in held:
-            alike = self._alike[one.claim.source]
-            if alike not in self._numbers:
-                self._numbers.append(alike)
-            found.add(self._numbers.index(alike) + 1)
-        return ", ".join(map(str, sorted(found)))
+            shared = self._alike[one.claim.source]
+            if shared not in self._numbers:
+                self._numbers.append(shared)
+            numbers.add(self._numbers.index(shared) + 1)
+        return ", ".join(map(str, sorted(numbers)))
 
     def lines(self) -> Iterator[str]:
-        for number, alike in enumerate(self._numbers, start=1):
-            yield f"{number}. {escaped(merged(alike))}"
+        for number, shared in enumerate(self._numbers, start=1):
+            yield f"{number}. {escaped(merged(shared))}"
 
 
-def _alike(one: Judged) -> tuple[object, ...]:
+def alike(one: Judged) -> tuple[object, ...]:
+    """Return a key that claims share if they can be written in one row."""
     held = one.held
     number = None if held.claim.value is not None else held.here
     return one.study, held.claim.source, held.why, number
@@ -111,13 +112,13 @@ def _alike(one: Judged) -> tuple[object, ...]:
 def _judged(group: Sequence[Judged], sources: _Sources) -> str:
     first, claims = group[0], [one.held for one in group]
     published = f"{merged([held.claim.text for held in claims])} ({sources.numbers(claims)})"
-    found = merged([_found(one) for one in group])
+    here = merged([found(one) for one in group])
     if first.held.claim.value is not None or first.held.outcome is Outcome.NOT_CONFIRMED:
-        found += f"; {first.held.why}"
-    return f"{table_row(published, found)} [{first.study}]({_page(first.study)}) |"
+        here += f"; {first.held.why}"
+    return f"{table_row(published, here)} [{first.study}]({_page(first.study)}) |"
 
 
-def _found(one: Judged) -> str:
+def found(one: Judged) -> str:
     """Return what was found here as a sentence: "mode 0444 takes 5 % less time than 0777 [-8, -2]"."""
     held, claim = one.held, one.held.claim
     if claim.value is not None:
@@ -153,16 +154,16 @@ def _unjudged(judged: Sequence[Judged], sources: _Sources) -> Iterator[str]:
         claims = [one.held for one in rows]
         first, *others = dict.fromkeys(one.study for one in rows)
         more = "".join(f", [{other}]({_page(other)})" for other in others)
-        why = _reasons(claims)
+        why = reasons(claims)
         measured = (one for one in rows if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED))
-        why += [f"found here: {_found(one)}" for one in measured]
+        why += [f"found here: {found(one)}" for one in measured]
         number = len({(held.claim.text, held.claim.source) for held in claims})
         several = f"{number} claims " if number > 1 else ""
         answer = f"{several}({sources.numbers(claims)}): {'; '.join(why)}."
         yield f"- [{escaped(question)}]({_page(first)}){more} {escaped(answer)}"
 
 
-def _reasons(claims: Sequence[HeldClaim]) -> list[str]:
+def reasons(claims: Sequence[HeldClaim]) -> list[str]:
     """Return the reasons of these claims, each once, similar ones as one."""
     rows: list[list[str]] = []
     for held in claims:

@@ -53,6 +53,22 @@ def effect_figures(document: Document) -> tuple[Figure, ...]:
     return tuple(found)
 
 
+def forest_of(document: Document, rows: Sequence[EffectRow]) -> Figure:
+    """Return one forest plot of these effects, of all that are on the scale of the first."""
+    scale, margin = rows[0].effect.scale, document.trial.header.margin
+    drawn = [row for row in rows if row.effect.scale is scale]
+    return Figure(
+        stem="effects",
+        title=document.title,
+        sentence=seen(drawn, valid=document.valid),
+        reading=_reading(drawn, margin=margin, most=MOST_ROWS),
+        columns=COLUMNS,
+        rows=tuple(row_of(row, valid=document.valid) for row in drawn),
+        parts=(forest("forest", drawn, margin=margin, narrow=False),),
+        narrow=forest("forest-narrow", drawn, margin=margin, narrow=True),
+    )
+
+
 def _groups(document: Document) -> list[tuple[str, str, list[EffectRow]]]:
     if not is_screen(document.trial.header.study):
         scales = [(scale, [r for r in document.primary if r.effect.scale is scale]) for scale in Scale]

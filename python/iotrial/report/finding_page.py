@@ -1,146 +1,246 @@
-"""The page of one finding: a trial of a catalogue study as Markdown, for the documentation.
+"""The page of one finding: a trial of a catalogue study on one screen, as Markdown.
 
-Everything in it comes from the trial except one section: the explanation is written by hand, in a file next to the
-packed trial.
+The page answers the study's question: the answer, one figure, one table, why, what limits it, and published claims.
+Everything else is in the packed trial, which ``iotrial report --full`` prints. All of it comes from the trial except
+one section: the explanation is written by hand, in a file next to the packed trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 
-from iotrial.report.blocks import Block, Note, Section, Table, table
-from iotrial.report.claims import HeldClaim
-from iotrial.report.document import Document
-from iotrial.report.evidence import EvidenceRow
-from iotrial.report.markdown import block_lines, code, escaped
-from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import counted, quantity, utc
-from iotrial.report.sentences import ELSEWHERE, controls_line
-from iotrial.report.trial_blocks import effect_table, fact_blocks, matrix_blocks, safety_blocks
+from iotrial.report.blocks import Table, View
+from iotrial.report.claims import Outcome
+from iotrial.report.claims_page import Judged, alike, found, merged, reasons
+from iotrial.report.conditions import EVERYWHERE
+from iotrial.report.document import OTHER_CLAIMS, Document
+from iotrial.report.effect_figures import forest_of
+from iotrial.report.figure import Figure
+from iotrial.report.findings import strength
+from iotrial.report.markdown import code, escaped, table_lines
+from iotrial.report.matrix_figures import matrix_figures
+from iotrial.report.notation import counted, joined, percent, some, utc
+from iotrial.report.rows import EffectRow
+from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
+from iotrial.report.trial_blocks import below_one, effect_table, fact_tables, matrix_counts, rank_of
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
-MOST_MOVED = 24
+MOST_ROWS = 12
+MOST_LEVELS = 4
+MOST_CLAIMS, MOST_REASONS = 1, 2
 NO_MECHANISM = "*Nobody has written down yet why.*"
-_MACHINE = ("processor", "processors", "memory", "kernel", "system", "virtual")
+#: rules by which blocks are void, in words
+_VOID = {"warm_was_not_warm": "a warm run had to read from the device"}
+#: from a page to the folder of the documentation
+_DOCS = "../.."
 
 
-def page(document: Document, *, packed: str, mechanism: str | None, changed: bool) -> str:
+def page(document: Document, *, packed: str, figure: str, mechanism: str | None, changed: bool) -> str:
     """Return the whole page, ending in a newline.
 
-    ``packed`` is the name of the packed trial next to it; ``changed`` says whether the catalogue's study has changed
-    since.
+    ``packed`` is the path of the packed trial from the root of the sources; ``figure`` is the name of the picture next
+    to the page; ``changed`` says whether the catalogue's study has changed since.
     """
-    return "\n".join(_lines(document, packed, mechanism, changed=changed)).rstrip() + "\n"
+    lines = _lines(document, packed, figure, mechanism, changed=changed)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def page_figure(document: Document) -> Figure | None:
+    """Return the figure of the page; None if it has none, because facts are shown as a table."""
+    if document.facts:
+        return None
+    if matrices := matrix_figures(document):
+        return matrices[0].maps
+    rows = shown_effects(document)
+    return forest_of(document, rows) if rows else None
+
+
+def shown_effects(document: Document) -> tuple[EffectRow, ...]:
+    """Return the primary effects of the page's table in their order: all, or the decided ones that are largest."""
+    rows = document.primary
+    ranked = sorted(
+        range(len(rows)),
+        key=lambda place: (rank_of(rows[place].effect), -strength(rows[place].effect), place),
+    )
+    return tuple(rows[place] for place in sorted(ranked[:MOST_ROWS]))
 
 
 def claims_in_brief(document: Document) -> str:
-    """Summarise each claim with its outcome: "noatime halves the time in read(): confirmed".
-
-    If several claims share a text, each names its level.
-    """
-    levels: dict[str, set[str]] = {}
-    for held in document.claims:
-        levels.setdefault(held.claim.text, set()).add(held.claim.level)
-    said = []
-    for held in document.claims:
-        of = f" ({escape(held.claim.level)})" if len(levels[held.claim.text]) > 1 else ""
-        said.append(f"{held.claim.text}{of}: {held.outcome.value}")
-    return "; ".join(said)
+    """Count the outcomes of the published claims: "confirmed: 2, cannot say: 1"."""
+    outcomes = Counter(held.outcome for held in document.claims)
+    return ", ".join(f"{outcome.value}: {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
 
 
-def _lines(document: Document, packed: str, mechanism: str | None, *, changed: bool) -> Iterator[str]:
-    study = document.trial.header.study
-    yield from (f"# {escaped(document.title)}", "", f"> {escaped(study.question)}", "")
-    yield from (f"**{escaped(document.summary.headline)}**", "")
-    # it was measured elsewhere, on the machine that the page names
-    details = tuple(Note(text) for text in document.summary.details if not text.startswith(ELSEWHERE))
-    yield from block_lines((*details, *safety_blocks(document)), heading="##")
-    if study.why.strip():
-        yield from ("## The question", "", *map(escaped, study.why.strip().splitlines()), "")
-    yield from block_lines(tuple(_answer(document)), heading="##")
+def _lines(
+    document: Document, packed: str, figure: str, mechanism: str | None, *, changed: bool
+) -> Iterator[str]:
+    summary = document.summary
+    figure_shown = page_figure(document)
+    answer = figure_shown.sentence if figure_shown is not None and document.matrices else summary.answer
+    if document.facts:
+        answer = f"The tables below show it for each call. Counted: {answer}"
+    yield from (f"# {escaped(document.trial.header.study.question)}", "", f"**{escaped(answer)}**", "")
+    if summary.risk:
+        yield from (f"⚠ {escaped(summary.risk)}", "")
+    if len(document.primary) > MOST_ROWS and len(summary.by_level) > 1 and not document.facts:
+        yield from (*(f"- {escaped(text)}" for text in summary.by_level[:MOST_LEVELS]), "")
+    yield from (escaped(_how_sure(document)), "")
+    if figure_shown is not None:
+        yield from (f"![Effects with their intervals]({figure})", "")
+    yield from _tables(document)
     yield from ("## Why", "", (mechanism or NO_MECHANISM).strip(), "")
-    yield from block_lines(tuple(_support(document, changed=changed)), heading="##")
-    drawn = code(f"iotrial report {packed} --html FILE")
-    yield f"Packed: [{packed}]({packed}). {drawn} draws all of it, and {code(document.rerun)}"
-    yield "puts the study on trial again on another machine, in the same order."
-
-
-def _answer(document: Document) -> Iterator[Block]:
+    yield from ("## Limits", "", *(f"- {escaped(text)}" for text in _limits(document, changed=changed)), "")
     if document.claims:
-        notes = dict.fromkeys(held.claim.note for held in document.claims if held.claim.note)
-        yield Section("Published, and found", (_claims(document.claims), *map(Note, notes)))
-    effects = effect_table(document.primary, valid=document.valid)
-    blocks: list[Block] = [*fact_blocks(document), *matrix_blocks(document)]
-    blocks.append(Section("All effects", (effects,), folded=True) if blocks else effects)
-    if document.pooled:
-        pooled = effect_table(document.pooled, valid=document.valid)
-        blocks.append(Section("Means over conditions (pooled)", (pooled,), folded=True))
-    yield Section("What was found", tuple(blocks))
+        yield from ("## Published claims", "", *_claims(document), "")
+    yield from (f"Everything that was measured: {code(f'iotrial report {packed} --full')}", "")
+    yield f"Repeat the trial: {code(document.rerun)}"
 
 
-def _support(document: Document, *, changed: bool) -> Iterator[Block]:
-    moved = _moved(document)
-    if moved.rows:
-        yield Section("What moved with the treatment besides", (moved,), folded=True)
-    else:
-        yield Note("Nothing else that was counted moved with the treatment.")
-    yield Section("The trial", tuple(map(Note, _trial(document, changed=changed))))
-
-
-def _claims(claims: tuple[HeldClaim, ...]) -> Table:
-    rows = []
-    for held in claims:
-        where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
-        in_words = held.claim.ratio is None and held.claim.value is None
-        published = held.published if in_words else f"{held.claim.text} ({held.published})"
-        rows.append(
-            (published, held.claim.source, f"{held.here}{where}", f"{held.outcome.value}: {held.why}")
-        )
-    return table(("published", "by", "here", "verdict"), rows)
-
-
-def _moved(document: Document) -> Table:
-    """Return a table of the counters that moved, system-wide ones last, as evidence for a mechanism."""
-    primary = {row.effect.response for row in document.primary}
-    references: dict[tuple[str, str], EvidenceRow] = {}
-    for row in document.evidence:
-        if row.is_reference:
-            references.setdefault((row.condition.key, row.metric), row)
-    moved = [row for row in document.evidence if row.moved and row.metric not in primary]
-    moved.sort(key=lambda row: (is_system_wide(row.metric), -row.e_value))
-    rows = []
-    for row in moved[:MOST_MOVED]:
-        reference = references.get((row.condition.key, row.metric))
-        before = "–" if reference is None else quantity(reference.value, reference.unit)
-        value = f"{quantity(row.value, row.unit)} ({row.moved})"
-        rows.append((row.condition.text, words_of(row.metric), row.treatment, value, before))
-    more = f"and {len(moved) - MOST_MOVED} more" if len(moved) > MOST_MOVED else ""
-    return table(("condition", "what moved", "with", "median", "at the reference"), rows, note=more)
-
-
-def _trial(document: Document, *, changed: bool) -> Iterator[str]:
+def _how_sure(document: Document) -> str:
     trial, header = document.trial, document.trial.header
-    began = datetime.fromisoformat(utc(header.started)).strftime("%Y-%m-%d")
-    blocks = sum(block.void is None for block in document.data.blocks)
-    measured = f"{counted(blocks, 'block')}, {counted(len(document.data.runs), 'run')}"
-    yield f"{began}, iotrial {header.version}, {format_duration(trial.duration_s)}: {measured}"
-    if line := controls_line(document.analysis.controls, header.study) if document.valid else "":
-        yield f"controls: {line}"
+    blocks = sorted({row.effect.blocks for row in document.primary})
+    number = f"{blocks[0]:,} to {blocks[-1]:,}" if len(blocks) > 1 else f"{blocks[0]:,}" if blocks else "no"
+    runs = f"{len(document.data.runs):,} runs in {format_duration(trial.duration_s)}"
+    measured = f"Measured in {number} blocks a comparison ({runs})."
+    if not document.valid:
+        return measured
+    margin = which_count([row.effect for row in document.primary], header.margin)
+    reading = (
+        ""
+        if document.matrices
+        else below_one(document.analysis.effects).replace(": below 1", "A ratio below 1")
+    )
+    return (
+        f"{measured} All intervals together hold with {percent(1 - header.alpha)} probability; {margin}. "
+        f"{f'{reading}.' if reading else ''}"
+    )
+
+
+def _tables(document: Document) -> Iterator[str]:
+    if document.facts:
+        yield from _facts(document)
+    elif document.matrices:
+        for table in matrix_counts(document):
+            yield from table_lines(replace(table, title=""), View.SHORT)
+    elif document.primary:
+        shown = shown_effects(document)
+        yield from table_lines(_compact(effect_table(shown, valid=document.valid)), View.SHORT)
+        if left := [row for row in document.primary if row not in shown]:
+            words = Counter(row.effect.conclusion.words for row in left)
+            kinds = joined(f"{number:,} {word}" for word, number in words.most_common())
+            yield from (escaped(f"{counted(len(left), 'more comparison')}: {kinds}."), "")
+
+
+def _compact(table: Table) -> Table:
+    """Return the table without the numbers of blocks, and without a heading above all rows."""
+    columns = (replace(one, view=View.LONG) if one.name == "blocks" else one for one in table.columns)
+    titles = {group.title for group in table.groups}
+    groups = (replace(one, title="") for one in table.groups) if titles == {EVERYWHERE} else table.groups
+    return replace(table, columns=tuple(columns), groups=tuple(groups))
+
+
+def _facts(document: Document) -> Iterator[str]:
+    tables: list[Table] = []
+    every = tuple(fact_tables(document))
+    for table in every:
+        if tables and sum(len(one.rows) for one in (*tables, table)) > MOST_ROWS:
+            break
+        tables.append(table)
+    for table in tables:
+        last = table is tables[-1]
+        yield from table_lines(table if last else replace(table, note=""), View.SHORT)
+    if left := len(every) - len(tables):
+        yield from (f"{counted(left, 'more table')} in the full report.", "")
+
+
+def _limits(document: Document, *, changed: bool) -> Iterator[str]:
+    yield _machine(document)
+    if document.summary.outlook:
+        yield f"Undecided: {document.summary.outlook[:1].lower()}{document.summary.outlook[1:]}"
+    if (
+        line := controls_line(document.analysis.controls, document.trial.header.study)
+        if document.valid
+        else ""
+    ):
+        yield f"Controls: {line}."
     elif not document.with_controls:
-        yield "controls: none, switched off"
-    if document.void:
-        rules = ", ".join(sorted({block.rule for block in document.void}))
-        yield f"{counted(len(document.void), 'block')} left out whole ({rules})"
-    if document.failures:
-        yield counted(len(document.failures), "failed run")
-    machine = [f"{name} {value}" for name, value in document.machine if name.startswith(_MACHINE)]
-    yield f"machine: {', '.join(machine)}"
-    lab = [
-        f"{name} {value}" for name, value in document.lab if name in ("kind",) or name.startswith("places")
-    ]
-    yield f"lab: {', '.join(lab)}"
-    yield f"seed: {escape(header.seed)}"
+        yield "Controls: none, switched off."
+    for note in document.summary.limits:
+        elsewhere = note.text.startswith((ELSEWHERE, SIMULATED, OTHER_CLAIMS))
+        if note.view & View.SHORT and not elsewhere:
+            yield _in_brief(note.text)
     if changed:
-        yield "the study that ships has changed since; what was run is in the packed trial"
+        yield "The study has changed since; the packed trial holds it as it was run."
+
+
+def _in_brief(text: str) -> str:
+    """Return the first sentence, without advice, and with void rules in words."""
+    first, more, _ = text.partition(". ")
+    for rule, words in _VOID.items():
+        first = first.replace(rule, words)
+    return f"{first}." if more else first
+
+
+def _machine(document: Document) -> str:
+    """E.g. "One trial, 2026-11-22, on a virtual machine (AMD EPYC, 2 processors, kernel 6.18); ext4 in an image file."."""
+    header = document.trial.header
+    host, lab = header.host, header.lab
+    began = datetime.fromisoformat(utc(header.started)).strftime("%Y-%m-%d")
+    guest = lab.get("kind") == "guest"
+    kind = (
+        "QEMU guest with an emulated processor"
+        if guest
+        else "virtual machine"
+        if host.get("virtual")
+        else "machine"
+    )
+    processors = host.get("processors")
+    number = counted(processors, "processor") if isinstance(processors, int) else ""
+    facts = [
+        *(() if guest else (str(host.get("processor", "")),)),
+        number,
+        f"kernel {host.get('kernel', '')}",
+    ]
+    what = escape(", ".join(filter(None, facts)))
+    return f"One trial, {began}, on a {kind} ({what}); {_places(document, guest=guest)}."
+
+
+def _places(document: Document, *, guest: bool) -> str:
+    """E.g. "ext4 in an image file". A study that compares file systems names them itself; its lab records the first."""
+    study, places = document.trial.header.study, document.trial.header.lab.get("places")
+    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    compared = [
+        level.label for factor in study.factors if factor.name == "filesystem" for level in factor.levels
+    ]
+    recorded = [str(one["filesystem"]) for one in known if one.get("filesystem")]
+    systems = joined(dict.fromkeys(map(escape, compared or recorded)))
+    names = [str(one["modelled"]).partition(":")[0] for one in known if one.get("modelled")]
+    disks = joined(dict.fromkeys(map(escape, names)))
+    where = f"on simulated {disks}" if disks else "on a virtual disk" if guest else "in an image file"
+    if disks and len(names) < len(known):
+        where += " and in an image file"
+    return f"{systems or 'files'} {where}"
+
+
+def _claims(document: Document) -> Iterator[str]:
+    study = document.trial.header.study
+    judged = [Judged(study.name, study, held) for held in document.claims]
+    for outcome in Outcome:
+        members = [one for one in judged if one.held.outcome is outcome]
+        if outcome is not Outcome.CANNOT_SAY:
+            for _, group in groupby(members, key=alike):
+                together = list(group)
+                text = merged([one.held.claim.text for one in together])
+                here = merged([found(one) for one in together])
+                yield f"- {escaped(text)}: **{outcome.value}**. Here: {escaped(here)}."
+        elif members:
+            texts = list(dict.fromkeys(one.held.claim.text for one in members))
+            quoted = joined(some([f"“{text}”" for text in texts], MOST_CLAIMS))
+            why = "; ".join(reasons([one.held for one in members])[:MOST_REASONS])
+            yield f"- {escaped(quoted)}: **cannot say**, {escaped(why)}."
+    yield from ("", f"[All claims and their sources]({_DOCS}/findings.md)")

@@ -70,7 +70,7 @@ def block_lines(blocks: Sequence[Block], *, heading: str = "####") -> Iterator[s
                 yield from (f"{heading} {escaped(block.title)}", "")
                 yield from block_lines(block.blocks, heading=f"{heading}#")
             case Table():
-                yield from _table(block)
+                yield from table_lines(block)
             case Claim():
                 yield from (f"**Claim**: {escaped(block.sentence)}", "")
             case Facts():
@@ -94,8 +94,9 @@ def _note(note: Note) -> str:
     return f"- {label}{escaped(note.text)}"
 
 
-def _table(table: Table) -> Iterator[str]:
-    columns = [place for place, column in enumerate(table.columns) if column.view & View.FULL]
+def table_lines(table: Table, view: View = View.FULL) -> Iterator[str]:
+    """Yield a table as lines, followed by a blank line and what was omitted."""
+    columns = [place for place, column in enumerate(table.columns) if column.view & view]
     if table.title:
         yield from (f"**{escaped(table.title)}**", "")
     yield table_row(*(table.columns[place].name for place in columns))
@@ -105,15 +106,15 @@ def _table(table: Table) -> Iterator[str]:
         if group.title:
             yield f"| **{escaped(group.title)}** |" + " |" * (len(columns) - 1)
         for row in group.rows:
-            yield table_row(*(_cell(row.cells[place]) for place in columns))
+            yield table_row(*(_cell(row.cells[place], view) for place in columns))
     yield ""
     for text in (f"and {left}, {ELSEWHERE}" if left else "", table.note):
         if text:
             yield from (escaped(text), "")
 
 
-def _cell(cell: Cell) -> str:
-    return ", ".join(f"{'⚠ ' if one.tone == 'risk' else ''}{one.text}" for one in parts(cell, View.FULL))
+def _cell(cell: Cell, view: View) -> str:
+    return ", ".join(f"{'⚠ ' if one.tone == 'risk' else ''}{one.text}" for one in parts(cell, view))
 
 
 def folded(title: str, lines: Sequence[str]) -> Iterator[str]:

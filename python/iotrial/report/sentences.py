@@ -66,6 +66,8 @@ from iotrial.units import format_duration, format_ratio
 
 #: beginning of the detail on an imported trial
 ELSEWHERE = "This trial was measured on another machine"
+#: beginning of the detail on a simulated disk
+SIMULATED = "The disk is simulated"
 _DIGEST = re.compile(r"(?<=\b[0-9a-f]{8})[0-9a-f]{8,}")
 # levels described one by one next to a sentence that only counts them; the table has all
 _MOST_LEVELS = 8
@@ -92,12 +94,20 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``headline`` is the first sentence; ``supports`` and ``limits`` are what a reader must know in addition."""
+    """``headline`` is the first sentence; ``supports`` and ``limits`` are what a reader must know in addition.
+
+    The parts of the headline by themselves: ``answer`` is what was found, ``risk`` what a faster level puts at risk, and
+    ``outlook`` how long undecided comparisons would take. ``by_level`` has a sentence per level if the answer counts.
+    """
 
     headline: str
     supports: tuple[Note, ...]
     limits: tuple[Note, ...]
     tone: Tone
+    answer: str = ""
+    risk: str = ""
+    outlook: str = ""
+    by_level: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -128,12 +138,16 @@ def summarise(
     carried = {id(main) for one in together for main in one.mains}
     effects = tuple(effect for effect in every if id(effect) not in carried)
     paired = frozenset((main.factor, main.level) for one in together for main in one.mains)
-    supports = tuple(_supports(trial, analysis, effects, conditions, reasons, paired))
+    clauses_by_level = () if is_invalid(trial, analysis) else _by_level(trial, effects, conditions, paired)
+    sentences_by_level = tuple(f"{capitalised(clause)}." for clause in clauses_by_level)
+    supports = tuple(_supports(trial, analysis, effects, conditions, reasons, sentences_by_level))
     limits = tuple(_limits(trial, analysis, effects, conditions, evidence))
     if is_invalid(trial, analysis):
-        return Summary(_invalid(analysis, conditions), supports, limits, Tone.INVALID)
+        invalid = _invalid(analysis, conditions)
+        return Summary(invalid, supports, limits, Tone.INVALID, answer=invalid)
     if not any(effect.blocks for effect in every):
-        return Summary(_nothing(trial), supports, limits, Tone.UNDECIDED)
+        nothing = _nothing(trial)
+        return Summary(nothing, supports, limits, Tone.UNDECIDED, answer=nothing)
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
     if is_ablation(study):
@@ -145,15 +159,21 @@ def summarise(
     found = "; ".join(clauses)
     note = safety_note(every, study)
     tone = Tone.AT_RISK if note else _tone(every, screen=is_screen(study))
-    found += note
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
-    if undecided:
-        found += _how_long(trial, undecided, rest=len(undecided) < len(every))
-    if without_controls(trial, analysis):
-        found += " (without controls)"
-    if prefix := _standing(trial):
-        return Summary(f"{prefix} so far, {found}.", supports, limits, tone)
-    return Summary(f"{capitalised(found)}.", supports, limits, tone)
+    outlook = _how_long(trial, undecided, rest=len(undecided) < len(every)) if undecided else ""
+    prefix = _standing(trial)
+    begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
+    controls = " (without controls)" if without_controls(trial, analysis) else ""
+    return Summary(
+        headline=f"{begun}{note}{outlook}{controls}.",
+        supports=supports,
+        limits=limits,
+        tone=tone,
+        answer=f"{begun}{controls}.",
+        risk=f"{capitalised(note.removeprefix('; but '))}." if note else "",
+        outlook=f"{outlook.removeprefix('. ')}." if outlook else "",
+        by_level=sentences_by_level,
+    )
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
@@ -319,7 +339,7 @@ def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
 
 
-def _counts(effects: Sequence[Effect], margin: float) -> str:
+def which_count(effects: Sequence[Effect], margin: float) -> str:
     """Say which differences count: the margin applies to ratios."""
     by_ratio = f"the margin is {percent(margin)}"
     compared = {effect.scale for effect in effects if effect.blocks}
@@ -335,14 +355,13 @@ def _supports(
     effects: Sequence[Effect],
     conditions: Conditions,
     reasons: Sequence[Reason],
-    paired: Collection[tuple[str, str]],
+    by_level: Sequence[str],
 ) -> Iterator[Note]:
     """Yield what supports the answer, or why there is none."""
     if is_invalid(trial, analysis):
         yield from map(Note, reason_sentences(analysis, reasons, conditions))
     else:
-        for clause in _by_level(trial, effects, conditions, paired):
-            yield Note(f"{capitalised(clause)}.", view=View.LONG)
+        yield from (Note(sentence, view=View.LONG) for sentence in by_level)
         for number, sentence in enumerate(_on_interactions(trial, analysis)):
             yield Note(sentence, view=View.ALL if number < _MOST_ON_SCREEN else View.LONG)
     blocks = sorted({effect.blocks for effect in effects})
@@ -351,7 +370,7 @@ def _supports(
         yield Note(
             f"Measured in {span} a comparison over {format_duration(trial.duration_s)}"
             + (f", with {conditions.constant}" if conditions.constant else "")
-            + f"; {_counts(effects, trial.header.margin)}."
+            + f"; {which_count(effects, trial.header.margin)}."
         )
     yield from _on_controls(trial, analysis)
 
@@ -395,7 +414,7 @@ def _on_workloads(
     for note in shared_disks_in_words(known):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
-        yield f"The disk is simulated: {disk}."
+        yield f"{SIMULATED}: {disk}."
     if compared := _compared(header.study, effects):
         yield f"The response compared is {compared}."
     for workload in header.study.workloads:

@@ -216,12 +216,18 @@ def fact_blocks(document: Document) -> Iterator[Block]:
 
     The page has a row per name. Text has a row for all names with the same words, and lists those names below.
     """
-    for facts in document.facts:
-        yield _facts(facts, facts.groups, view=View.TEXT)
+    for facts, grouped_names in zip(document.facts, fact_tables(document), strict=True):
+        yield grouped_names
         yield _facts(facts, facts.rows, view=View.PAGE)
     alike = dict.fromkeys(row.names for facts in document.facts for row in facts.groups if len(row.names) > 1)
     for first, *more in alike:
         yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
+
+
+def fact_tables(document: Document) -> Iterator[Table]:
+    """Yield the tables of text: a row for all names with the same words."""
+    for facts in document.facts:
+        yield _facts(facts, facts.groups, view=View.TEXT)
 
 
 def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
@@ -240,16 +246,19 @@ def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
     """Yield a line per test on the first screen, a table per test in text, and figures on the page."""
     if not document.matrices:
         return
-    blocks: list[Block] = []
-    for matrix in document.matrices:
-        rows = [(grid.test, said_of((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
-        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
-        blocks.append(table(names, rows, title=_counts(matrix), view=View.SHORT))
-    blocks += matrix_blocks(document)
+    blocks: list[Block] = [*matrix_counts(document), *matrix_blocks(document)]
     for figures in drawn.matrices if drawn is not None else ():
         blocks.append(_figure(figures.maps, title=figures.title, apart=True))
         blocks += [_test(figures, one, first=one is figures.tests[0]) for one in figures.tests]
     yield Section("Matrix", tuple(blocks), id="matrix", lede=_MATRIX_LEDE)
+
+
+def matrix_counts(document: Document) -> Iterator[Table]:
+    """Yield a table for each matrix with a line per test."""
+    for matrix in document.matrices:
+        rows = [(grid.test, said_of((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
+        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
+        yield table(names, rows, title=_counts(matrix), view=View.SHORT)
 
 
 def matrix_blocks(document: Document) -> Iterator[Block]:
@@ -322,13 +331,15 @@ def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row
     p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else _p_value(effect.p_anytime)
     blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
     verdict = verdict_cell(row, valid=valid)
-    conclusion = effect.conclusion
-    rank = (
-        EQUIVALENT if conclusion.equivalent else UNDECIDED if conclusion is Conclusion.UNDECIDED else DECISIVE
-    )
-    return Row(
-        (name, interval(effect), p, blocks, verdict), rank, conclusion.words if valid else "without a verdict"
-    )
+    words = effect.conclusion.words if valid else "without a verdict"
+    return Row((name, interval(effect), p, blocks, verdict), rank_of(effect), words)
+
+
+def rank_of(effect: Effect) -> int:
+    """Return the rank of an effect's row: a table that must be cut loses the highest ranks first."""
+    if effect.conclusion.equivalent:
+        return EQUIVALENT
+    return UNDECIDED if effect.conclusion is Conclusion.UNDECIDED else DECISIVE
 
 
 def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
@@ -896,13 +907,13 @@ def _started(started: str) -> str:
 def _effects_lede(document: Document) -> str:
     text = (
         "A ratio is the response at the level divided by the response at the reference"
-        f"{_below_one(document.analysis.effects)}. Intervals are valid at any time, so looking early is allowed; "
+        f"{below_one(document.analysis.effects)}. Intervals are valid at any time, so looking early is allowed; "
         f"the margin is {percent(document.trial.header.margin)}."
     )
     return text if document.valid else f"The trial is invalid: these are not verdicts. {text}"
 
 
-def _below_one(effects: Sequence[Effect]) -> str:
+def below_one(effects: Sequence[Effect]) -> str:
     """Return what a ratio below 1 means: ": below 1 is less time" for times, "a lower rate" for rates; "" for differences."""
     kinds = {kind_of(effect) for effect in effects if effect.primary}
     words = {Kind.TIME: "less time", Kind.RATE: "a lower rate", Kind.AMOUNT: "a lower value"}
