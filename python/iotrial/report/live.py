@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
@@ -171,15 +172,15 @@ def verdict_line(line: EffectLine) -> str:
     """Return e.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
     risk = f"; {line.risk}" if line.risk else ""
-    return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}{risk}"
+    where = "" if line.condition == EVERYWHERE else f"{line.condition}: "
+    return f"{where}{line.comparison} {line.word}, {line.numbers} after {after}{risk}"
 
 
 def standing_line(progress: Progress) -> str:
     """Return e.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
     spent = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
-    said = [
-        f"{counted(sum(progress.blocks.values()), 'block')} in {counted(len(progress.blocks), 'condition')}"
-    ]
+    blocks, conditions = counted(sum(progress.blocks.values()), "block"), len(progress.blocks)
+    said = [blocks if conditions < 2 else f"{blocks} in {counted(conditions, 'condition')}"]
     if progress.effects:
         said.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
     said += losses(progress)

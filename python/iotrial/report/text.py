@@ -38,6 +38,8 @@ SCREEN_LINES = 40
 MOST_ROWS = 400
 _LEAST_ROWS = 2
 _GAP = "  "
+#: in place of the blank between a number and its percent sign while lines are broken; rich breaks at a no-break space
+_GLUE = "\ue000"
 _NARROWEST = 12
 _STYLES = {
     **VERDICT_STYLES,
@@ -262,8 +264,11 @@ class _Printer:
         width = self._width if width is None else width
         if text.cell_len <= width:
             return [text]
+        text = text.copy()
+        text.plain = text.plain.replace(" %", f"{_GLUE}%")
         lines = list(text.wrap(self._console, max(1, width)))
         for line in lines:
+            line.plain = line.plain.replace(_GLUE, " ")
             line.rstrip()
         return lines
 
