@@ -38,7 +38,7 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> 
     """
     if is_shipped(resolved.study):
         return
-    if resolved.study.quick and resolved.study.trusted:
+    if resolved.study.quick:
         for line in typed_intent_lines(resolved, folder):
             tell(line, err=True)
     else:

@@ -274,7 +274,7 @@ def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
 
 
 def rerun_command(trial: StoredTrial, *, seeded: bool = True) -> str:
-    """Return the command that runs the same plan again: as the user typed it if known, with the seed unless not ``seeded``."""
+    """Return the command that runs the same plan again: as the user typed it if known, ``seeded``: with the seed."""
     header = trial.header
     given = header.options.get("command_line", header.options.get("argv"))
     if isinstance(given, str):

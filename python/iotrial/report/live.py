@@ -357,10 +357,11 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
     They are listed by condition if there is one comparison, by comparison if there is one condition, and else by
     comparison under a line for each condition.
     """
-    comparisons = {line.comparison for line in effects}
-    if len(comparisons) == 1:
+    if _by_condition(effects):
         return [(line.condition, line) for line in effects]
-    one_factor = len({(line.factor, line.crossed, line.response) for line in effects}) == 1
+    one_factor = (
+        len(effects) > 1 and len({(line.factor, line.crossed, line.response) for line in effects}) == 1
+    )
     found: list[tuple[str, EffectLine | None]] = []
     several = len({line.condition for line in effects}) > 1
     for condition, lines in groupby(effects, key=lambda line: line.condition):
@@ -370,6 +371,11 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
             short = f"{escape(line.level)} / {escape(line.reference)}" if one_factor else line.comparison
             found.append(("  " * several + short, line))
     return found
+
+
+def _by_condition(effects: Sequence[EffectLine]) -> bool:
+    """Return whether all lines are of one comparison, in conditions that have names."""
+    return len({line.comparison for line in effects}) == 1 and effects[0].condition != EVERYWHERE
 
 
 def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _Columns:
@@ -403,9 +409,13 @@ def _numbers_title(lines: Sequence[EffectLine]) -> str:
 
 def _title(progress: Progress, columns: _Columns) -> Text:
     effects = progress.effects
-    comparisons = {line.comparison for line in effects}
     factors = {line.factor for line in effects if not line.crossed}
-    name = comparisons.pop() if len(comparisons) == 1 else escape(factors.pop()) if len(factors) == 1 else ""
+    if _by_condition(effects):
+        name = effects[0].comparison
+    elif len(effects) == 1:
+        name = "comparison"
+    else:
+        name = escape(factors.pop()) if len(factors) == 1 else ""
     parts = [_cut(name, columns.name), f"{_numbers_title(effects):>{columns.numbers}}"]
     if columns.bar:
         parts.append(" " * columns.bar)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -119,6 +120,7 @@ TONES = {
     Outcome.CANNOT_SAY: "open",
 }
 _LONGEST_COMPARISON = 60
+_STATUS = re.compile(r" ended with status (\d+)")
 #: with "Run again: " before it, one line of a narrow terminal
 _LONGEST_TYPED = 68
 _MOST_MOVED = 6
@@ -538,6 +540,9 @@ def _limits(document: Document) -> Iterator[Note]:
             for message, found in arms.items()
         ]
         text = f"{counted(len(document.failures), 'run')}: {'; '.join(some(named, _MOST_ON_SCREEN))}"
+        status = _STATUS.search(document.failures[0].message) if len(arms) == 1 else None
+        if status is not None and document.trial.header.study.quick:
+            text += f". If this status means success: --expect-exit {status[1]}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:
         # the line above has these counts

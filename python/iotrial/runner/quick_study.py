@@ -87,9 +87,10 @@ def study_text(wish: Wish) -> str:
     factors += [command] if command is not None else []
     _check(factors, argv, wish)
     names = _names(factors)
+    program = PurePosixPath(wish.commands[0][0].split()[0]).name
     document = {
         "study": {
-            "name": f"{QUICK}{_NAME.sub('-', PurePosixPath(wish.commands[0][0].split()[0]).name)[:40].strip('.-') or 'command'}",
+            "name": f"{QUICK}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
             "title": _line(_shown(wish)),
             "question": _line(_question(factors, wish)),
             "margin": wish.margin,

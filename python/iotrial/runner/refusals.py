@@ -225,7 +225,9 @@ def _missing(workload: str, program: str) -> MissingTool:
         return MissingTool(f"{what} is not executable", hint=f"chmod +x {shlex.quote(program)}")
     if "/" in program:
         return MissingTool(f"{what} does not exist", hint="correct its name")
-    hint = f"apt-get install {PACKAGES[program]}" if program in PACKAGES else "install it, or correct its name"
+    hint = (
+        f"apt-get install {PACKAGES[program]}" if program in PACKAGES else "install it, or correct its name"
+    )
     return MissingTool(f"{what} is not installed", hint=hint)
 
 

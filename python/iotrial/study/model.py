@@ -309,8 +309,8 @@ class Study(Struct, frozen=True):
 
     @property
     def quick(self) -> bool:
-        """Whether the study comes from ``iotrial try``: one question, typed on the command line."""
-        return self.name.startswith(QUICK)
+        """Whether the study comes from ``iotrial try``: one question, typed by this user on the command line."""
+        return self.trusted and self.name.startswith(QUICK)
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -44,7 +44,11 @@ class TryCommand(GroupedCommand):
             return super().parse_args(ctx, list(_parameters_apart(args)))
         except click.NoSuchOption as error:
             first = next((place for place, word in enumerate(args) if _begins_command(word)), None)
-            if AFTER in ctx.meta or first is None or error.option_name not in args[first:]:
+            if (
+                AFTER in ctx.meta
+                or first is None
+                or not any(word.startswith(error.option_name) for word in args[first:])
+            ):
                 raise
             raise RequestError(
                 "no command given: it comes after two dashes",

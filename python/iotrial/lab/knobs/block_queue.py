@@ -63,7 +63,9 @@ class BlockKnob(KernelFileKnob):
             why, hint = f"{a_lab(place.kind)} has no device of its own", "use the image lab (needs root)"
             if isinstance(place, InPlace):
                 why = f"{place.label} is on {place.filesystem}, which has no block device"
-                hint = "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
+                hint = (
+                    "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
+                )
             raise RequestError(f"knob {self.name}: {why}", hint=hint)
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
