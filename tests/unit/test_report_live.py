@@ -18,8 +18,10 @@ from iotrial.report.live import (
     live_view,
     reach_of,
     standing_line,
+    verdict_line,
 )
 from iotrial.report.progress import EffectLine, Narrowing, Progress, blocks_in_words, effect_lines
+from iotrial.stats.model import Conclusion
 from values import replace
 
 
@@ -163,6 +165,17 @@ def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
     lines = live_lines(replace(progress(), effects=effects, study=name), width=width, height=24)
     assert max(one.cell_len for one in lines) <= width
     assert sum("going on" in one.plain or "…" in one.plain for one in lines) >= 4
+
+
+def test_one_comparison_in_one_condition_is_named_by_its_row() -> None:
+    only = EffectLine("all conditions", "read_ahead_kb", "1024", "128", 1.0, 0.9, 1.1, 40)
+    made = replace(progress(), effects=(only,), blocks={"all conditions": 40})
+    text = "\n".join(one.plain for one in live_lines(made, width=80, height=24))
+    assert "read_ahead_kb 1024 / 128" in text
+    assert "all conditions" not in text
+    assert standing_line(made).startswith("30 s of 5 min: 40 blocks, ")
+    decided = replace(only, verdict="equivalent", conclusion=Conclusion.EQUIVALENT)
+    assert verdict_line(decided).startswith("read_ahead_kb 1024 / 128 equivalent, ")
 
 
 def test_effects_of_several_levels_stand_under_their_condition() -> None:

@@ -9,6 +9,7 @@ from iotrial.report.conditions import Conditions, parse_key
 from iotrial.report.notation import (
     about,
     bracketed,
+    capitalised,
     counted,
     elided,
     joined,
@@ -102,6 +103,11 @@ def test_small_words_around_numbers() -> None:
     assert percent(0.03) == "3 %"
     assert percent(0.025) == "2.5 %"
     assert percent(0.0007) == "0.07 %"
+
+
+def test_a_name_at_the_start_of_a_sentence_stays_as_it_is_written() -> None:
+    assert capitalised("level 6 is slower") == "Level 6 is slower"
+    assert capitalised("read_ahead_kb 1024 is slower") == "read_ahead_kb 1024 is slower"
 
 
 def test_a_condition_reads_in_the_order_of_the_study_and_hides_an_only_workload() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 
-from report_fixtures import CONDITIONS, SEED, all_equivalent, document, effect, factor, study
+from report_fixtures import CONDITIONS, SEED, all_equivalent, controls, document, effect, factor, study
 from rich.console import Console
 
+from iotrial.report.blocks import Report
 from iotrial.report.document import Document
 from iotrial.report.render import print_report
+from iotrial.report.text import text_lines
 from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Claim, Role, Scale
 from values import replace
@@ -103,7 +105,7 @@ def test_voids_and_failures_are_listed() -> None:
     )
     text = " ".join(printed(made).split())
     assert "1 block was void and left out by rules that do not depend on the result (cache_not_cold)." in text
-    assert "Failed 4 runs: 0444: md5sum ended with status 1" in text
+    assert "Failed 4 runs: md5sum ended with status 1 (4 of 0444)" in text
 
 
 def test_what_moved_with_the_treatment_is_named() -> None:
@@ -128,3 +130,36 @@ def test_what_was_counted_is_named_before_whatever_was_timed() -> None:
         < text.index("system-wide: pages dirtied up")
     )
     assert text.index("minor page faults up") < text.index("up to the sync after the run up")
+
+
+def quick(verdict: Verdict, *numbers: float) -> Document:
+    """Return the document of a trial of ``iotrial try`` with one comparison."""
+    declared = replace(study(name="try/gzip", title="gzip -{mode} -c data", conditions=()), trusted=True)
+    typed = ["iotrial", "try", "-L", "mode", "0777,0444", "--", "gzip", "-{mode}", "-c", "data"]
+    control = [replace(one, condition={}) for one in controls()[:2]]
+    return document([effect(verdict, *numbers)], of=declared, control=control, options={"argv": typed})
+
+
+def test_a_question_of_one_line_is_answered_in_twelve_lines() -> None:
+    lines = printed(quick(Verdict.SLOWER, 2.9, 1.9, 5.0)).splitlines()
+    assert len(lines) - 1 <= 12  # without the line that names the page
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:3] == ["mode", "0444", "/"] for line in lines)
+    assert not any(line.startswith("all conditions") for line in lines)
+    again = next(line for line in lines if line.startswith("Run again: "))
+    assert again == "Run again: iotrial try -L mode 0777,0444 -- gzip '-{mode}' -c data"
+
+
+def test_the_full_report_of_a_quick_question_has_the_seed() -> None:
+    assert f"--seed {SEED} -- gzip" in printed(quick(Verdict.SLOWER, 2.9, 1.9, 5.0), full=True)
+
+
+def test_neither_a_percentage_nor_a_command_to_copy_is_broken() -> None:
+    text = "undecided, any effect is smaller than -12.5 % / +5.8 %; `iotrial continue 2 --time 145m` goes on"
+    report = Report(title="", headline=text, tone="", blocks=())
+    for width in range(62, 90):
+        lines = [line.plain for line in text_lines(report, Console(file=io.StringIO(), width=width))]
+        assert max(map(len, lines)) <= width
+        assert " ".join(lines).strip() == text
+        assert not any(line.startswith("%") for line in lines)
+        assert any("`iotrial continue 2 --time 145m`" in line for line in lines)

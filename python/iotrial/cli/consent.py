@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.output import tell
-from iotrial.cli.planned_changes import intent_lines, runs_commands
+from iotrial.cli.planned_changes import intent_lines, runs_commands, typed_intent_lines
 from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
 from iotrial.runner.planning import look_at_disks
@@ -38,7 +38,11 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> 
     """
     if is_shipped(resolved.study):
         return
-    show_intent(resolved, folder, look_at_disks(resolved))
+    if resolved.study.quick:
+        for line in typed_intent_lines(resolved, folder):
+            tell(line, err=True)
+    else:
+        show_intent(resolved, folder, look_at_disks(resolved))
     ask_consent(resolved.study, trust=trust)
     if resolved.lab == IN_PLACE and resolved.changes and not yes and not _confirmed("Make these changes?"):
         raise RequestError(

@@ -36,6 +36,32 @@ def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, A
     return tuple(_lines(resolved, folder, disks))
 
 
+def typed_intent_lines(resolved: Resolved, folder: str) -> Iterator[str]:
+    """Yield the lines for a trial whose command the user has just typed (``iotrial try``): folder and changes."""
+    if resolved.lab == IN_PLACE:
+        yield from _held(folder)
+    else:
+        yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
+    if resolved.copy_from is not None:
+        yield _line("data", f"a copy of {escape(resolved.copy_from)}")
+    for note in resolved.notes:
+        yield _line("", escape(note))
+    if resolved.changes:
+        yield from _changes(resolved)
+        yield from study_safety_lines(resolved.study)
+
+
+def _held(folder: str) -> Iterator[str]:
+    yield _line("in place", escape(folder))
+    yield _line("", escape(holding_of(folder).described))
+
+
+def _changes(resolved: Resolved) -> Iterator[str]:
+    yield _line("changes", "made as root, and undone at the end:")
+    for change in resolved.changes:
+        yield _line("", f"- {escape(change)}")
+
+
 class Place(JsonObject, frozen=True, forbid_unknown_fields=False):
     """A place that the study declares, with the folder or the disk that it is made on. ``located``: the user says where."""
 
@@ -96,8 +122,7 @@ def _as_nobody(resolved: Resolved) -> bool:
 def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     unnamed = next((disk for disk in disks if "place" not in disk), None)
     if resolved.lab == IN_PLACE:
-        yield _line("in place", escape(folder))
-        yield _line("", escape(holding_of(folder).described))
+        yield from _held(folder)
     elif unnamed is None:
         yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
     else:
@@ -112,9 +137,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     for note in resolved.notes:
         yield _line("", escape(note))
     if resolved.changes:
-        yield _line("changes", "made as root, and undone at the end:")
-        for change in resolved.changes:
-            yield _line("", f"- {escape(change)}")
+        yield from _changes(resolved)
     else:
         yield _line("changes", "none outside that folder")
     yield from study_safety_lines(resolved.study)

@@ -343,7 +343,7 @@ class _Serving:
 
 
 def greet_standard_output() -> None:
-    """Print the greeting of a worker with ``--keys -`` before it reads its keys, so that a different version does not receive them."""
+    """Print the greeting of a worker with ``--keys -``, before it reads its keys: another version must not receive them."""
     print(GREETING, __version__, flush=True)
 
 

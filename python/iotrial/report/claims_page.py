@@ -28,7 +28,8 @@ ANSWERS = {
     Outcome.LARGER: "The direction agrees, the number here is larger.",
     Outcome.CONTRADICTED: "The trial finds the opposite.",
     Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. One line "
-    'per question gives all reasons ("about X": the claim is about X); `iotrial report FILE --full` gives the reason of each claim.',
+    'per question gives all reasons ("about X": the claim is about X); `iotrial report FILE --full` gives the reason of each '
+    "claim.",
 }
 #: part of the longest of several texts that they must share to be written as one
 _ALIKE_REASONS = 0.5

@@ -75,6 +75,8 @@ class Document:
     machine: tuple[tuple[str, str], ...]
     lab: tuple[tuple[str, str], ...]
     rerun: str
+    #: the command as it was typed, without a seed
+    typed: str = ""
     design: DesignText | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
@@ -144,7 +146,10 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         data, conditions, margin=header.margin
     )
     effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
-    summary = summarise(trial, analysis, reasons, evidence, adjusted)
+    failures = tuple(failed_runs(data, conditions))
+    summary = summarise(
+        trial, analysis, reasons, evidence, adjusted, failures=[run.message for run in failures]
+    )
     claims, others = claims_of(header.study)
     setup = Setup(header.study, header.lab, header.host)
     return Document(
@@ -177,12 +182,13 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         carry_over=tuple(carry_over_rows(analysis.carry_over, conditions)),
         with_controls=not without_controls(trial, analysis),
         void=tuple(void_blocks(data, conditions)),
-        failures=tuple(failed_runs(data, conditions)),
+        failures=failures,
         diagnostics=tuple(diagnostic_rows(analysis.diagnostics, conditions)),
         plan=plan_rows(data, design),
         machine=tuple(flattened(header.host)),
         lab=tuple(flattened(header.lab)),
         rerun=rerun_command(trial),
+        typed=rerun_command(trial, seeded=False),
         design=design,
         adjusted=adjusted,
         matrices=matrices_of(data, effects),
@@ -267,8 +273,8 @@ def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
     }
 
 
-def rerun_command(trial: StoredTrial) -> str:
-    """Return the command that runs the same plan again: as the user typed it if known, always with the seed."""
+def rerun_command(trial: StoredTrial, *, seeded: bool = True) -> str:
+    """Return the command that runs the same plan again: as the user typed it if known, ``seeded``: with the seed."""
     header = trial.header
     given = header.options.get("command_line", header.options.get("argv"))
     if isinstance(given, str):
@@ -290,7 +296,8 @@ def rerun_command(trial: StoredTrial) -> str:
             skip = True
             continue
         kept.append(word)
-    return escape(shlex.join([*kept, "--seed", header.seed, *words[at:]]))
+    seed = ["--seed", header.seed] if seeded else []
+    return escape(shlex.join([*kept, *seed, *words[at:]]))
 
 
 def _words(command: str) -> list[str]:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.notation import counted, elided, percent
 from iotrial.report.phrases import VERDICT_STYLES, interval_title
 from iotrial.report.progress import GOING_ON, EffectLine, Progress
@@ -171,15 +172,15 @@ def verdict_line(line: EffectLine) -> str:
     """Return e.g. "cache warm: mode 0444 / 0777 equivalent, 1.001 [0.992, 1.010] after 34 blocks"."""
     after = counted(line.blocks, "block")
     risk = f"; {line.risk}" if line.risk else ""
-    return f"{line.condition}: {line.comparison} {line.word}, {line.numbers} after {after}{risk}"
+    where = "" if line.condition == EVERYWHERE else f"{line.condition}: "
+    return f"{where}{line.comparison} {line.word}, {line.numbers} after {after}{risk}"
 
 
 def standing_line(progress: Progress) -> str:
     """Return e.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
     spent = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
-    said = [
-        f"{counted(sum(progress.blocks.values()), 'block')} in {counted(len(progress.blocks), 'condition')}"
-    ]
+    blocks, conditions = counted(sum(progress.blocks.values()), "block"), len(progress.blocks)
+    said = [blocks if conditions < 2 else f"{blocks} in {counted(conditions, 'condition')}"]
     if progress.effects:
         said.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
     said += losses(progress)
@@ -356,10 +357,11 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
     They are listed by condition if there is one comparison, by comparison if there is one condition, and else by
     comparison under a line for each condition.
     """
-    comparisons = {line.comparison for line in effects}
-    if len(comparisons) == 1:
+    if _by_condition(effects):
         return [(line.condition, line) for line in effects]
-    one_factor = len({(line.factor, line.crossed, line.response) for line in effects}) == 1
+    one_factor = (
+        len(effects) > 1 and len({(line.factor, line.crossed, line.response) for line in effects}) == 1
+    )
     found: list[tuple[str, EffectLine | None]] = []
     several = len({line.condition for line in effects}) > 1
     for condition, lines in groupby(effects, key=lambda line: line.condition):
@@ -369,6 +371,11 @@ def _rows(effects: Sequence[EffectLine]) -> list[tuple[str, EffectLine | None]]:
             short = f"{escape(line.level)} / {escape(line.reference)}" if one_factor else line.comparison
             found.append(("  " * several + short, line))
     return found
+
+
+def _by_condition(effects: Sequence[EffectLine]) -> bool:
+    """Return whether all lines are of one comparison, in conditions that have names."""
+    return len({line.comparison for line in effects}) == 1 and effects[0].condition != EVERYWHERE
 
 
 def _columns(lines: Sequence[EffectLine], names: Sequence[str], width: int) -> _Columns:
@@ -402,9 +409,13 @@ def _numbers_title(lines: Sequence[EffectLine]) -> str:
 
 def _title(progress: Progress, columns: _Columns) -> Text:
     effects = progress.effects
-    comparisons = {line.comparison for line in effects}
     factors = {line.factor for line in effects if not line.crossed}
-    name = comparisons.pop() if len(comparisons) == 1 else escape(factors.pop()) if len(factors) == 1 else ""
+    if _by_condition(effects):
+        name = effects[0].comparison
+    elif len(effects) == 1:
+        name = "comparison"
+    else:
+        name = escape(factors.pop()) if len(factors) == 1 else ""
     parts = [_cut(name, columns.name), f"{_numbers_title(effects):>{columns.numbers}}"]
     if columns.bar:
         parts.append(" " * columns.bar)

@@ -31,7 +31,10 @@ def elided(text: str, width: int) -> str:
 
 
 def capitalised(text: str) -> str:
-    """Return the text with its first letter capitalised."""
+    """Return the text with its first letter capitalised, unless it begins with a name such as read_ahead_kb."""
+    first = text.partition(" ")[0]
+    if "_" in first.strip("_"):
+        return text
     return f"{text[:1].upper()}{text[1:]}"
 
 

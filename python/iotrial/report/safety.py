@@ -71,21 +71,35 @@ def worst(study: Study) -> Safety:
 def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
     """Return the lines for settings that are not harmless, the most severe first, each with its class.
 
-    Levels with the same consequence share a line. Of the settings that every run has, only those that put data at risk
-    are included, since they are not compared.
+    What ``iotrial try`` varies in the user's own command is left out. Levels with the same consequence share a line.
+    Of the settings that every run has, only those that put data at risk are included, since they are not compared.
     """
     varied = {factor.name for factor in study.factors if len(factor.levels) > 1}
+    own = _of_the_command(study)
     together: dict[tuple[Safety, str], list[LevelSafety]] = {}
     for one in every_level(study):
-        if one.at_risk or (one.safety is not Safety.HARMLESS and one.factor in varied):
+        if one.at_risk or (
+            one.safety is not Safety.HARMLESS and one.factor in varied and one.factor not in own
+        ):
             together.setdefault((one.safety, one.sentence), []).append(one)
     ordered = sorted(together.items(), key=lambda item: -_GRAVITY[item[0][0]])
     return tuple((safety, f"{_named(levels)}: {sentence}") for (safety, sentence), levels in ordered)
 
 
+def _of_the_command(study: Study) -> set[str]:
+    """Return the factors of ``iotrial try`` that are only an argument or a variable of the command that the user typed."""
+    if not study.quick:
+        return set()
+    own = {"command.argument", "environment.variable"}
+    return {f.name for f in study.factors if {s.knob for level in f.levels for s in level.settings} <= own}
+
+
 def study_safety_lines(study: Study) -> Iterator[str]:
     """Yield ``safety_lines`` under a heading, for plans and descriptions of studies."""
-    lines = safety_lines(study) or ((Safety.HARMLESS, "all settings: no risk to data"),)
+    lines = safety_lines(study)
+    if not lines and _of_the_command(study):
+        return
+    lines = lines or ((Safety.HARMLESS, "all settings: no risk to data"),)
     for number, (safety, line) in enumerate(lines):
         yield f"{'' if number else 'safety':<{_HEADING}}{safety.value}: {line}"
 

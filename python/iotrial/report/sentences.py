@@ -126,11 +126,13 @@ def summarise(
     reasons: Sequence[Reason] = (),
     evidence: Sequence[EvidenceRow] = (),
     adjusted: Mapping[tuple[str, str], Adjusted] | None = None,
+    *,
+    failures: Sequence[str] = (),
 ) -> Summary:
     """Describe the verdict of a trial in words.
 
     ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by condition and response, if factors are
-    crossed.
+    crossed; ``failures``: the messages of failed runs.
     """
     conditions = Conditions(trial.header.study)
     together = only_together(analysis.effects, trial.header.study, adjusted or {})
@@ -146,7 +148,7 @@ def summarise(
         invalid = _invalid(analysis, conditions)
         return Summary(invalid, supports, limits, Tone.INVALID, answer=invalid)
     if not any(effect.blocks for effect in every):
-        nothing = _nothing(trial)
+        nothing = _nothing(trial, failures)
         return Summary(nothing, supports, limits, Tone.UNDECIDED, answer=nothing)
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
@@ -289,7 +291,7 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
     return f"No verdict, the trial is invalid: {because}."
 
 
-def _nothing(trial: StoredTrial) -> str:
+def _nothing(trial: StoredTrial, failures: Sequence[str]) -> str:
     match trial.state:
         case TrialState.FAILED:
             why = f": {escape(trial.reason)}" if trial.reason else ""
@@ -297,6 +299,9 @@ def _nothing(trial: StoredTrial) -> str:
         case TrialState.INTERRUPTED | TrialState.RUNNING:
             return "No verdict yet: the trial stopped before a block was complete."
         case _:
+            if failures:
+                message, _ = Counter(failures).most_common(1)[0]
+                return f"No verdict: runs failed in every block: {message}."
             return "No verdict: no block was complete."
 
 
@@ -571,8 +576,19 @@ def _on_controls(trial: StoredTrial, analysis: Analysis) -> Iterator[Note]:
     if is_invalid(trial, analysis):
         return
     if line := controls_line(analysis.controls, trial.header.study):
-        yield Note(f"Controls: {line}.")
+        if trial.header.study.quick and not _rests_on_controls(decisive(analysis.effects)):
+            yield Note(f"Controls: {line.partition('; ')[0]}.", view=View.SHORT)
+            yield Note(f"Controls: {line}.", view=View.LONG)
+        else:
+            yield Note(f"Controls: {line}.")
     yield from (Note(sentence, view=View.LONG) for sentence in _on_what_reports_itself(trial, analysis))
+
+
+def _rests_on_controls(effects: Sequence[Effect]) -> bool:
+    """Return whether some effect is equivalent, or may become so: only then must the injected slowdown be seen."""
+    return any(
+        effect.conclusion.equivalent or effect.conclusion is Conclusion.UNDECIDED for effect in effects
+    )
 
 
 def controls_line(controls: Sequence[Control], study: Study) -> str:

@@ -8,6 +8,7 @@ leave, and say what they omit.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 
 import rich.console
@@ -38,6 +39,10 @@ SCREEN_LINES = 40
 MOST_ROWS = 400
 _LEAST_ROWS = 2
 _GAP = "  "
+#: a number's percent sign, and a command to copy: not broken where a line has room for it
+_TOGETHER = re.compile(r" %|`[^`]*`")
+#: in place of their blanks while lines are broken; rich breaks at a no-break space
+_GLUE = "\ue000"
 _NARROWEST = 12
 _STYLES = {
     **VERDICT_STYLES,
@@ -262,8 +267,14 @@ class _Printer:
         width = self._width if width is None else width
         if text.cell_len <= width:
             return [text]
+        text = text.copy()
+        most = width // 2
+        text.plain = _TOGETHER.sub(
+            lambda found: found[0].replace(" ", _GLUE) if len(found[0]) <= most else found[0], text.plain
+        )
         lines = list(text.wrap(self._console, max(1, width)))
         for line in lines:
+            line.plain = line.plain.replace(_GLUE, " ")
             line.rstrip()
         return lines
 

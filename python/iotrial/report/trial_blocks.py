@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -32,6 +33,7 @@ from iotrial.report.blocks import (
     table,
 )
 from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, not_run_in_brief
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
@@ -118,6 +120,9 @@ TONES = {
     Outcome.CANNOT_SAY: "open",
 }
 _LONGEST_COMPARISON = 60
+_STATUS = re.compile(r" ended with status (\d+)")
+#: with "Run again: " before it, one line of a narrow terminal
+_LONGEST_TYPED = 68
 _MOST_MOVED = 6
 _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
@@ -302,11 +307,13 @@ def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
     """Build a table with one line per effect.
 
-    Lines go by condition if there is one comparison, else under a heading for each condition.
+    Lines go by condition if there is one comparison, else under a heading for each condition. A trial in one condition
+    needs neither.
     """
     comparisons = {row.comparison for row in rows}
+    alone = all(row.place == EVERYWHERE for row in rows)
     several = len({row.effect.response for row in rows}) > 1
-    single = len(comparisons) == 1 and not several
+    single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
     p_value = Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE)
     columns = (
@@ -318,7 +325,8 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        title = row.place + (f": {spoken(row.effect.response)}" if several else "")
+        response = spoken(row.effect.response) if several else ""
+        title = response if alone else f"{row.place}: {response}" if several else row.place
         name = elided(title if single else row.comparison, _LONGEST_COMPARISON)
         key = () if single else (title, row.condition.key)
         groups.setdefault(key, []).append(_effect(row, name, valid=valid, exploratory=exploratory))
@@ -432,7 +440,8 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
 
 def _supports(document: Document) -> Iterator[Note]:
     if document.evidence:
-        yield Note(moved_in_words(document, most=_MOST_ON_SCREEN), "Evidence", view=View.SHORT)
+        if not document.trial.header.study.quick or moved(document):
+            yield Note(moved_in_words(document, most=_MOST_ON_SCREEN), "Evidence", view=View.SHORT)
         yield Note(moved_in_words(document), "Evidence", view=View.FULL)
     for words in _requests(document):
         yield Note(words, "Requests", view=View.FULL)
@@ -454,20 +463,25 @@ def _supports(document: Document) -> Iterator[Note]:
         )
 
 
-def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
-    """Describe what else moved with the treatment, without the primary responses."""
+def moved(document: Document) -> Counter[tuple[str, str, str]]:
+    """Count what moved with the treatment, without the primary responses: metric, direction and arm."""
     primary = {row.effect.response for row in document.primary}
-    moved = Counter(
+    return Counter(
         (row.metric, row.moved, row.treatment)
         for row in document.evidence
         if row.moved and row.metric not in primary
     )
-    if not moved:
+
+
+def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
+    """Describe what else moved with the treatment."""
+    found = moved(document)
+    if not found:
         margin = percent(document.trial.header.margin)
         return f"no other counter changed with the treatment by more than {margin}"
     timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
     # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
-    ordered = sorted(moved, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -moved[key]))
+    ordered = sorted(found, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -found[key]))
     texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return f"{', '.join(texts[:most])}{more}"
@@ -529,14 +543,22 @@ def safety_blocks(document: Document) -> Iterator[Block]:
 
 def _limits(document: Document) -> Iterator[Note]:
     if document.failures:
-        named = "; ".join(
-            f"{run.arm}: {elided(run.message, 60)}" for run in document.failures[:_MOST_ON_SCREEN]
-        )
-        more = len(document.failures) - _MOST_ON_SCREEN
-        text = f"{counted(len(document.failures), 'run')}: {named}{f'; {more} more' if more > 0 else ''}"
+        arms: dict[str, Counter[str]] = {}
+        for run in document.failures:
+            arms.setdefault(run.message, Counter())[run.arm] += 1
+        named = [
+            f"{elided(message, 60)} ({', '.join(f'{number} of {arm}' for arm, number in found.items())})"
+            for message, found in arms.items()
+        ]
+        text = f"{counted(len(document.failures), 'run')}: {'; '.join(some(named, _MOST_ON_SCREEN))}"
+        status = _STATUS.search(document.failures[0].message) if len(arms) == 1 else None
+        if status is not None and document.trial.header.study.quick:
+            text += f". If this status means success: --expect-exit {status[1]}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:
-        yield Note(escape(note), "Note", view=View.TEXT)
+        # the line above has these counts
+        view = View.FULL if document.failures and " failed runs of " in note else View.TEXT
+        yield Note(escape(note), "Note", view=view)
     for why in document.data.not_accounted:
         yield Note(escape(why), "Note", view=View.FULL)
 
@@ -889,10 +911,20 @@ def _biased(names: Sequence[str], between: str) -> str:
 def _end(document: Document, html_path: str | None) -> Iterator[Block]:
     trial = document.trial
     named = f"Trial {trial.number}" if trial.number else "A packed trial"  # which is in no store
-    text = f"{named}, {document.title}, {format_duration(trial.duration_s)}."
-    yield Note(f"{text} --full shows the rest.", tone="dim", view=View.SHORT)
+    quick = trial.header.study.quick
+    lasted = format_duration(trial.duration_s)
+    text = f"{named}, {document.title}, {lasted}."
+    rest = f"`iotrial report {trial.number} --full`" if trial.number else "--full"
+    # a question of one line is still on the screen, and so is its command
+    brief = f"{named}, {lasted}." if quick else text
+    yield Note(f"{brief} {rest} shows the rest.", tone="dim", view=View.SHORT)
     yield Note(text, tone="dim", view=View.FULL)
-    yield Code(document.rerun, "Run again", view=View.TEXT)
+    if not quick:
+        yield Code(document.rerun, "Run again", view=View.TEXT)
+    else:
+        if len(document.typed) <= _LONGEST_TYPED:
+            yield Code(document.typed, "Run again", view=View.SHORT)
+        yield Code(document.rerun, "Run again", view=View.FULL)
     if html_path is not None:
         yield Code(html_path, "Figures and everything else", view=View.TEXT)
 

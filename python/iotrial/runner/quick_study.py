@@ -18,6 +18,7 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.knobs.block import BlockScheduler, DeviceFile
 from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
+from iotrial.study.model import QUICK
 
 #: options of the command that hold more than one word are run by this shell, as in hyperfine
 SHELL = "sh"
@@ -79,19 +80,17 @@ class Varied:
 def study_text(wish: Wish) -> str:
     """Return the study as TOML. Raises RequestError, or UnknownName for a knob that does not exist."""
     if not wish.commands or not wish.commands[0]:
-        raise RequestError(
-            "no command given",
-            hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log",
-        )
+        raise _no_command(wish.settings)
     factors = [_setting(text) for text in wish.settings]
     factors += [_parameter(name, values) for name, values in wish.parameters]
     argv, command = _argv(wish)
     factors += [command] if command is not None else []
     _check(factors, argv, wish)
     names = _names(factors)
+    program = PurePosixPath(wish.commands[0][0].split()[0]).name
     document = {
         "study": {
-            "name": f"try/{_NAME.sub('-', PurePosixPath(wish.commands[0][0].split()[0]).name)[:40].strip('.-') or 'command'}",
+            "name": f"{QUICK}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
             "title": _line(_shown(wish)),
             "question": _line(_question(factors, wish)),
             "margin": wish.margin,
@@ -103,6 +102,18 @@ def study_text(wish: Wish) -> str:
         "workload": [_workload(wish, argv)],
     }
     return tomlkit.dumps(document)
+
+
+def _no_command(settings: Sequence[str]) -> RequestError:
+    """Return the error for a command line without ``--``, with that line corrected if a command is on it."""
+    first = next((place for place, text in enumerate(settings) if "=" not in text), None)
+    if first is None or (not first and len(settings) == 1):
+        return RequestError(
+            "no command given",
+            hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log",
+        )
+    words = " ".join([*map(shlex.quote, settings[:first]), "--", *map(shlex.quote, settings[first:])])
+    return RequestError("no command given: it comes after two dashes", hint=f"iotrial try {words}")
 
 
 def known_settings() -> Iterable[str]:
@@ -125,10 +136,7 @@ def levels_of(name: str) -> tuple[str, ...]:
 def _setting(text: str) -> Varied:
     name, equals, levels = text.partition("=")
     if not equals or not name or not levels:
-        raise RequestError(
-            f'"{text}": expected KNOB=LEVEL,LEVEL',
-            hint="such as block.scheduler=none,mq-deadline; the command comes after --",
-        )
+        raise RequestError(f'"{text}": expected KNOB=LEVEL,LEVEL', hint=_guess(text))
     values = tuple(level.strip() for level in levels.split(","))
     if "" in values or len(set(values)) < len(values):
         raise RequestError(
@@ -149,6 +157,15 @@ def _setting(text: str) -> Varied:
     if ending[0] in Sysctl.ALLOWED:
         return Varied(ending[0], SYSCTL, ("key", ending[0]), values)
     return Varied(ending[0], ending[0], None, values)
+
+
+def _guess(text: str) -> str:
+    """Return a hint for levels without a knob: the one knob that has them all, else an example."""
+    levels = {level.strip() for level in text.removeprefix("=").split(",")}
+    having = [name for name in known_settings() if levels <= set(levels_of(name))]
+    if len(having) == 1:
+        return f"did you mean {having[0]}={text.removeprefix('=')}?"
+    return "such as block.scheduler=none,mq-deadline; the command comes after --"
 
 
 def _parameter(name: str, values: str) -> Varied:

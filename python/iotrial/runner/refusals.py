@@ -6,6 +6,7 @@ Checks raise RequestError or a subclass and return nothing.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterable
 from itertools import islice, product
@@ -214,12 +215,20 @@ def check_commands(study: Study, means: Means) -> None:
             search = os.environ.get("PATH", "") + ":" + TOOL_FOLDERS
             if "{" in program or shutil.which(program, path=search):
                 continue
-            raise MissingTool(
-                f"workload {workload.name}: program {program} is not installed",
-                hint=f"apt-get install {PACKAGES[program]}"
-                if program in PACKAGES
-                else "install it, or fix its name in the study",
-            )
+            raise _missing(workload.name, program)
+
+
+def _missing(workload: str, program: str) -> MissingTool:
+    """Return the error for a program that cannot be started."""
+    what = f"workload {workload}: program {program}"
+    if "/" in program and os.path.isfile(program):  # noqa: PTH113  Path.is_file raises for a name that is too long
+        return MissingTool(f"{what} is not executable", hint=f"chmod +x {shlex.quote(program)}")
+    if "/" in program:
+        return MissingTool(f"{what} does not exist", hint="correct its name")
+    hint = (
+        f"apt-get install {PACKAGES[program]}" if program in PACKAGES else "install it, or correct its name"
+    )
+    return MissingTool(f"{what} is not installed", hint=hint)
 
 
 def check_work_options(study: Study) -> None:

@@ -170,7 +170,11 @@ def resolve(
     for workload in study.workloads:
         refusals.check_primary(study, workload)
         if workload.cache is not None:
-            cache.resolve(workload.cache, kind)
+            state = cache.resolve(workload.cache, kind)
+            if state in cache.NEEDS_ROOT and not root:
+                raise PrivilegeError(
+                    f"cache state {state}: needs root", hint="run it with sudo, or use cold-data"
+                )
     notes += [] if kind == IN_PLACE else _coarse_clock(study, every)
     notes += _modelled(study, sites)
     notes += refusals.gone(study)

@@ -75,7 +75,8 @@ def begin(
             *shared_disks_in_words(plain(sharing(resolved, folder))),
         ):
             watcher.say(note)
-        watcher.say(_making(resolved))
+        if (making := _making(resolved)) is not None:
+            watcher.say(making)
         session = Session(
             resolved,
             plan,
@@ -132,7 +133,8 @@ def resume(
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
     check_kinds(resolved.study)
     with StopSignals() as signals:
-        watcher.say(_making(resolved))
+        if (making := _making(resolved)) is not None:
+            watcher.say(making)
         session = Session(
             resolved,
             plan,
@@ -332,8 +334,11 @@ def reported_together(first: BaseException) -> Iterator[None]:
             first.args = (first.message,)
 
 
-def _making(resolved: Resolved) -> str:
+def _making(resolved: Resolved) -> str | None:
     if resolved.lab == IN_PLACE:
+        # a quick question names the folder already
+        if resolved.study.quick:
+            return None
         return "in place: your own files are used, and no file is changed but by the command itself"
     if resolved.lab == "directory":
         return "making the lab: a folder on your own file system (no mount, no root)"

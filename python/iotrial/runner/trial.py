@@ -424,10 +424,16 @@ class Conductor:
         for condition in self._plan.conditions:
             runs, unused, requests = self._use.get(condition.key, (0, 0, 0))
             if runs and not requests and unused < runs and self._turns_device(condition):
-                text = (
-                    f"{condition.key}: the lab's device had no requests during any timed run, so its settings "
-                    f"could not matter; this result does not apply to work that uses the device"
-                )
+                if self._plan.study.quick:
+                    text = (
+                        "the disk had no requests during any timed run, so its settings could not matter; with "
+                        "--cache cold the command reads from the disk"
+                    )
+                else:
+                    text = (
+                        f"{condition.key}: the lab's device had no requests during any timed run, so its settings "
+                        f"could not matter; this result does not apply to work that uses the device"
+                    )
                 self._store.note(self._trial, OUTSIDE, text)
 
     def _count_read_back(self, outcome: Outcome) -> None:

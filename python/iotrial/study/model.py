@@ -274,6 +274,10 @@ class Design(Struct, frozen=True):
     repeats: Repeats = 1
 
 
+#: the names of studies that ``iotrial try`` makes begin with this
+QUICK = "try/"
+
+
 class Study(Struct, frozen=True):
     """A complete study. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name.
 
@@ -302,6 +306,11 @@ class Study(Struct, frozen=True):
     #: run a neutral, unmeasured run before each measured one, from the first block on
     wash_in: bool = False
     places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
+
+    @property
+    def quick(self) -> bool:
+        """Whether the study comes from ``iotrial try``: one question, typed by this user on the command line."""
+        return self.trusted and self.name.startswith(QUICK)
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +40,40 @@ class TryCommand(GroupedCommand):
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[AFTER] = args[:at], tuple(args[at + 1 :])
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, list(_parameters_apart(args)))
+        except click.NoSuchOption as error:
+            first = next((place for place, word in enumerate(args) if _begins_command(word)), None)
+            if (
+                AFTER in ctx.meta
+                or first is None
+                or not any(word.startswith(error.option_name) for word in args[first:])
+            ):
+                raise
+            raise RequestError(
+                "no command given: it comes after two dashes",
+                hint=f"iotrial try {shlex.join([*args[:first], '--', *args[first:]])}",
+            ) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+
+
+def _begins_command(word: str) -> bool:
+    """Return whether a word of a command line without ``--`` looks like a program: a name that is in the PATH."""
+    return "=" not in word and not word.startswith("-") and shutil.which(word) is not None
+
+
+def _parameters_apart(args: list[str]) -> Iterator[str]:
+    """Yield the arguments, with NAME=LEVEL,LEVEL after ``-L`` as two words: it is written like a setting."""
+    before = ""
+    for word in args:
+        name, equals, levels = word.partition("=")
+        if before in ("-L", "--parameter-list") and name and equals:
+            yield from (name, levels)
+        else:
+            yield word
+        before = word
 
 
 @click.command("try", cls=TryCommand, short_help="Try settings with your own command, in place.")
@@ -218,6 +252,8 @@ def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, A
                 f'--response "{text}": expected NAME=regex:EXPRESSION or NAME=json:PATH',
                 hint="such as --response 'tps=regex:tps = ([0-9.]+)'",
             )
+        if kind == "regex":
+            _check_expression(text, expression)
         printed.append(Printed(name, kind, expression, units.pop(name, None), better.pop(name, None)))
     for option, left in (("--unit", units), ("--better", better)):
         for name in left:
@@ -239,6 +275,22 @@ def _wish(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, A
         time=values["time"],
         lab="image" if values["copy_from"] else "in-place",
     )
+
+
+def _check_expression(text: str, expression: str) -> None:
+    """Raise RequestError for what is no regular expression with one group."""
+    try:
+        groups = re.compile(expression).groups
+    except re.error as error:
+        raise RequestError(
+            f'--response "{text}": not a regular expression: {error}',
+            hint="such as --response 'tps=regex:tps = ([0-9.]+)'",
+        ) from error
+    if groups != 1:
+        raise RequestError(
+            f'--response "{text}": expected one group, ( and ), around the number, found {groups}',
+            hint="such as --response 'tps=regex:tps = ([0-9.]+)'; write (?: for a group that is not the number",
+        )
 
 
 def _room_for(folder: Path) -> int:

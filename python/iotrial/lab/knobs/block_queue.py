@@ -60,10 +60,13 @@ class BlockKnob(KernelFileKnob):
         place = subject.place
         devices = (place.whole,) if self.of_the_whole else place.queues
         if place.device is None or not devices:
-            why = f"{a_lab(place.kind)} has no device of its own"
+            why, hint = f"{a_lab(place.kind)} has no device of its own", "use the image lab (needs root)"
             if isinstance(place, InPlace):
                 why = f"{place.label} is on {place.filesystem}, which has no block device"
-            raise RequestError(f"knob {self.name}: {why}", hint="use the image lab (needs root)")
+                hint = (
+                    "name a folder on a disk with --in, or use a copy of this one on an image: --copy-from ."
+                )
+            raise RequestError(f"knob {self.name}: {why}", hint=hint)
         return tuple(f"/sys/block/{device}/{self.folder}/{self.file}" for device in devices)
 
     def original(self, subject: RunContext, path: str) -> str:
