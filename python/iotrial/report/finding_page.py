@@ -140,7 +140,10 @@ def _compact(table: Table) -> Table:
     """Return the table without the numbers of blocks, and without a heading above all rows."""
     columns = (replace(one, view=View.LONG) if one.name == "blocks" else one for one in table.columns)
     titles = {group.title for group in table.groups}
-    groups = (replace(one, title="") for one in table.groups) if titles == {EVERYWHERE} else table.groups
+    groups = [
+        replace(one, title="" if titles == {EVERYWHERE} else one.title.removeprefix(f"{EVERYWHERE}: "))
+        for one in table.groups
+    ]
     return replace(table, columns=tuple(columns), groups=tuple(groups))
 
 
