@@ -97,7 +97,7 @@ def test_conditions_that_agree_share_a_table_and_what_varies_is_counted(document
     ]
     assert [row.names for row in alike.groups] == [("mmap", "read"), ("stat",)]
     assert (alike.least, alike.most, alike.varying) == (BLOCKS, BLOCKS, 0)
-    assert alike.said == "each cell the same in all of its 10 runs"
+    assert alike.certainty == "each cell the same in all of its 10 runs"
     assert apart.rows[2].cells == ("no (9 of 10), once (1 of 10)",) * 2
     assert apart.varying == 2
 
