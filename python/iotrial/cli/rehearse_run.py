@@ -45,9 +45,9 @@ class Rehearsing(JsonDocument, frozen=True):
     lab: LabKind
 
 
-def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
+def refuse_what_needs_numbers(options: Mapping[str, object]) -> None:
     """Raise RequestError for options that need a report."""
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise RequestError(
                 f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",

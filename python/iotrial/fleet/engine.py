@@ -119,9 +119,9 @@ def address_of(text: str, option: str) -> str:
     return f"tls://{found[1]}:{found[2] or DEFAULT_PORT}"
 
 
-def host_name(given: str | None) -> str:
-    """Return the name of this host in the fleet: as given, else the machine's. Raises RequestError if invalid."""
-    name = platform.node()[:MAX_NAME] if given is None else given
+def host_name(requested: str | None) -> str:
+    """Return the name of this host in the fleet: as requested, else the machine's. Raises RequestError if invalid."""
+    name = platform.node()[:MAX_NAME] if requested is None else requested
     if not HOST_NAME.fullmatch(name):
         raise RequestError(
             f'"{name[:80]}" is not a valid host name: use letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',

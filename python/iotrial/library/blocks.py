@@ -184,9 +184,9 @@ def compare_blocks(
     )
 
 
-def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
+def _numbers(name: str, sequence: Sequence[SupportsFloat], scale: Scale) -> Floats:
     try:
-        values: Floats = np.asarray(given, dtype=np.float64)
+        values: Floats = np.asarray(sequence, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise RequestError(f"compare_blocks: {name}: expected numbers, one a block: {error}") from error
     if values.ndim != 1:

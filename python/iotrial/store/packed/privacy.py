@@ -33,9 +33,9 @@ class Privacy:
         folder = header.options.get("folder")
         places = [(folder, "LAB")] if isinstance(folder, str) else []
         located = header.options.get("places")
-        for name, given in located.items() if isinstance(located, Mapping) else ():
-            if isinstance(given, Mapping) and isinstance(given.get("folder"), str):
-                places.append((given["folder"], str(name)))
+        for name, options in located.items() if isinstance(located, Mapping) else ():
+            if isinstance(options, Mapping) and isinstance(options.get("folder"), str):
+                places.append((options["folder"], str(name)))
         places.append((str(Path.home()) if home is None else home, "~"))
         self._places = [(place.rstrip("/"), mark) for place, mark in places if len(place.rstrip("/")) > 1]
 
