@@ -113,9 +113,13 @@ def test_text_markdown_page_and_json_have_the_same_words(document: Document) -> 
     assert "**mmap and 1 more**: read" in marked
     page = html_report(document)
     assert '<td class="l">read</td><td class="l">each time</td><td class="l"><small>no</small></td>' in page
-    told = report_json(document)["trial"]["facts"]  # type: ignore[index]
-    assert told[0]["rows"] == {"read": ["each time", "no"], "mmap": ["each time", "no"], "stat": ["no", "no"]}
-    assert told[0]["runs"] == [BLOCKS, BLOCKS]
+    report = report_json(document)["trial"]["facts"]  # type: ignore[index]
+    assert report[0]["rows"] == {
+        "read": ["each time", "no"],
+        "mmap": ["each time", "no"],
+        "stat": ["no", "no"],
+    }
+    assert report[0]["runs"] == [BLOCKS, BLOCKS]
 
 
 def test_words_are_kept_by_word_and_read_by_name() -> None:
