@@ -54,7 +54,7 @@ class Ways:
     def __init__(self, probe: Probe, folder: str) -> None:
         self._probe = probe
         self._argv = ["grep", "-r", "linux", folder]
-        self._told = Path(f"{folder}-told")
+        self._trace = Path(f"{folder}-trace")
 
     def all(self) -> dict[str, Run]:
         """Return the ways by name, the bare one first."""
@@ -76,10 +76,10 @@ class Ways:
         return self._probe.call("command", steps=steps, expect_exit=1, timeout_s=60, **more)
 
     def _under(self, *tracer: str) -> dict[str, Any]:
-        answer = self._run([*tracer, "-o", str(self._told), *self._argv])
-        if not self._told.exists() or not self._told.read_text().strip():
+        answer = self._run([*tracer, "-o", str(self._trace), *self._argv])
+        if not self._trace.exists() or not self._trace.read_text().strip():
             raise TargetError(f"{tracer[0]} has counted nothing")
-        self._told.unlink()
+        self._trace.unlink()
         return answer
 
     def _under_bpftrace(self, script: str) -> dict[str, Any]:
