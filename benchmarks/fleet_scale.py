@@ -55,27 +55,27 @@ def main() -> None:
     parser.add_argument("--note", default="", help="what else ran on the machine")
     parser.add_argument("--add", nargs=2, metavar=("HOSTS", "STORE"), help=argparse.SUPPRESS)
     parser.add_argument("--follow", nargs=2, metavar=("HOSTS", "FOLDER"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.add:
-        print(json.dumps(_added(int(asked.add[0]), asked.blocks, Path(asked.add[1]))))
+    arguments = parser.parse_args()
+    if arguments.add:
+        print(json.dumps(_added(int(arguments.add[0]), arguments.blocks, Path(arguments.add[1]))))
         return
-    if asked.follow:
-        count, folder = int(asked.follow[0]), Path(asked.follow[1])
-        print(json.dumps(paced(count, asked.blocks, folder, rate=RATE, seconds=asked.seconds)))
+    if arguments.follow:
+        count, folder = int(arguments.follow[0]), Path(arguments.follow[1])
+        print(json.dumps(paced(count, arguments.blocks, folder, rate=RATE, seconds=arguments.seconds)))
         return
     with tempfile.TemporaryDirectory(dir="/var/tmp") as passing:
-        folder = asked.folder or Path(passing)
+        folder = arguments.folder or Path(passing)
         folder.mkdir(parents=True, exist_ok=True)
-        counts = [int(n) for n in asked.hosts.split(",")]
-        _tell(f"making up {TEMPLATES} hosts with {asked.blocks:,} blocks each")
-        templates(folder, asked.blocks)
-        lines = [_provenance(asked.blocks, asked.note), ""]
-        if asked.seconds:
-            lines += [*_followed(counts, asked.blocks, asked.seconds, folder), ""]
-        lines += _table(counts, asked.blocks, folder)
+        counts = [int(n) for n in arguments.hosts.split(",")]
+        _tell(f"making up {TEMPLATES} hosts with {arguments.blocks:,} blocks each")
+        templates(folder, arguments.blocks)
+        lines = [_provenance(arguments.blocks, arguments.note), ""]
+        if arguments.seconds:
+            lines += [*_followed(counts, arguments.blocks, arguments.seconds, folder), ""]
+        lines += _table(counts, arguments.blocks, folder)
         text = "\n".join(lines)
-    if asked.write:
-        put(asked.write, "fleet", text)
+    if arguments.write:
+        put(arguments.write, "fleet", text)
     else:
         print(text)
 
@@ -215,15 +215,15 @@ print(time.monotonic() - began, spent, used.ru_maxrss / 1024, os.waitstatus_to_e
 def _reported(store: Path, folder: Path) -> tuple[float, float, float]:
     """Return wall seconds, CPU seconds and peak MiB of a report with its page."""
     words = ["fleet", "report", FLEET, "--html", str(folder / "fleet.html")]
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-S", "-c", _WATCHED, sys.executable, "-m", "iotrial", *words],
         capture_output=True,
         check=True,
         text=True,
         env={**os.environ, "IOTRIAL_STORE": str(store)},
     ).stdout.split()
-    assert told[3] == "0", told
-    return float(told[0]), float(told[1]), float(told[2])
+    assert output[3] == "0", output
+    return float(output[0]), float(output[1]), float(output[2])
 
 
 if __name__ == "__main__":

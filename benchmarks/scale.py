@@ -137,15 +137,15 @@ print(time.monotonic() - began, used.ru_maxrss, os.waitstatus_to_exitcode(status
 
 def _run(words: list[str], store: Path) -> tuple[float, int]:
     """Return seconds and peak memory in KiB."""
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-S", "-c", _WATCHED, sys.executable, "-m", "iotrial", *words],
         capture_output=True,
         check=True,
         text=True,
         env=_environment(store),
     ).stdout.split()
-    assert int(told[2]) in (0, 3), words  # a synthetic trial may fail its controls
-    return float(told[0]), int(told[1])
+    assert int(output[2]) in (0, 3), words  # a synthetic trial may fail its controls
+    return float(output[0]), int(output[1])
 
 
 def _environment(store: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from comparison import asked, machine, options, spelled, tell
+from comparison import machine, options, parsed_arguments, spelled, tell
 from iotrial.probe.client import Probe
 
 FOLDER = "/var/tmp"
@@ -42,8 +42,8 @@ def main() -> None:
     """Measure and print."""
     parser = options(__doc__, "accounting", pairs=(1500, 60, "pairs of the shortest work"))
     parser.add_argument("--seed", type=int, default=1, help="of the order in each pair")
-    given = asked(parser)
-    tell("\n".join(lines(given.pairs, random.Random(given.seed))), "accounting", given.write)
+    arguments = parsed_arguments(parser)
+    tell("\n".join(lines(arguments.pairs, random.Random(arguments.seed))), "accounting", arguments.write)
 
 
 def lines(pairs: int, draw: random.Random) -> Iterator[str]:

@@ -34,7 +34,7 @@ def options(about: str, mark: str, **counts: tuple[int, int, str]) -> argparse.A
     return parser
 
 
-def asked(parser: argparse.ArgumentParser) -> argparse.Namespace:
+def parsed_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse the command line and fill in missing counts. Exit on invalid combinations."""
     given = parser.parse_args()
     if given.quick and given.write:

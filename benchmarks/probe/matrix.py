@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from comparison import asked, machine, options, tell
+from comparison import machine, options, parsed_arguments, tell
 from iotrial.probe.client import Probe
 
 FILE_BYTES = 32 << 20
@@ -46,9 +46,9 @@ def main() -> None:
     """Measure, print, and write if requested."""
     parser = options(__doc__, "matrix", rounds=(15, 2, "how often each program has its turn"))
     parser.add_argument("--folder", default="/var/tmp", help="a folder on the disk to measure on")
-    given = asked(parser)
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        tell(table(measure(Path(folder), given.rounds), given.rounds), "matrix", given.write)
+    arguments = parsed_arguments(parser)
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        tell(table(measure(Path(folder), arguments.rounds), arguments.rounds), "matrix", arguments.write)
 
 
 def measure(folder: Path, rounds: int) -> dict[int, dict[str, list[Times]]]:

@@ -28,7 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from comparison import asked, first_line, machine, options, spelled, tell
+from comparison import first_line, machine, options, parsed_arguments, spelled, tell
 from iotrial.probe.client import Probe
 
 HERE = Path(__file__).resolve().parent
@@ -91,25 +91,25 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where the files lie")
     parser.add_argument("--fio-source", type=Path, help="an unpacked source of fio")
     parser.add_argument("--only", metavar="TEXT", help="comparisons whose text contains this")
-    given = asked(parser)
+    arguments = parsed_arguments(parser)
     if not shutil.which("gcc"):
         parser.error("wanted gcc for the bare loops, found none; apt-get install gcc libc6-dev")
     os.sched_setaffinity(0, {CPU})
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder, ExitStack() as stack:
         rows = [
-            compare(what, names, stack.enter_context(pair), given.pairs if sliced else given.runs)
-            for what, names, pair, sliced in comparisons(Path(folder), given.fio_source)
-            if not given.only or given.only in f"{what} {' '.join(names)}"
+            compare(what, names, stack.enter_context(pair), arguments.pairs if sliced else arguments.runs)
+            for what, names, pair, sliced in comparisons(Path(folder), arguments.fio_source)
+            if not arguments.only or arguments.only in f"{what} {' '.join(names)}"
         ]
-    tell("\n".join([*heading(given), *(row.printed() for row in rows)]), "overhead", given.write)
+    tell("\n".join([*heading(arguments), *(row.printed() for row in rows)]), "overhead", arguments.write)
 
 
-def heading(given: argparse.Namespace) -> list[str]:
+def heading(arguments: argparse.Namespace) -> list[str]:
     """Return machine, versions, what is left out, and the table's header."""
     versions = filter(None, (machine(), first_line("gcc", "--version"), first_line("fio", "--version")))
-    absent = ["fio"] * (not shutil.which("fio")) + ["fio's demonstrator"] * (given.fio_source is None)
+    absent = ["fio"] * (not shutil.which("fio")) + ["fio's demonstrator"] * (arguments.fio_source is None)
     return [
-        f"Machine: {'; '.join(versions)}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data in {given.folder}."
+        f"Machine: {'; '.join(versions)}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data in {arguments.folder}."
         + (f" Left out, because it is not here: {' and '.join(absent)}." if absent else ""),
         "",
         "| what | this | over | that takes | time, median ratio [95 %] | CPU time | pairs |",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comparison import asked, first_line, machine, options, tell
+from comparison import first_line, machine, options, parsed_arguments, tell
 from iotrial.probe.client import Probe
 from iotrial.stats.eprocess import interval
 
@@ -59,14 +59,14 @@ def main() -> None:
     )
     parser.add_argument("--device", type=int, default=512, metavar="MIB", help="size of the loop device")
     parser.add_argument("--seed", type=int, default=1, help="of the order in each pair")
-    given = asked(parser)
-    draw = random.Random(given.seed)
-    with tempfile.TemporaryDirectory(dir=given.on) as folder, Probe(isolate=False) as probe:
-        rows = [row(case, draw) for case in cases(probe, Path(folder), given)]
-    tell("\n".join((*head(given), *rows)), "streams", given.write)
+    arguments = parsed_arguments(parser)
+    draw = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory(dir=arguments.on) as folder, Probe(isolate=False) as probe:
+        rows = [row(case, draw) for case in cases(probe, Path(folder), arguments)]
+    tell("\n".join((*head(arguments), *rows)), "streams", arguments.write)
 
 
-def cases(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
+def cases(probe: Probe, folder: Path, arguments: argparse.Namespace) -> Iterator[Case]:
     """Yield every row; the file or device of a group exists while its rows are measured."""
     fields = {"dir": f"{folder}/s", "count": 1, "size": FILE_BYTES, "seed": 1, "content": "zeros"}
     probe.call("fileset", set="s", **fields)
@@ -87,11 +87,11 @@ def cases(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Cas
         ("read, direct, 64 KiB", (*null, *_count(65536, large), "iflag=direct"),
          {"block_size": 65536, "volume": large, "direct": True}, False),
     ):  # fmt: skip
-        yield _of_dd(probe, f"dd {name}", words, more, cached, given.pairs)
+        yield _of_dd(probe, f"dd {name}", words, more, cached, arguments.pairs)
     if shutil.which("bonnie++"):
-        yield _of_bonnie(probe, folder, given.bonnie_pairs)
+        yield _of_bonnie(probe, folder, arguments.bonnie_pairs)
     if os.geteuid() == 0 and shutil.which("hdparm"):
-        yield from _of_hdparm(probe, folder, given)
+        yield from _of_hdparm(probe, folder, arguments)
 
 
 def _count(block: int, volume: int) -> tuple[str, str]:
@@ -165,13 +165,13 @@ def _bonnie(folder: Path, size: int) -> list[str]:
     return subprocess.run(["bonnie++", *words], capture_output=True, text=True, check=True).stdout.split(",")
 
 
-def _of_hdparm(probe: Probe, folder: Path, given: argparse.Namespace) -> Iterator[Case]:
-    image = probe.call("image", folder=str(folder), size=given.device * MIB, fill="write")["image"]
+def _of_hdparm(probe: Probe, folder: Path, arguments: argparse.Namespace) -> Iterator[Case]:
+    image = probe.call("image", folder=str(folder), size=arguments.device * MIB, fill="write")["image"]
     device = str(probe.call("loop_attach", image=image, direct_io=True)["name"])
     try:
         for direct in (False, True):
             words = ["hdparm", "-t", *(["--direct"] if direct else []), f"/dev/{device}"]
-            yield _hdparm_case(probe, words, device, direct=direct, pairs=given.hdparm_pairs)
+            yield _hdparm_case(probe, words, device, direct=direct, pairs=arguments.hdparm_pairs)
     finally:
         probe.call("loop_detach", device=f"/dev/{device}")
 
@@ -221,18 +221,18 @@ def _ends(low: float | None, high: float | None) -> str:
     return f"{math.exp(low):.3f} to {math.exp(high):.3f}"
 
 
-def head(given: argparse.Namespace) -> Iterator[str]:
+def head(arguments: argparse.Namespace) -> Iterator[str]:
     """Yield the environment and the table's header."""
     versions = [first_line("dd", "--version"), first_line("hdparm", "-V")]
     if shutil.which("bonnie++"):
-        with tempfile.TemporaryDirectory(dir=given.on) as folder:
+        with tempfile.TemporaryDirectory(dir=arguments.on) as folder:
             versions.append(f"bonnie++ {_bonnie(Path(folder), 4)[1]}")
     filesystem = subprocess.run(
-        ["stat", "-f", "-c", "%T", str(given.on)], capture_output=True, text=True, check=True
+        ["stat", "-f", "-c", "%T", str(arguments.on)], capture_output=True, text=True, check=True
     ).stdout.strip()
     yield (
         f"Machine: {machine()}, {filesystem}; {', '.join(filter(None, versions))}; "
-        f"files of {FILE_BYTES // MIB} MiB, a loop device of {given.device} MiB; intervals at {1 - ALPHA:.0%}.\n"
+        f"files of {FILE_BYTES // MIB} MiB, a loop device of {arguments.device} MiB; intervals at {1 - ALPHA:.0%}.\n"
     )
     yield "| stream | original, MB/s, median | probe, MB/s, median | ratio of rates | interval | pairs |"
     yield "| --- | --- | --- | --- | --- | --- |"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from comparison import asked, machine, options, tell
+from comparison import machine, options, parsed_arguments, tell
 from iotrial.errors import TargetError
 from iotrial.probe.client import Probe
 
@@ -54,7 +54,7 @@ class Ways:
     def __init__(self, probe: Probe, folder: str) -> None:
         self._probe = probe
         self._argv = ["grep", "-r", "linux", folder]
-        self._told = Path(f"{folder}-told")
+        self._trace = Path(f"{folder}-trace")
 
     def all(self) -> dict[str, Run]:
         """Return the ways by name, the bare one first."""
@@ -76,10 +76,10 @@ class Ways:
         return self._probe.call("command", steps=steps, expect_exit=1, timeout_s=60, **more)
 
     def _under(self, *tracer: str) -> dict[str, Any]:
-        answer = self._run([*tracer, "-o", str(self._told), *self._argv])
-        if not self._told.exists() or not self._told.read_text().strip():
+        answer = self._run([*tracer, "-o", str(self._trace), *self._argv])
+        if not self._trace.exists() or not self._trace.read_text().strip():
             raise TargetError(f"{tracer[0]} has counted nothing")
-        self._told.unlink()
+        self._trace.unlink()
         return answer
 
     def _under_bpftrace(self, script: str) -> dict[str, Any]:
@@ -144,10 +144,10 @@ def main() -> None:
     """Measure, print, and write into a document if requested."""
     parser = options(__doc__, MARK, rounds=(40, 4, "how often each way has its turn"))
     parser.add_argument("--install", action="store_true", help="install what is missing, by apt-get")
-    given = asked(parser)
+    arguments = parsed_arguments(parser)
     if os.geteuid() != 0:
         parser.error("wanted root, which counting the calls of others needs; run it by sudo")
-    if given.install:
+    if arguments.install:
         missing = [package for tool, package in PACKAGES.items() if not shutil.which(tool)]
         if missing:
             subprocess.run(["apt-get", "install", "-y", "-qq", *missing], check=False, stdout=sys.stderr)
@@ -165,17 +165,17 @@ def main() -> None:
                 print(f"{name}: left out: {error.message}", file=sys.stderr)
                 del ways[name]
         number = calls(probe, ["grep", "-r", "linux", tree])
-        table = list(rows(measure(ways, given.rounds)))
+        table = list(rows(measure(ways, arguments.rounds)))
     absent = [tool for tool in PACKAGES if not shutil.which(tool)]
     text = "\n".join(
         [
-            f"{machine()}; {number:,} calls, {given.rounds} rounds"
+            f"{machine()}; {number:,} calls, {arguments.rounds} rounds"
             + (f"; not installed here: {', '.join(absent)}" if absent else "")
             + ".\n",
             *table,
         ]
     )
-    tell(text, MARK, given.write)
+    tell(text, MARK, arguments.write)
 
 
 if __name__ == "__main__":

@@ -42,23 +42,25 @@ def main() -> int:
     )
     parser.add_argument("--summary", action="store_true", help="print what the record says, and do nothing")
     parser.add_argument("--write", type=Path, help="with --summary: a document with a place marked for it")
-    asked = parser.parse_args()
-    if asked.summary:
+    arguments = parser.parse_args()
+    if arguments.summary:
         from trials.summary import summary
 
-        text = summary(*read(asked.record))
-        if asked.write is None:
+        text = summary(*read(arguments.record))
+        if arguments.write is None:
             print(text)
         else:
-            put(asked.write, "truth", text)
+            put(arguments.write, "truth", text)
         return 0
     from trials.suite import run
 
     wanted = targets(
-        cells(injected_under=asked.injected_under), identical=asked.identical, injected=asked.injected
+        cells(injected_under=arguments.injected_under),
+        identical=arguments.identical,
+        injected=arguments.injected,
     )
     try:
-        return run(wanted, asked.record, asked.state, budget_s=parse_duration(asked.budget))
+        return run(wanted, arguments.record, arguments.state, budget_s=parse_duration(arguments.budget))
     except Busy as error:
         print(error, file=sys.stderr)
         return 1

@@ -114,15 +114,15 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="other packed trials than the catalogue's")
     parser.add_argument("--draws", type=int, default=1, help="series of each comparison")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(6), "big"))
-    asked = parser.parse_args()
-    rng = np.random.default_rng(asked.seed)
+    arguments = parser.parse_args()
+    rng = np.random.default_rng(arguments.seed)
     trials: list[float] = []
     single: list[float] = []
     within: list[tuple[bool, bool, bool]] = []
-    found = asked.folder.glob("*.iotrial") if asked.folder else CATALOGUE.glob("*/*.iotrial")
+    found = arguments.folder.glob("*.iotrial") if arguments.folder else CATALOGUE.glob("*/*.iotrial")
     for packed in sorted(found):
         replayed = list(comparisons(packed))
-        for _ in range(asked.draws if replayed else 0):
+        for _ in range(arguments.draws if replayed else 0):
             slowest: dict[str, tuple[int, int]] = {}
             for one in replayed:
                 series = rng.choice(one.contrasts, MOST)
@@ -137,7 +137,9 @@ def main() -> None:
                 )
             before, now = (sum(took[side] for took in slowest.values()) for side in (0, 1))
             trials.append(now / before)
-    print(f"seed {asked.seed}; {asked.draws} series of each of {len(single) // asked.draws} comparisons\n")
+    print(
+        f"seed {arguments.seed}; {arguments.draws} series of each of {len(single) // arguments.draws} comparisons\n"
+    )
     print(
         "| blocks to a final verdict, now / before | 10 % | 25 % | median | 75 % | 90 % |\n"
         + "|"

@@ -84,20 +84,22 @@ def main() -> None:
         metavar="PAGE",
         help="a page with marked places for tables; may be repeated, and each table goes to the first with a place for it",
     )
-    asked = parser.parse_args()
-    if asked.tables == ["power-table"]:
-        print(f"# seed {asked.seed}")
-        print(widths.power_table(np.random.default_rng(asked.seed)))
+    arguments = parser.parse_args()
+    if arguments.tables == ["power-table"]:
+        print(f"# seed {arguments.seed}")
+        print(widths.power_table(np.random.default_rng(arguments.seed)))
         return
-    unknown = set(asked.tables) - set(TABLES)
+    unknown = set(arguments.tables) - set(TABLES)
     if unknown:
         parser.error(f"no table is called {', '.join(sorted(unknown))}")
-    for name in asked.tables or TABLES:
+    for name in arguments.tables or TABLES:
         began = time.perf_counter()
-        table = TABLES[name](np.random.default_rng([asked.seed, list(TABLES).index(name)]), asked.scale)
-        text = f"{table}\n\n{_provenance(asked.seed, asked.scale, time.perf_counter() - began)}"
-        if asked.write:
-            put(_page_of(name, asked.write), f"simulated: {name}", text)
+        table = TABLES[name](
+            np.random.default_rng([arguments.seed, list(TABLES).index(name)]), arguments.scale
+        )
+        text = f"{table}\n\n{_provenance(arguments.seed, arguments.scale, time.perf_counter() - began)}"
+        if arguments.write:
+            put(_page_of(name, arguments.write), f"simulated: {name}", text)
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         else:
             print(f"{text}\n", flush=True)

@@ -467,15 +467,15 @@ def main() -> None:
         verb.add_argument("record", type=Path)
         if option:
             verb.add_argument(option, type=int, default=default)
-    asked = parser.parse_args()
-    if asked.verb == "packed":
+    arguments = parser.parse_args()
+    if arguments.verb == "packed":
         packed()
-    elif asked.verb == "lengths":
-        lengths(asked.record, asked.rounds)
-    elif asked.verb == "duet":
-        duet(asked.record, asked.pairs)
+    elif arguments.verb == "lengths":
+        lengths(arguments.record, arguments.rounds)
+    elif arguments.verb == "duet":
+        duet(arguments.record, arguments.pairs)
     else:
-        summary(asked.record)
+        summary(arguments.record)
 
 
 if __name__ == "__main__":

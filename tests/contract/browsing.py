@@ -24,7 +24,7 @@ _PATIENCE_S = 60.0
 
 
 class Browser:
-    """One window, a context manager. ``told`` collects all console messages and errors of the page."""
+    """One window, a context manager. ``console`` collects all console messages and errors of the page."""
 
     def __init__(self, profile: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         assert CHROMIUM is not None
@@ -45,7 +45,7 @@ class Browser:
         self._rest = b""
         self._number = 0
         self._session: str | None = None
-        self.told: list[str] = []
+        self.console: list[str] = []
         targets = self.ask("Target.getTargets")["targetInfos"]
         page = next(target["targetId"] for target in targets if target["type"] == "page")
         self._session = self.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
@@ -145,5 +145,5 @@ class Browser:
         found = json.loads(line)
         assert isinstance(found, dict)
         if found.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-            self.told.append(json.dumps(found["params"]))
+            self.console.append(json.dumps(found["params"]))
         return found

@@ -24,13 +24,13 @@ def die_at(verb: str, number: int, when: str) -> None:
     calls = 0
     plain = Target.call
 
-    def call(self: Target, asked: str, **fields: object) -> dict[str, Any]:
+    def call(self: Target, requested_verb: str, **fields: object) -> dict[str, Any]:
         nonlocal calls
-        calls += asked == verb
-        mine = asked == verb and calls == number
+        calls += requested_verb == verb
+        mine = requested_verb == verb and calls == number
         if mine and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = plain(self, asked, **fields)
+        answer = plain(self, requested_verb, **fields)
         if mine and when == "after":
             os.kill(os.getpid(), signal.SIGKILL)
         return answer

@@ -87,10 +87,10 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, verb: str, act: Callable[[], obje
     plain = Target.call
     done: list[str] = []
 
-    def call(self: Target, asked: str, **fields: object) -> dict[str, object]:
-        answer = plain(self, asked, **fields)
-        if asked == verb and not done:
-            done.append(asked)
+    def call(self: Target, requested_verb: str, **fields: object) -> dict[str, object]:
+        answer = plain(self, requested_verb, **fields)
+        if requested_verb == verb and not done:
+            done.append(requested_verb)
             act()
         return answer
 

@@ -142,9 +142,9 @@ def test_every_study_runs_one_short_block_here_and_leaves_nothing(name: str, sta
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout)
     jsonschema.validate(found, SCHEMA)
-    told = found["rehearsal"]
-    assert told["failures"] == 0
-    assert all(one["runs"] >= 2 for one in told["workloads"])
+    rehearsal = found["rehearsal"]
+    assert rehearsal["failures"] == 0
+    assert all(one["runs"] >= 2 for one in rehearsal["workloads"])
     assert left_by_tests(before, host_state()) == {}
     assert not list((state / "journal").glob("*.entry"))
     assert not (state / "trials.db").exists()
@@ -159,7 +159,7 @@ def test_every_study_runs_one_block_of_every_default_condition(name: str, state:
     before = host_state()
     done = iotrial("run", name, "--blocks", "1", "--no-stop", "--time", "30min", "--json", timeout=1800)
     assert done.returncode in (0, 3), done.stderr
-    told = json.loads(done.stdout)
-    assert told["effects"]
-    assert not any(effect["failures"] for effect in told["effects"])
+    report = json.loads(done.stdout)
+    assert report["effects"]
+    assert not any(effect["failures"] for effect in report["effects"])
     assert left_by_tests(before, host_state()) == {}

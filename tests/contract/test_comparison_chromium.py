@@ -57,10 +57,10 @@ def test_a_page_of_attacks_runs_and_loads_nothing_even_without_its_policy(tmp_pa
     text = comparison_html(compare([first, other]))
     path = tmp_path / "hostile.html"
     path.write_text(re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text), "utf-8")
-    shown, asked = logged(tmp_path, path)
+    shown, requested = logged(tmp_path, path)
     title = re.search(r"<title>(.*?)</title>", shown.stdout, flags=re.DOTALL)
     assert title is not None
     assert unescape(title[1]) == "Trials compared: iotrial"
     assert "CONSOLE" not in shown.stderr
-    assert not [url for url in asked if "evil" in url or "127.0.0.1" in url]
+    assert not [url for url in requested if "evil" in url or "127.0.0.1" in url]
     assert not re.search(r"<(?:script|img|iframe)\b", shown.stdout)

@@ -70,11 +70,11 @@ def turn(subject: RunContext, name: str, value: str) -> str:
 @pytest.mark.parametrize("level", sorted(LEVELS))
 def test_an_array_has_the_level_disks_and_size_that_it_should(subject: RunContext, level: str) -> None:
     turn(subject, "raid.level", level)
-    told = subject.target.read("/proc/mdstat")
-    (line,) = [line for line in told.splitlines() if line.startswith("md0 :")]
+    output = subject.target.read("/proc/mdstat")
+    (line,) = [line for line in output.splitlines() if line.startswith("md0 :")]
     assert f" active {level} " in line
     assert all(f"{disk}[" in line for disk in ("vda", "vdb", "vdc", "vdd"))
-    assert "resync" not in told
+    assert "resync" not in output
     size = int(subject.target.read("/sys/block/md0/size")) * 512
     # md keeps a little of each disk for itself
     assert 0.9 * OF_FOUR[level] * MEMBER_SIZE < size <= OF_FOUR[level] * MEMBER_SIZE
@@ -190,12 +190,12 @@ def rebuilt(subject: RunContext, work: RebuildWork) -> dict[str, Any]:
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     work.provide(at)
     assert subject.target.read("/sys/block/md0/md/degraded") == "1"
-    asked = JobContext(device=place.device)
+    context = JobContext(device=place.device)
     answer = subject.target.call(
-        "rebuild", set=None, stretch=0.0, devices=list(place.queues), **work.probe_job(asked)
+        "rebuild", set=None, stretch=0.0, devices=list(place.queues), **work.probe_job(context)
     )
     assert subject.target.read("/sys/block/md0/md/degraded") == "0"
-    return {**answer, **work.measured(answer, asked).numbers}
+    return {**answer, **work.measured(answer, context).numbers}
 
 
 def test_a_disk_that_is_new_to_an_array_is_written_from_end_to_end(subject: RunContext) -> None:
@@ -242,12 +242,12 @@ def test_a_load_works_meanwhile_and_leaves_its_file_as_it_was(subject: RunContex
     work = RebuildWork(load="write")
     at = LabContext(subject.target, place.root, place.root, device=place.device, disks=place.queues)
     work.provide(at)
-    asked = JobContext(device=place.device)
+    context = JobContext(device=place.device)
     answer = subject.target.call(
-        "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **work.probe_job(asked)
+        "rebuild", set="loaded", stretch=0.0, devices=list(place.queues), **work.probe_job(context)
     )
     assert answer["load_operations"] > 10
-    assert work.measured(answer, asked).numbers["load_rate"] > 0
+    assert work.measured(answer, context).numbers["load_rate"] > 0
     subject.target.call("fileset_verify", set="loaded")
 
 
@@ -262,8 +262,8 @@ def test_an_array_that_cannot_lack_a_disk_is_not_rebuilt(subject: RunContext) ->
 def test_an_array_is_made_without_its_last_disk_where_its_level_does_without(subject: RunContext) -> None:
     turn(subject, "raid.level", "raid5")
     assert turn(subject, "raid.state", "degraded") == "degraded"
-    told = subject.target.read("/proc/mdstat")
-    assert "[4/3]" in told
+    output = subject.target.read("/proc/mdstat")
+    assert "[4/3]" in output
     assert turn(subject, "raid.state", "whole") == "whole"
     with pytest.raises(LabError, match="cannot run with a disk missing"):
         turn(subject, "raid.level", "raid0") and turn(subject, "raid.state", "degraded")

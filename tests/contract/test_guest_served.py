@@ -130,12 +130,12 @@ def test_what_was_read_cold_came_through_the_link_and_from_the_disk_and_costs_th
         answer = file_server.measured(
             place, lambda besides, job=job: pair.link.client.call("files", **job, **besides)
         )
-        told = answer["served"]
+        served = answer["served"]
         assert answer["devices"]["vda"]["read_bytes"] >= FILES * SIZE, name
-        assert FILES * SIZE < told["link_from_server_bytes"] < 1.3 * FILES * SIZE, name
-        assert told["link_to_server_bytes"] < 0.3 * FILES * SIZE, name
-        assert told["link_interrupts"] > 0
-        assert 0 < told["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
+        assert FILES * SIZE < served["link_from_server_bytes"] < 1.3 * FILES * SIZE, name
+        assert served["link_to_server_bytes"] < 0.3 * FILES * SIZE, name
+        assert served["link_interrupts"] > 0
+        assert 0 < served["nas_cpu"] <= 2 * answer["wall_ns"] / 1e9 + 0.05
         # the link is not faster than its configured rate
         assert answer["wall_ns"] / 1e9 > 0.9 * FILES * SIZE * 8 / RATE, name
         warm = file_server.measured(
@@ -205,8 +205,8 @@ def test_an_export_is_as_it_was_wished(pair: Pair) -> None:
     pair.turn("nas.protocol", "nfs4")
     for mode in ("async", "sync"):
         pair.turn("nas.export", mode)
-        told = pair.link.server.read("/proc/fs/nfsd/exports")
-        assert f",{mode}," in told.replace("(", ",").replace(")", ",")
+        output = pair.link.server.read("/proc/fs/nfsd/exports")
+        assert f",{mode}," in output.replace("(", ",").replace(")", ",")
 
 
 @pytest.mark.long

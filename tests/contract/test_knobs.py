@@ -301,11 +301,11 @@ def test_several_options_of_mkfs_are_made_at_once_and_read_from_the_superblock(s
     place.format()
     for value in every:
         knob.verify(subject, Setting("mkfs.option", value), value)
-    told = subprocess.run(
+    output = subprocess.run(
         ["dumpe2fs", "-h", f"/dev/{place.device}"], capture_output=True, text=True, check=True
     ).stdout
-    features = next(line for line in told.splitlines() if line.startswith("Filesystem features")).split()
+    features = next(line for line in output.splitlines() if line.startswith("Filesystem features")).split()
     assert not {"dir_index", "flex_bg", "metadata_csum"} & set(features)
     assert "sparse_super2" in features
     for value in ("-I 256", "-O dir_index", "-J size=8", "-m 5", "-i 65536", "-E stride=8"):
-        assert superblock.contradicts(value, told) is not None, value
+        assert superblock.contradicts(value, output) is not None, value

@@ -136,8 +136,8 @@ def test_a_trim_tells_the_device_what_is_free_after_all_of_it_was_written(subjec
         numbers = Path(f"/sys/block/{subject.place.device}/stat").read_text().split()
         return int(numbers[6]) * 512, int(numbers[13]) * 512
 
-    told = subject.target.run(["stat", "-f", "-c", "%a %S", subject.place.root]).stdout.split()
-    free = int(told[0]) * int(told[1])  # a small ext4 has 1 KiB blocks
+    output = subject.target.run(["stat", "-f", "-c", "%a %S", subject.place.root]).stdout.split()
+    free = int(output[0]) * int(output[1])  # a small ext4 has 1 KiB blocks
     for value in ("none", "fstrim"):
         written, discarded = counted()
         turned("filesystem.trim", value, subject)

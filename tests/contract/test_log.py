@@ -102,8 +102,8 @@ def test_the_log_has_the_same_size_wherever_it_is(subject: RunContext, value: st
     assert int(line.split("=")[1]) * 4096 == 64 * MIB
     place = turn(subject, "ext4", value, "-J size=16")
     where = place.device if value == "internal" else place.devices["log"]
-    told = output("dumpe2fs", "-h", f"/dev/{where}")
-    words = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    text = output("dumpe2fs", "-h", f"/dev/{where}")
+    words = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     if value == "internal":
         assert words["Total journal size"].strip() == "16M"
     else:

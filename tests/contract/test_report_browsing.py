@@ -79,7 +79,7 @@ def test_a_click_saves_the_data_under_their_name(plain: Path, tmp_path: Path) ->
                 assert time.monotonic() < end, [path.name for path in folder.iterdir()]
                 time.sleep(0.05)
         assert browser.run("location.href") == plain.as_uri(), "the page is still there"
-        assert browser.told == []
+        assert browser.console == []
     rows = list(
         csv.reader(io.StringIO((folder / "files-permissions-12-effects.csv").read_text(), newline=""))
     )
@@ -128,7 +128,7 @@ def test_surfaces_turn_by_mouse_and_keys_and_turn_back(matrix: Path, tmp_path: P
             "[...document.querySelectorAll('.three svg text')].map(t => { const b = t.getBBox(); return b.y })"
         )
         assert min(inside) > -2, "nothing leaves its picture at the top, however steep the view"
-        assert browser.told == []
+        assert browser.console == []
 
 
 def points(drawn: str) -> list[float]:
@@ -172,7 +172,7 @@ def test_what_turns_follows_light_and_dark(matrix: Path, tmp_path: Path, *, dark
         arm_0 = "rgb(195, 204, 216)" if dark else "rgb(60, 70, 86)"  # from the style sheet
         assert browser.run(INK) == arm_0
         assert browser.run("document.documentElement.scrollWidth") == 390
-        assert browser.told == []
+        assert browser.console == []
 
 
 def test_no_other_script_runs_beside_the_one_that_turns(matrix: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_no_other_script_runs_beside_the_one_that_turns(matrix: Path, tmp_path: 
         browser.click("#evil")
         browser.settled()
         assert browser.run("document.title") != "owned"
-        assert any("Content Security Policy" in line for line in browser.told)
+        assert any("Content Security Policy" in line for line in browser.console)
         assert browser.run("document.querySelectorAll('.turning').length") == 1
 
 

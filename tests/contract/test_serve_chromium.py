@@ -92,7 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def window(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with Window(tmp_path_factory.mktemp("profile"), width=request.param) as opened:
         yield opened
-        assert not opened.told  # no page of these tests has logged an error
+        assert not opened.console  # no page of these tests has logged an error
 
 
 def fits(window: Window) -> bool:
@@ -112,7 +112,7 @@ def test_no_page_scrolls_sideways_runs_anything_or_complains(window: Window, ser
         assert window.run("document.querySelectorAll('main').length") == 1
         colour = window.run("getComputedStyle(document.body).backgroundColor")
         assert colour == "rgb(244, 245, 247)"  # the style sheet is loaded
-    assert not window.told
+    assert not window.console
 
 
 def test_two_ticks_in_the_list_lead_to_their_comparison(window: Window, server: Served) -> None:

@@ -75,8 +75,8 @@ def test_a_report_is_the_file_with_ways_out_of_it(server: Served, whole: Path) -
 
 
 def test_what_is_saved_is_what_the_program_writes(server: Served, whole: Path, tmp_path: Path) -> None:
-    told = json.loads(server.settled("/trials/2/report.json").body)
-    assert (told["schema"], told["trial"]["number"], told["trial"]["id"]) == (1, 2, "1" * 32)
+    report = json.loads(server.settled("/trials/2/report.json").body)
+    assert (report["schema"], report["trial"]["number"], report["trial"]["id"]) == (1, 2, "1" * 32)
     assert server.settled("/trials/2/report.md").text.startswith("#")
     saved = server.settled("/trials/2/trial.iotrial")
     assert saved.headers["content-disposition"] == 'attachment; filename="2-example.iotrial"'
@@ -90,8 +90,8 @@ def test_trials_side_by_side_are_the_page_that_compare_writes(server: Served) ->
     page = server.settled("/compare?trials=1&trials=2").text
     assert "2 trials compared" in page
     assert "machine: processor" in page
-    told = json.loads(server.settled("/compare/report.json?trials=1,2").body)
-    assert told["schema"] == 1
+    report = json.loads(server.settled("/compare/report.json?trials=1,2").body)
+    assert report["schema"] == 1
     saved = server.settled("/compare/report.md?trials=1,2")
     assert saved.headers["content-disposition"] == 'attachment; filename="compare-1-2.md"'
     assert "Enter two or more" in server.get("/compare?trials=1").text

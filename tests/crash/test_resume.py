@@ -197,8 +197,8 @@ def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site
     assert {effect["blocks"] for effect in first["effects"] if effect["primary"]} == {2}
     assert {e["blocks"] for e in report["effects"] if e["primary"]} == {4}, "the verdicts are of all blocks"
     assert report["trial"]["duration_s"] > first["trial"]["duration_s"]
-    (told,) = report["trial"]["continued"]
-    assert (told["blocks"], told["no_stop"]) == (4, True)  # as at its start
+    (continuation,) = report["trial"]["continued"]
+    assert (continuation["blocks"], continuation["no_stop"]) == (4, True)  # as at its start
     # the stored analysis of the ended trial is not shown again
     again = json.loads(place.run("report", "--json").stdout)
     assert again["effects"] == report["effects"]
@@ -293,9 +293,9 @@ def test_only_a_trial_that_is_done_can_be_continued(place: Site, state: str, say
     assert start(place, "folder").status == 0
     rewritten(place, f"UPDATE state SET state = '{state}' WHERE state = 'done'")
     before = everything(place)
-    told = refusal(place)
-    assert says in told
-    assert hint in told
+    message = refusal(place)
+    assert says in message
+    assert hint in message
     assert everything(place) == before
     forget(place)
 
@@ -313,9 +313,9 @@ def test_on_another_machine_or_lab_a_trial_is_not_continued(place: Site, change:
     assert start(place, "settings").status == 0
     rewritten(place, f"UPDATE trial SET {change}")
     before = everything(place)
-    told = refusal(place)
-    assert "cannot be continued here" in told
-    assert says in told
+    message = refusal(place)
+    assert "cannot be continued here" in message
+    assert says in message
     assert everything(place) == before
     assert states(place) == ["running", "done"]
     forget(place)
@@ -366,9 +366,9 @@ def test_a_decided_trial_is_continued_only_where_that_is_wanted(place: Site) -> 
     assert ended.status == 0, ended.stderr
     first = json.loads(ended.stdout)
     assert {effect["verdict"] for effect in first["effects"] if effect["primary"]} == {"slower"}
-    told = refusal(place)
-    assert "is decided" in told
-    assert "--no-stop" in told
+    message = refusal(place)
+    assert "is decided" in message
+    assert "--no-stop" in message
     ended = continued(place, "--no-stop")
     assert ended.status == 0, ended.stderr
     report = json.loads(ended.stdout)

@@ -41,7 +41,7 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-def asked(*words: str, state: str | None = None) -> Any:
+def json_of(*words: str, state: str | None = None) -> Any:
     """Return what ``iotrial WORDS --json`` prints. Status 3 (the trial is invalid) counts as an answer too."""
     environment = {**os.environ, **({"XDG_STATE_HOME": state} if state else {})}
     done = subprocess.run(
@@ -57,7 +57,7 @@ def asked(*words: str, state: str | None = None) -> Any:
 
 def report(path: Path) -> dict[str, Any]:
     """Return the numbers of a packed trial."""
-    return kept(asked("report", str(path)))
+    return kept(json_of("report", str(path)))
 
 
 def kept(found: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def kept(found: dict[str, Any]) -> dict[str, Any]:
 
 def stored(number: str, state: str) -> dict[str, Any]:
     """Return the numbers of a trial in the store of this state folder."""
-    return kept(asked("report", number, state=state))
+    return kept(json_of("report", number, state=state))
 
 
 def evidence(rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def evidence(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 def plan(*words: str) -> dict[str, Any]:
     """Return the design and the first rounds of a plan, with a digest of the files that each run reads."""
-    found = asked("plan", *words, "--rounds", "3", "--trust")
+    found = json_of("plan", *words, "--rounds", "3", "--trust")
     numbers = {part: plain(found[part]) for part in PLAN if part in found}
     for block in numbers.get("blocks", ()):
         for run in block["runs"]:

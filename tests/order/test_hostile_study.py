@@ -243,12 +243,12 @@ def check_call(verb: str, fields: dict[str, Any], lab: str) -> None:
     if verb in READING:
         return
     # arguments of the user's own program are the user's affair; tools of the lab start in /
-    told = {"command": {"steps", "environment", "cwd", "stdin"}, "run": {"cwd"}}.get(verb, set())
+    program_fields = {"command": {"steps", "environment", "cwd", "stdin"}, "run": {"cwd"}}.get(verb, set())
     assert verb != "run" or fields.get("cwd", "/") == "/"
     if verb == "write":
         assert fields["data"].isascii()
         assert "\n" not in fields["data"]
-    for path in paths({key: value for key, value in fields.items() if key not in told}):
+    for path in paths({key: value for key, value in fields.items() if key not in program_fields}):
         place = path.replace(lab, "LAB")
         assert path in SYSCTLS or PLACES.fullmatch(place), (verb, path)
         assert path not in SYSCTLS or verb == "write", (verb, path)

@@ -19,7 +19,7 @@ from iotrial.runner import session as session_module
 from iotrial.runner.resolve import resolve
 from iotrial.runner.run import Runner
 from iotrial.runner.session import Session
-from iotrial.runner.trace_job import Counted, Told
+from iotrial.runner.trace_job import Counted, TraceCounts
 from iotrial.study.catalogue import find
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
@@ -394,8 +394,8 @@ def test_an_accounted_repetition_makes_the_transitions_of_a_run_and_asks_for_the
     runner.run(condition, run, block=0)
     timed = list(probe.calls)
     probe.calls.clear()
-    told = runner.account(condition, run, block=0, what=frozenset({Counted.REQUESTS}))
-    assert told == Told(None, requests(7)["loop9"])
+    counts = runner.account(condition, run, block=0, what=frozenset({Counted.REQUESTS}))
+    assert counts == TraceCounts(None, requests(7)["loop9"])
     assert shape(probe.calls) == shape(timed)
     (verb, fields), (timed_verb, timed_fields) = probe.calls[-1], timed[-1]
     assert (verb, fields) == (timed_verb, {**timed_fields, "account_requests": True})

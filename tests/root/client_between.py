@@ -30,9 +30,9 @@ def main(how: str, probe: str) -> None:
         if due and how == "garbage":
             answer = b"\x1b[2Jwelcome to the machine\n"
         if due and how == "lie":
-            told = json.loads(answer)
-            told["ok"]["ended_ns"] = 1
-            answer = json.dumps(told).encode() + b"\n"
+            report = json.loads(answer)
+            report["ok"]["ended_ns"] = 1
+            answer = json.dumps(report).encode() + b"\n"
         sys.stdout.buffer.write(answer)
         sys.stdout.buffer.flush()
 

@@ -97,12 +97,12 @@ def trial(mode: str, study: str, disk: StandIn | None, status: int) -> dict[str,
         timeout=120,
         check=False,
     )
-    told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    document = json.loads(done.stdout) if done.stdout.startswith("{") else {}
     if done.returncode != status:
-        failed = [control for control in told.get("controls", ()) if not control["passed"]]
-        why = {"failed": failed, "diagnostics": told.get("diagnostics"), "void": told.get("void")}
+        failed = [control for control in document.get("controls", ()) if not control["passed"]]
+        why = {"failed": failed, "diagnostics": document.get("diagnostics"), "void": document.get("void")}
         pytest.fail(f"status {done.returncode}, wanted {status}: {json.dumps(why, indent=1)}\n{done.stderr}")
-    report: dict[str, Any] = told
+    report: dict[str, Any] = document
     jsonschema.validate(report, SCHEMA)
     return report
 

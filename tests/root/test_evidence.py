@@ -95,9 +95,9 @@ def test_samples_are_drawn_and_a_meter_gives_runs_their_energy(state: Path, tmp_
     # constant 100 W: the energy of a run in J is 100 times its duration in s
     rows = [f"{before - 1 + i / 10:.2f},100" for i in range(math.ceil(10 * (after - before)) + 20)]
     (tmp_path / "meter.csv").write_text("\n".join(["time,watts", *rows]))
-    told = json.loads(iotrial("meter", "last", str(tmp_path / "meter.csv"), "--json").stdout)["meter"]
-    assert told["with_energy"] == told["runs"] == len(runs)
-    assert told["joules"] == pytest.approx(
+    document = json.loads(iotrial("meter", "last", str(tmp_path / "meter.csv"), "--json").stdout)["meter"]
+    assert document["with_energy"] == document["runs"] == len(runs)
+    assert document["joules"] == pytest.approx(
         sum(100 * run["checks"]["clock"]["lasted_s"] for run in runs), rel=1e-3
     )
     report = json.loads(iotrial("report", "last", "--json").stdout)

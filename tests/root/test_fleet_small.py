@@ -80,16 +80,16 @@ def test_who_has_no_key_or_one_of_another_authority_is_not_answered(alone: Fleet
     worker = alone.worker(stranger, other)
     assert asked.wait() == 1
     assert "no scheduler of this fleet" in asked.said
-    eventually("the stranger is told that it is not taken", lambda: "trying again" in worker.said)
+    eventually("the stranger learns that it is not taken", lambda: "trying again" in worker.said)
     # OpenSSL's client stands for a foreign program: it is disconnected in the handshake without any data
     with subprocess.Popen(
         stranger.enter("openssl", "s_client", "-connect", "10.77.0.1:8786", "-tls1_3"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as client:  # fmt: skip
         assert client.stdout is not None
-        told = client.stdout.read()  # until end of file, with its input open
+        output = client.stdout.read()  # until end of file, with its input open
         client.wait(LIMIT_S)
-    assert "certificate required" in told
+    assert "certificate required" in output
     assert not (stranger.state / "fleets").exists()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

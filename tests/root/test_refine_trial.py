@@ -103,9 +103,9 @@ def test_a_screen_is_run_and_followed_up(state: Path, tmp_path: Path) -> None:
     report = run_json(study, *on, "--blocks", "40", "--time", "60s")
     verdicts = {one["factor"]: one["verdict"] for one in report["effects"] if one["primary"]}
     assert verdicts["level"] == "faster"
-    told = json.loads(iotrial("refine", "last", "--factors", "level,mode", "--json", cwd=tmp_path).stdout)
-    assert {one["factor"] for one in told["pinned"]} == {"one", "two"}
-    follow = json.loads(iotrial("plan", told["file"], *on, "--json", cwd=tmp_path).stdout)
+    document = json.loads(iotrial("refine", "last", "--factors", "level,mode", "--json", cwd=tmp_path).stdout)
+    assert {one["factor"] for one in document["pinned"]} == {"one", "two"}
+    follow = json.loads(iotrial("plan", document["file"], *on, "--json", cwd=tmp_path).stdout)
     assert follow["design"]["primary_interactions"] == 1
     assert {run["arm"] for block in follow["blocks"] for run in block["runs"]} >= {
         "-9+0644", "-9+0444", "-1+0644", "-1+0444",

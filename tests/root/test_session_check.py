@@ -71,11 +71,11 @@ def test_an_image_a_mount_a_folder_and_a_setting_that_stay_fail_the_session(
     assert outside == (not workers, not workers), "mounts and /run of a worker are its own"
     assert done.returncode == 1, done.stdout + done.stderr
     assert "4 passed" in done.stdout
-    told = done.stdout.partition("the tests changed this machine")[2]
-    assert f"{Path(attached[0]).name} backing: None before, '{image}' now" in told
-    assert f"left {on} tmpfs" in told
-    assert "run folder: 'False' before, 'True' now" in told
-    assert f"vm.vfs_cache_pressure: '{before}' before, '{before + 1}' now" in told
+    output = done.stdout.partition("the tests changed this machine")[2]
+    assert f"{Path(attached[0]).name} backing: None before, '{image}' now" in output
+    assert f"left {on} tmpfs" in output
+    assert "run folder: 'False' before, 'True' now" in output
+    assert f"vm.vfs_cache_pressure: '{before}' before, '{before + 1}' now" in output
 
 
 def test_each_worker_has_a_machine_s_lock_of_its_own(tmp_path: Path) -> None:

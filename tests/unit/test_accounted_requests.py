@@ -120,14 +120,14 @@ def test_to_an_iotrial_that_does_not_know_them_they_are_notes_like_any(tmp_path:
         assert store.data(name).requests == (READS,)
 
 
-def told(*found: AccountedRequests) -> TrialData:
+def trial_with(*found: AccountedRequests) -> TrialData:
     """Return a trial of one condition with these requests."""
     blocks, runs, ends = measured(study(), conditions=CONDITIONS[:1], blocks=2)
     return TrialData(trial(study()), blocks, runs, ends, (), found)
 
 
 def rows_of(*found: AccountedRequests) -> dict[tuple[str, str], EvidenceRow]:
-    rows = gather(told(*found), Conditions(study()), margin=0.03)
+    rows = gather(trial_with(*found), Conditions(study()), margin=0.03)
     return {(row.metric, row.treatment): row for row in rows if row.metric.startswith("accounted")}
 
 

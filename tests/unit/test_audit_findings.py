@@ -20,7 +20,7 @@ TABLES = Path(__file__).parents[2] / "docs" / "audits"
 
 def published(name: str, **options: object) -> Audit:
     file = TABLES / f"{name}.csv"
-    return audit(read([open_source(file, name=file.name, given=None, alone=True)], ReadOptions(**options)))
+    return audit(read([open_source(file, name=file.name, label=None, alone=True)], ReadOptions(**options)))
 
 
 def values(
@@ -203,7 +203,7 @@ def test_an_unknown_reference_or_group_is_named() -> None:
 
 @pytest.mark.parametrize("table", sorted(TABLES.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_table_is_audited_or_has_no_number(table: Path) -> None:
-    source = open_source(table, name=table.name, given=None, alone=True)
+    source = open_source(table, name=table.name, label=None, alone=True)
     if table.stem == "nas-knobs":
         with pytest.raises(RequestError, match="no column of numbers"):
             read([source], ReadOptions())

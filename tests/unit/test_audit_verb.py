@@ -43,7 +43,7 @@ def iotrial(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     + [f"tests/data/audit/{name}" for name in ("hyperfine.json", "fio-1.json", "strace-w.txt", "bonnie.csv")],
 )
 def test_every_audit_fits_the_schema_and_can_be_written(name: str) -> None:
-    found = audit(read([open_source(ROOT / name, name=name, given=None, alone=True)], ReadOptions()))
+    found = audit(read([open_source(ROOT / name, name=name, label=None, alone=True)], ReadOptions()))
     answer = answering(found)
     VALIDATOR.validate(json.loads(json.dumps(audit_json(found, answer), allow_nan=False)))
     assert audit_text(found, answer)

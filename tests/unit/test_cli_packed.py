@@ -53,19 +53,19 @@ def test_export_names_the_file_by_number_and_study_and_replaces_nothing(
     here: Path, verb: Verb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb("export", "--json")
-    told = json.loads(capsys.readouterr().out)["exported"]
+    report = json.loads(capsys.readouterr().out)["exported"]
     file = here / "1-example.iotrial"
-    assert told["file"] == "1-example.iotrial"
-    assert told["bytes"] == file.stat().st_size
+    assert report["file"] == "1-example.iotrial"
+    assert report["bytes"] == file.stat().st_size
     end = json.loads(gzip.decompress(file.read_bytes()).splitlines()[-1])["end"]
-    assert told["sha256"] == end["sha256"]
+    assert report["sha256"] == end["sha256"]
     file.write_bytes(b"precious")
     with pytest.raises(RequestError, match="already exists") as caught:
         verb("export")
     assert "--force" in (caught.value.hint or "")
     assert file.read_bytes() == b"precious"
     verb("export", "--force")
-    assert file.stat().st_size == told["bytes"]
+    assert file.stat().st_size == report["bytes"]
     assert [entry.name for entry in here.iterdir()] == ["1-example.iotrial"]
 
 
@@ -109,12 +109,12 @@ def test_an_import_is_stored_marked_and_not_resumed(
     _elsewhere(here, monkeypatch)
     capsys.readouterr()
     verb("import", "x.iotrial", "--json")
-    told = json.loads(capsys.readouterr().out)["imported"]
-    assert (told["number"], told["id"]) == (1, "0123456789abcdef")
+    report = json.loads(capsys.readouterr().out)["imported"]
+    assert (report["number"], report["id"]) == (1, "0123456789abcdef")
     verb("trials")
     assert capsys.readouterr().out.rstrip().endswith("example  (imported)")
     verb("trials", "--json")
-    assert json.loads(capsys.readouterr().out)["trials"][0]["imported"] == told["imported"]
+    assert json.loads(capsys.readouterr().out)["trials"][0]["imported"] == report["imported"]
     verb("report", "1")
     said = " ".join(capsys.readouterr().out.split())
     assert 'measured on another machine; imported from "x.iotrial"' in said
@@ -124,7 +124,7 @@ def test_an_import_is_stored_marked_and_not_resumed(
     with pytest.raises(RequestError, match="as number 1"):
         verb("import", "x.iotrial")
     with Store.open(read_only=True) as store:
-        assert [event.kind for event in store.events(told["id"])] == ["host", "imported"]
+        assert [event.kind for event in store.events(report["id"])] == ["host", "imported"]
 
 
 def test_a_packed_trial_is_reported_from_its_file_without_being_stored(

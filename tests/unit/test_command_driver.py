@@ -28,10 +28,10 @@ def test_placeholders_are_filled_in_arguments_folder_input_and_environment() -> 
 
 def test_no_text_in_which_a_placeholder_is_accepted_is_left_as_it_was() -> None:
     held = [text for text in WORK.texts() if "{x}" in text]
-    asked = str(WORK.probe_job(JobContext(arguments={"{x}": "one", "{y}": "two"})))
+    job = str(WORK.probe_job(JobContext(arguments={"{x}": "one", "{y}": "two"})))
     assert len(held) == 5
-    assert "{x}" not in asked
-    assert "{y}" not in asked
+    assert "{x}" not in job
+    assert "{y}" not in job
 
 
 def test_what_a_knob_sets_in_the_environment_wins_over_what_the_study_says() -> None:

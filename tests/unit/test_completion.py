@@ -72,14 +72,14 @@ def offers(installed: Path, shell: str, *words: str, cwd: Path) -> list[str]:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_verbs_studies_factors_and_levels_are_offered(installed: Path, shell: str, tmp_path: Path) -> None:
-    def asked(*words: str) -> list[str]:
+    def completions(*words: str) -> list[str]:
         return offers(installed, shell, *words, cwd=tmp_path)
 
-    assert sorted(asked("re")) == ["refine", "report", "restore", "resume"]
-    assert asked("show", "files/") == ["files/links", "files/permissions"]
-    assert asked("run", "files/permissions", "--set", "mo") == ["mode="]
-    assert asked("run", "--fail-if", "slo") == ["slower"]
-    assert asked("try", "block.sch") == ["block.scheduler="]
+    assert sorted(completions("re")) == ["refine", "report", "restore", "resume"]
+    assert completions("show", "files/") == ["files/links", "files/permissions"]
+    assert completions("run", "files/permissions", "--set", "mo") == ["mode="]
+    assert completions("run", "--fail-if", "slo") == ["slower"]
+    assert completions("try", "block.sch") == ["block.scheduler="]
 
 
 @pytest.mark.parametrize("shell", [one for one in SHELLS if one.values[0] != "bash"])

@@ -191,8 +191,8 @@ def test_a_file_is_named_by_its_format_and_replaces_nothing(
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     verb("export", "last", "--as", kind, "--json")
-    told = json.loads(capsys.readouterr().out)["exported"]
-    assert (told["file"], told["as"], told["bytes"]) == (name, kind, (here / name).stat().st_size)
+    report = json.loads(capsys.readouterr().out)["exported"]
+    assert (report["file"], report["as"], report["bytes"]) == (name, kind, (here / name).stat().st_size)
     (here / name).write_bytes(b"precious")
     with pytest.raises(RequestError, match="already exists"):
         verb("export", "last", "--as", kind)
@@ -200,7 +200,7 @@ def test_a_file_is_named_by_its_format_and_replaces_nothing(
         verb("export", "--as", kind, "--to", name)
     assert (here / name).read_bytes() == b"precious"
     verb("export", "--as", kind, "--to", name, "--force")
-    assert (here / name).stat().st_size == told["bytes"]
+    assert (here / name).stat().st_size == report["bytes"]
     assert [entry.name for entry in here.iterdir()] == [name]
 
 

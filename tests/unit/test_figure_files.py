@@ -238,9 +238,9 @@ def test_surfaces_stand_side_by_side_in_one_picture() -> None:
 
 def test_json_lists_the_files(folder: Path) -> None:
     written = write_figures(small(), folder)
-    told = report_json(small(), written)["trial"]
-    assert isinstance(told, dict)
-    listed = json.loads(json.dumps(told["figures"]))
+    report = report_json(small(), written)["trial"]
+    assert isinstance(report, dict)
+    listed = json.loads(json.dumps(report["figures"]))
     assert len(listed) == 3
     assert all(Path(one[kind]).is_file() for one in listed for kind in ("svg", "png", "csv"))
     assert listed[0]["title"] == "Effects"
@@ -265,9 +265,9 @@ def test_the_verb_writes_them_and_says_where(
     assert number > 0
     assert f"{number} figures in drawn; index.md lists them" in capsys.readouterr().out
     verb("report", "last", "--figures", "drawn", "--json")
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, SCHEMA)
-    assert len(told["trial"]["figures"]) == number
+    report = json.loads(capsys.readouterr().out)
+    jsonschema.validate(report, SCHEMA)
+    assert len(report["trial"]["figures"]) == number
 
 
 def test_the_verb_writes_nothing_where_the_folder_is_a_file(

@@ -20,7 +20,7 @@ from values import replace
 QUICK = Pace(ask_s=0.01, join_s=0.01, lost_s=0.01, leave_out_s=0.3, first_s=0.3, stop_s=30)
 
 
-class Told:
+class Messages:
     """Watcher that records its messages."""
 
     def __init__(self) -> None:
@@ -48,10 +48,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def conducted(
-    store: Store, hosts: Hosts, told: Told | None = None, stopped: Callable[[], bool] = lambda: False
+    store: Store, hosts: Hosts, messages: Messages | None = None, stopped: Callable[[], bool] = lambda: False
 ) -> dict[str, HostStanding]:
     collector = Collector(store, FLEET, "example")
-    standing = FleetConductor(hosts, RECORD, collector, told or Told(), stopped=stopped, pace=QUICK).run()
+    standing = FleetConductor(
+        hosts, RECORD, collector, messages or Messages(), stopped=stopped, pace=QUICK
+    ).run()
     return {host.name: host for host in standing.hosts}
 
 
@@ -86,11 +88,11 @@ def test_a_host_that_does_not_answer_is_left_out_and_the_others_are_not_held_up(
 ) -> None:
     gone, good = made("alpha"), finished(made("beta"))
     gone.lost = True
-    told = Told()
-    found = conducted(store, Some([gone, good]), told)
+    messages = Messages()
+    found = conducted(store, Some([gone, good]), messages)
     assert (found["alpha"].phase, found["beta"].phase) == (Phase.LEFT_OUT, Phase.DONE)
-    assert told.has("host alpha: lost")
-    assert told.has("host alpha: left out: it has not answered for 0.3 s")
+    assert messages.has("host alpha: lost")
+    assert messages.has("host alpha: left out: it has not answered for 0.3 s")
     assert status_of(Standing(FLEET, "example", 1.0, tuple(found.values()))) == 1
 
 
@@ -99,20 +101,20 @@ def test_a_host_that_was_left_out_is_taken_up_when_it_comes_back(
 ) -> None:
     gone, slow = made("alpha"), made("beta")
     gone.lost, slow.ended = True, False
-    told = Told()
+    messages = Messages()
 
     def watch() -> None:
-        if told.has("host alpha: left out") and gone.lost:
+        if messages.has("host alpha: left out") and gone.lost:
             finished(gone)
             gone.lost = False
-        if told.has("host alpha: done") and not slow.ended:
+        if messages.has("host alpha: done") and not slow.ended:
             finished(slow)
             slow.ended = True
 
     slow.then = watch
-    found = conducted(store, Some([gone, slow]), told)
+    found = conducted(store, Some([gone, slow]), messages)
     assert {host.phase for host in found.values()} == {Phase.DONE}
-    assert told.has("host alpha: is back")
+    assert messages.has("host alpha: is back")
 
 
 def test_a_trial_that_was_cut_off_is_begun_again_and_not_for_ever(
@@ -131,8 +133,8 @@ def test_a_host_that_lies_is_named_and_the_others_go_on(store: Store, made: Call
     batch = liar.store.batch()
     assert batch.header is not None
     liar.batch = replace(batch, header=replace(batch.header, seed="1" * 32))
-    told = Told()
-    found = conducted(store, Some([liar, good]), told)
+    messages = Messages()
+    found = conducted(store, Some([liar, good]), messages)
     assert (found["alpha"].phase, found["beta"].phase) == (Phase.FAILED, Phase.DONE)
     assert "another seed" in found["alpha"].said
     assert len(store.trials()) == 1

@@ -90,9 +90,9 @@ def test_a_version_that_cannot_be_had_is_told_with_those_that_can(log: Path, tmp
 
 def test_what_was_fetched_needs_nothing_more(log: Path, tmp_path: Path) -> None:
     first = Packages(tmp_path / "guest").kernel("6.12")
-    asked = calls(log)
+    before = calls(log)
     assert Packages(tmp_path / "guest").kernel("6.12") == first
-    assert calls(log) == asked
+    assert calls(log) == before
 
 
 def test_what_cannot_be_fetched_is_told_and_leaves_no_half_a_tree(log: Path, tmp_path: Path) -> None:

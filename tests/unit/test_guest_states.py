@@ -94,16 +94,16 @@ class Qemu(threading.Thread):
 
     def __init__(self, end: socket.socket, *, ends: str) -> None:
         super().__init__()
-        self._end, self._ends, self.asked = socket.socket(fileno=os.dup(end.fileno())), ends, []  # type: ignore[var-annotated]
+        self._end, self._ends, self.commands = socket.socket(fileno=os.dup(end.fileno())), ends, []  # type: ignore[var-annotated]
 
     def run(self) -> None:
         with self._end, self._end.makefile("rw") as lines:
             print(json.dumps({"QMP": {"version": {}}}), file=lines, flush=True)
             for line in lines:
                 command = json.loads(line)["execute"]
-                self.asked.append(command)
+                self.commands.append(command)
                 print(json.dumps({"event": "SOMETHING"}), file=lines)
-                status = "none" if "migrate" not in self.asked else self._ends
+                status = "none" if "migrate" not in self.commands else self._ends
                 if command == "migrate" and self._ends == "refused":
                     answer: dict[str, object] = {"error": {"class": "GenericError", "desc": "no"}}
                 else:
@@ -122,13 +122,13 @@ def saved(ends: str) -> list[str]:
     finally:
         monitor.close()
         qemu.join()
-        asked = qemu.asked
-    return asked
+        commands = qemu.commands
+    return commands
 
 
 def test_the_guest_runs_on_after_its_memory_was_written() -> None:
-    asked = [command for command in saved("completed") if command != "query-migrate"]
-    assert asked == ["qmp_capabilities", "getfd", "migrate", "cont"]
+    commands = [command for command in saved("completed") if command != "query-migrate"]
+    assert commands == ["qmp_capabilities", "getfd", "migrate", "cont"]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_memory_that_is_not_written_is_told(ends: str, said: str) -> None:
         monitor.save(file.fileno(), 0.1)
     monitor.close()
     qemu.join()
-    assert (qemu.asked[-1] == "cont") == (ends != "refused")  # after a refusal nothing had begun
-    assert ("migrate_cancel" in qemu.asked) == (ends == "active")
+    assert (qemu.commands[-1] == "cont") == (ends != "refused")  # after a refusal nothing had begun
+    assert ("migrate_cancel" in qemu.commands) == (ends == "active")
 
 
 def test_a_monitor_that_hangs_up_is_told() -> None:

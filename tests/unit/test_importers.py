@@ -38,7 +38,7 @@ def files(*names: str, labels: tuple[str | None, ...] = ()) -> Dataset:
     given = labels or (None,) * len(names)
     return read(
         [
-            open_source(DATA / name, name=name, given=label, alone=len(names) == 1)
+            open_source(DATA / name, name=name, label=label, alone=len(names) == 1)
             for name, label in zip(names, given, strict=True)
         ],
         ReadOptions(),
@@ -69,7 +69,7 @@ def one(data: Dataset, response: str, **condition: str) -> float:
     ],
 )
 def test_real_outputs_are_recognised(name: str, form: str) -> None:
-    assert detect(open_source(DATA / name, name=name, given=None, alone=True)).name == form
+    assert detect(open_source(DATA / name, name=name, label=None, alone=True)).name == form
 
 
 def test_hyperfine_gives_all_times_in_the_order_of_its_runs() -> None:

@@ -85,9 +85,9 @@ def test_a_server_tells_its_address_in_one_document(state: Path) -> None:
     argv = [sys.executable, "-m", "iotrial", "serve", "--port", "0", "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        told = server.stdout.readline()
+        output = server.stdout.readline()
         server.terminate()
-    found = json.loads(told)
+    found = json.loads(output)
     jsonschema.validate(found, schema("serve"))
     assert str(found["serve"]["port"]) in found["serve"]["address"]
 

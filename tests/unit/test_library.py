@@ -117,11 +117,11 @@ def test_contrasts_are_logarithms_of_ratios_within_a_block(
 def test_effects_are_those_of_the_report(trial: iotrial.Trial) -> None:
     report = json.loads(json.dumps(trial.json(), allow_nan=False))
     assert len(trial.effects) == len(report["effects"])
-    for effect, told in zip(trial.effects, report["effects"], strict=True):
-        assert effect.value == told.get("ratio", told.get("difference"))
-        assert (effect.low, effect.high, effect.p) == (told["low"], told["high"], told["p_anytime"])
+    for effect, row in zip(trial.effects, report["effects"], strict=True):
+        assert effect.value == row.get("ratio", row.get("difference"))
+        assert (effect.low, effect.high, effect.p) == (row["low"], row["high"], row["p_anytime"])
         assert (effect.level, effect.condition, effect.verdict) == (
-            told["level"], told["condition"], told["verdict"],
+            row["level"], row["condition"], row["verdict"],
         )  # fmt: skip
     assert trial.verdict == report["trial"]["verdict"]
     assert [one.passed for one in trial.controls] == [one["passed"] for one in report["controls"]]

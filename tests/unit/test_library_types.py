@@ -22,7 +22,7 @@ def slower(trial: Trial) -> Sequence[Effect]:
     return trial.effects.primary.where(lambda one: one.verdict is Verdict.SLOWER)
 
 
-def told(path: Path) -> str:
+def types_of(path: Path) -> str:
     trial: Trial = iotrial.open(path)
     effects: Effects = trial.effects[:3]
     first: Effect = effects[0]

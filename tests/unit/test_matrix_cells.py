@@ -98,9 +98,9 @@ def test_a_matrix_survives_being_stored() -> None:
 
 def test_the_job_is_asked_for_the_sizes_of_its_cell() -> None:
     work = study(extra="cold = true").workloads[0].work
-    asked = work.probe_job(JobContext(sizes={"file_size": 1 << 20, "record_size": 4096}))
-    assert (asked["file_size"], asked["record_size"]) == (1 << 20, 4096)
-    assert (asked["cold"], asked["direct"], asked["stride"]) == (True, False, 17)
+    job = work.probe_job(JobContext(sizes={"file_size": 1 << 20, "record_size": 4096}))
+    assert (job["file_size"], job["record_size"]) == (1 << 20, 4096)
+    assert (job["cold"], job["direct"], job["stride"]) == (True, False, 17)
     plain = work.probe_job(JobContext())
     assert (plain["file_size"], plain["record_size"]) == (4 << 20, 65536)
     assert "stretch_of" not in plain, "every test is stretched"

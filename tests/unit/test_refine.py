@@ -23,7 +23,7 @@ from iotrial.report.refinement import choice_lines, found_in, propose
 from iotrial.stats.model import Verdict
 from iotrial.study.model import DesignKind, Study
 from iotrial.study.reader import read_study
-from iotrial.study.rewriting import rewritten, says
+from iotrial.study.rewriting import rewritten, same_study
 from iotrial.study.select import select
 from values import replace
 
@@ -304,7 +304,7 @@ def test_other_ways_to_write_a_file_come_through(change) -> None:  # type: ignor
     made = conducted(change(screen_text(6)), three, blocks=9)
     for way in ("follow-up", "fold-over"):
         proposed, text = propose(made, way, factors=[] if way == "fold-over" else ["f01", "f03"])  # type: ignore[arg-type]
-        assert says(read(text), proposed.study)
+        assert same_study(read(text), proposed.study)
 
 
 def test_levels_that_did_not_run_stay_out() -> None:

@@ -97,7 +97,7 @@ def test_conditions_that_agree_share_a_table_and_what_varies_is_counted(document
     ]
     assert [row.names for row in alike.groups] == [("mmap", "read"), ("stat",)]
     assert (alike.least, alike.most, alike.varying) == (BLOCKS, BLOCKS, 0)
-    assert alike.said == "each cell the same in all of its 10 runs"
+    assert alike.certainty == "each cell the same in all of its 10 runs"
     assert apart.rows[2].cells == ("no (9 of 10), once (1 of 10)",) * 2
     assert apart.varying == 2
 
@@ -113,9 +113,13 @@ def test_text_markdown_page_and_json_have_the_same_words(document: Document) -> 
     assert "**mmap and 1 more**: read" in marked
     page = html_report(document)
     assert '<td class="l">read</td><td class="l">each time</td><td class="l"><small>no</small></td>' in page
-    told = report_json(document)["trial"]["facts"]  # type: ignore[index]
-    assert told[0]["rows"] == {"read": ["each time", "no"], "mmap": ["each time", "no"], "stat": ["no", "no"]}
-    assert told[0]["runs"] == [BLOCKS, BLOCKS]
+    report = report_json(document)["trial"]["facts"]  # type: ignore[index]
+    assert report[0]["rows"] == {
+        "read": ["each time", "no"],
+        "mmap": ["each time", "no"],
+        "stat": ["no", "no"],
+    }
+    assert report[0]["runs"] == [BLOCKS, BLOCKS]
 
 
 def test_words_are_kept_by_word_and_read_by_name() -> None:

@@ -104,9 +104,9 @@ def test_an_effect_has_its_numbers_unrounded_and_null_where_unbounded() -> None:
 
 
 def test_an_invalid_analysis_makes_the_state_invalid() -> None:
-    told = report_json(every_kind()["invalid"])["trial"]
-    assert isinstance(told, dict)
-    assert told["state"] == "invalid"
+    report = report_json(every_kind()["invalid"])["trial"]
+    assert isinstance(report, dict)
+    assert report["state"] == "invalid"
 
 
 def test_a_time_without_a_zone_is_utc() -> None:

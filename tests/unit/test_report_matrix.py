@@ -12,7 +12,7 @@ from rich.console import Console
 
 from iotrial.report.blocks import Section, Table, View, shown_in
 from iotrial.report.document import Document, build_document
-from iotrial.report.matrices import cell_text, matrices_of, said, table_of
+from iotrial.report.matrices import cell_text, matrices_of, matrix_sentence, table_of
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.plots.heat import strength
 from iotrial.report.plots.scene import Box, can_be_drawn, named
@@ -77,7 +77,7 @@ def test_every_cell_says_its_ratio_and_its_verdict_without_colour(document: Docu
     assert re.fullmatch(r"0\.50 ▼", read[3][3])
     others = [cell for row in fread[1:] for cell in row[1:] if cell != "–"]
     assert all(re.fullmatch(r"(1\.00|0\.99|1\.01) =", cell) for cell in others)
-    assert said(matrix) == (
+    assert matrix_sentence(matrix) == (
         "21 comparisons of data=journal with data=ordered: 1 faster, 7 slower, 13 equivalent"
     )
 

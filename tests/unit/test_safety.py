@@ -208,13 +208,13 @@ def mounted(level: Level | None = None) -> Study:
     )
 
 
-def told(verdict: Verdict, value: float, *, level: str = "off", reference: str = "on") -> Document:
+def document_of(verdict: Verdict, value: float, *, level: str = "off", reference: str = "on") -> Document:
     found = effect(verdict, value, value * 0.98, value * 1.02, level=level, reference=reference)
     return document([found], of=mounted(), runs={"conditions": [{}]}, control=())
 
 
 def test_a_headline_that_praises_a_dangerous_level_says_so_in_the_same_sentence() -> None:
-    found = told(Verdict.FASTER, 0.6).summary
+    found = document_of(Verdict.FASTER, 0.6).summary
     first = found.headline.split(". ")[0]
     assert "faster" in first
     assert "data at risk" in first
@@ -237,7 +237,7 @@ def test_a_dangerous_reference_that_is_faster_is_named_too() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.EQUIVALENT, Verdict.INCONCLUSIVE])
 def test_a_dangerous_level_that_is_not_faster_leaves_the_headline_as_it_was(verdict: Verdict) -> None:
-    found = told(verdict, 1.1).summary
+    found = document_of(verdict, 1.1).summary
     assert "at risk" not in found.headline
     assert found.tone is not Tone.AT_RISK
 
@@ -271,7 +271,7 @@ def printed(of: Document) -> str:
 
 
 def test_the_mark_stands_in_every_format_and_is_not_green() -> None:
-    found = told(Verdict.FASTER, 0.6)
+    found = document_of(Verdict.FASTER, 0.6)
     text = printed(found)
     (row,) = [line for line in text.splitlines() if "data at risk (off)" in line]
     assert "\x1b[32m" not in row
@@ -284,7 +284,7 @@ def test_the_mark_stands_in_every_format_and_is_not_green() -> None:
 
 
 def test_the_json_report_holds_class_and_consequence_of_level_and_reference() -> None:
-    body = json.loads(json.dumps(report_json(told(Verdict.FASTER, 0.6))))
+    body = json.loads(json.dumps(report_json(document_of(Verdict.FASTER, 0.6))))
     jsonschema.validate(body, json.loads((ROOT / "schemas/report.schema.json").read_text()))
     (one,) = body["effects"]
     assert one["level_safety"]["class"] == "data at risk"

@@ -37,9 +37,9 @@ def test_hosts_are_named_with_users_ports_and_numbers() -> None:
     ],
 )  # fmt: skip
 def test_what_ssh_or_a_shell_could_take_for_more_than_a_name_is_refused(word: str) -> None:
-    with pytest.raises(RequestError, match="--hosts") as told:
+    with pytest.raises(RequestError, match="--hosts") as error:
         destinations(f"good,{word}")
-    assert told.value.message.isprintable()
+    assert error.value.message.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_none_two_of_one_name_and_more_than_a_thousand_are_refused(text: str) ->
 
 
 def test_a_name_that_is_too_long_for_a_fleet_is_told_how_to_be_shortened() -> None:
-    with pytest.raises(RequestError, match="63 characters") as told:
+    with pytest.raises(RequestError, match="63 characters") as error:
         destinations("a" * 64)
-    assert "ssh/config" in str(told.value.hint)
+    assert "ssh/config" in str(error.value.hint)
 
 
 def test_ssh_never_asks_and_never_weakens_the_check_of_host_keys() -> None:

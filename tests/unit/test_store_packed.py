@@ -162,7 +162,7 @@ def test_what_would_steer_a_terminal_is_written_as_an_escape(text: str, expected
 
 def test_a_folder_is_replaced_as_a_whole_name_only(store: Store) -> None:
     privacy = Privacy(header(folder="/lab"), home="/home/a")
-    assert privacy._said("/lab/x /laboratory /home/ab /home/a/b") == "LAB/x /laboratory /home/ab ~/b"
+    assert privacy._cleaned("/lab/x /laboratory /home/ab /home/a/b") == "LAB/x /laboratory /home/ab ~/b"
 
 
 def test_a_running_trial_is_not_exported_and_an_interrupted_one_is(store: Store) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SHORTEST_LOST_S = 20.0
 
 #: option parameters that go into an order for each host, with the name they have there
-_SAID = {
+_ORDER_OPTIONS = {
     "sets": "set", "conditions": "condition", "lab": "lab", "disk": "disk", "size": "size", "on": "on",
     "places": "place", "time": "time", "blocks": "blocks", "margin": "margin", "alpha": "alpha",
     "sample": "sample",
@@ -106,7 +106,7 @@ def fleet_of(
         seed=request.seed or new_seed(),
         study=chosen.name if shipped else "",
         text="" if shipped else chosen.text,
-        options={said: _words(values[name]) for name, said in _SAID.items() if values.get(name)},
+        options={said: _words(values[name]) for name, said in _ORDER_OPTIONS.items() if values.get(name)},
         flags=tuple(flag for name, flag in _FLAGS.items() if values.get(name)),
         grace_s=grace_s,
     )

@@ -15,7 +15,7 @@ from iotrial.terminal import escape
 from iotrial.units import format_duration
 
 DRAWN_EVERY_S = 0.25
-SAID_EVERY_S = 10.0
+LINE_EVERY_S = 10.0
 NARROWEST = 40
 FEWEST_ROWS = 8
 
@@ -34,14 +34,14 @@ class Lines:
     """Print a line per event, and a summary line if nothing was printed for ten seconds."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._last_line_s = time.monotonic()
 
     def update(self, standing: Standing) -> None:
-        if time.monotonic() - self._said >= SAID_EVERY_S:
+        if time.monotonic() - self._last_line_s >= LINE_EVERY_S:
             self.say(summary(standing))
 
     def say(self, text: str) -> None:
-        self._said = time.monotonic()
+        self._last_line_s = time.monotonic()
         tell(escape(text), err=True)
 
 
@@ -124,8 +124,8 @@ def so_far(standing: Standing, *, width: int) -> list[str]:
 def summary(standing: Standing) -> str:
     """Return a one-line summary, e.g. "1 min 20 s: 3 hosts, 136 blocks; 2 measuring, 1 lost"."""
     phases = [f"{standing.counted(phase)} {phase.value}" for phase in Phase if standing.counted(phase)]
-    said = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
-    return f"{_elapsed(standing.elapsed_s)}: {said}{'; ' if phases else ''}{', '.join(phases)}"
+    text = f"{counted(len(standing.hosts), 'host')}, {counted(standing.blocks, 'block')}"
+    return f"{_elapsed(standing.elapsed_s)}: {text}{'; ' if phases else ''}{', '.join(phases)}"
 
 
 def table(standing: Standing, *, width: int) -> list[str]:
@@ -142,8 +142,8 @@ def table(standing: Standing, *, width: int) -> list[str]:
     for host in hosts:
         name = _cut(host.name, names)
         trial = "" if host.trial is None else str(host.trial)
-        said = host.said + (f" ({host.left} not undone)" if host.left and host.phase.over else "")
-        line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {escape(said)}"
+        text = host.said + (f" ({host.left} not undone)" if host.left and host.phase.over else "")
+        line = f"{name:{names}}  {host.phase.value:9}  {host.blocks:>6}  {trial:>5}  {escape(text)}"
         lines.append(line.rstrip())
     return [_cut(line, width) for line in lines]
 

@@ -45,9 +45,9 @@ class Rehearsing(JsonDocument, frozen=True):
     lab: LabKind
 
 
-def refuse_what_needs_numbers(given: Mapping[str, object]) -> None:
+def refuse_what_needs_numbers(options: Mapping[str, object]) -> None:
     """Raise RequestError for options that need a report."""
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise RequestError(
                 f"--rehearse and {option}: a rehearsal measures nothing, so there is no report",
@@ -76,14 +76,14 @@ def _print(chosen: Study, done: Rehearsal) -> None:
     tell(f"rehearsal of {chosen.name}: one shortened block. Nothing was measured or stored.\n")
     for one in done.workloads:
         levels = ", ".join(f"{name} {label}" for name, label in one.levels.items())
-        tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_said(one)}")
+        tell(f"{one.workload}{f' ({levels})' if levels else ''}: {one.runs} runs, {_outcome_text(one)}")
     for note in done.notes:
         tell(f"note: {escape(note)}")
     rest = "The study cannot run here as it is." if done.failures else "The study can run here."
     tell(f"\n{rest} A trial takes up to {format_duration(chosen.budget.time_s)}: iotrial run {chosen.origin}")
 
 
-def _said(one: Rehearsed) -> str:
+def _outcome_text(one: Rehearsed) -> str:
     parts = [f"{count} failed: {text}" for text, count in one.failures.items()]
     parts += [
         f"{count} void ({rule}), which can happen with so little work" for rule, count in one.void.items()

@@ -136,9 +136,9 @@ def _arm(
     number: int,
     screen: Screen | None,
 ) -> Arm:
-    given = {factor.name: label for factor, label in zip(whole, combination, strict=True)}
-    given |= {factor.name: label for factor, label in zip(sub, row, strict=True)}
-    treatment = {factor.name: given[factor.name] for factor in factors}
+    labels = {factor.name: label for factor, label in zip(whole, combination, strict=True)}
+    labels |= {factor.name: label for factor, label in zip(sub, row, strict=True)}
+    treatment = {factor.name: labels[factor.name] for factor in factors}
     if screen is None:
         name = join(list(treatment.values()))
         return Arm(name, ArmKind.TREATMENT, treatment)

@@ -150,11 +150,11 @@ class Collector:
             self._gathering.mark(line.number, TrialState.RUNNING, "coordinator reconnected")
             line.taken_up += 1
 
-    def leave(self, host: str, said: str) -> None:
+    def leave(self, host: str, reason: str) -> None:
         """Mark that a host's trial is no longer followed, though it may continue there."""
         line = self._lines.get(host)
         if line is not None and line.state is TrialState.RUNNING:
-            self._gathering.mark(line.number, TrialState.INTERRUPTED, said)
+            self._gathering.mark(line.number, TrialState.INTERRUPTED, reason)
 
     def note(self, host: str, text: str) -> None:
         """Add an event of the coordinator to a host's trial; ignored if there is no trial yet."""

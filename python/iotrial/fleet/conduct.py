@@ -395,10 +395,10 @@ class FleetConductor:
             host.begun = False  # its agent restores what is left, then continues
             host.beginnings += 1
 
-    def _end(self, host: _Host, phase: Phase, said: str) -> None:
-        host.phase, host.said = phase, said
+    def _end(self, host: _Host, phase: Phase, message: str) -> None:
+        host.phase, host.said = phase, message
         left = f"; {host.left} changes are not undone yet" if host.left else ""
-        self._say(host, f"{phase.value}{': ' + said if said else ''}{left}")
+        self._say(host, f"{phase.value}{': ' + message if message else ''}{left}")
 
     def _lost(self, host: _Host, why: str) -> None:
         now = self._clock()

@@ -119,9 +119,9 @@ def address_of(text: str, option: str) -> str:
     return f"tls://{found[1]}:{found[2] or DEFAULT_PORT}"
 
 
-def host_name(given: str | None) -> str:
-    """Return the name of this host in the fleet: as given, else the machine's. Raises RequestError if invalid."""
-    name = platform.node()[:MAX_NAME] if given is None else given
+def host_name(requested: str | None) -> str:
+    """Return the name of this host in the fleet: as requested, else the machine's. Raises RequestError if invalid."""
+    name = platform.node()[:MAX_NAME] if requested is None else requested
     if not HOST_NAME.fullmatch(name):
         raise RequestError(
             f'"{name[:80]}" is not a valid host name: use letters, digits, dots, hyphens and underscores, at most {MAX_NAME}',
@@ -164,12 +164,12 @@ def conduct(order: str) -> str:
     distributed = configured()
     worker = distributed.get_worker()
     agent: Agent = getattr(worker, AGENT)
-    said = answered(agent, "begin", order)
-    if said == DONE:
+    text = answered(agent, "begin", order)
+    if text == DONE:
         fleet = Order.from_json(order).fleet
         while worker.status is distributed.Status.running and not agent.wait(fleet, 0.5):
             pass
-    return said
+    return text
 
 
 def serve_scheduler(address: str, keys: Keys, ready: Callable[[str], None], *, from_stdin: bool) -> None:
@@ -216,7 +216,7 @@ class Place:
 
 
 def serve_worker(
-    place: Place, keys: Keys, agent: Agent, said: Callable[[str], None], *, from_stdin: bool
+    place: Place, keys: Keys, agent: Agent, report: Callable[[str], None], *, from_stdin: bool
 ) -> None:
     """Run a worker until a signal arrives; a running trial is then stopped and restored first.
 
@@ -228,8 +228,8 @@ def serve_worker(
 
     async def run(ended: _Ended) -> None:
         problem = await asyncio.to_thread(agent.mend)
-        said(problem and f"changes left by an earlier trial could not be undone: {problem}")
-        worker = _Serving(place, secured, agent, ended, said, from_stdin=from_stdin)
+        report(problem and f"changes left by an earlier trial could not be undone: {problem}")
+        worker = _Serving(place, secured, agent, ended, report, from_stdin=from_stdin)
         before = ""
         while not ended.event.is_set():
             why = await worker.once()
@@ -238,12 +238,12 @@ def serve_worker(
                     raise IotrialError(why)
                 break
             if why != before and not ended.event.is_set():
-                said(why and f"{why}; trying again")
+                report(why and f"{why}; trying again")
             before = why
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.event.wait(), AGAIN_AFTER_S)
         for fleet in agent.going() if ended.by_signal else ():
-            said("stopping the trial after undoing its changes")
+            report("stopping the trial after undoing its changes")
             agent.stop(fleet)
             await asyncio.to_thread(agent.wait, fleet)
 
@@ -259,7 +259,7 @@ class _Serving:
         secured: Any,
         agent: Agent,
         ended: _Ended,
-        said: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         from_stdin: bool,
     ) -> None:
@@ -267,7 +267,7 @@ class _Serving:
         self._secured = secured
         self._agent = agent
         self._ended = ended
-        self._said = said
+        self._report = report
         self._from_stdin = from_stdin
         self._asked_s = 0.0
 
@@ -334,7 +334,7 @@ class _Serving:
         if self._from_stdin:
             print(READY, self._agent.name, flush=True)
         else:
-            self._said(f"{self._agent.name} is at {self._place.scheduler}")
+            self._report(f"{self._agent.name} is at {self._place.scheduler}")
 
     async def _until_quiet(self) -> None:
         """Wait until no request has arrived for QUIET_S; forever unless ``from_stdin``."""

@@ -110,10 +110,10 @@ class Interim:
             numbers = (mean.value, mean.low, mean.high)
             if one.response.scale is Scale.LOG:
                 ratios = [math.exp(min(number, 690.0)) for number in numbers]
-                said = bracketed(*ratios)
+                text = bracketed(*ratios)
             else:
-                said = bracketed(*numbers, null=0.0, unit=one.response.unit)
-            found.append(SoFar(one.text, said, len(sums)))
+                text = bracketed(*numbers, null=0.0, unit=one.response.unit)
+            found.append(SoFar(one.text, text, len(sums)))
         return tuple(found)
 
     def _begin(self, header: TrialHeader) -> None:

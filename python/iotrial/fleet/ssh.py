@@ -267,7 +267,7 @@ class _Connection:
         """Run one ssh from its start to its end. Always raises: the error says why it ended."""
         with _beginning:
             process = self._started()
-            said = _Tail(process.stderr)
+            tail = _Tail(process.stderr)
             too_late = threading.Timer(BEGIN_S, process.kill)
             too_late.start()
             try:
@@ -288,7 +288,7 @@ class _Connection:
                 pass
         _end(process)
         process.stdout.close()
-        raise failure(self._way.destination, process.returncode, said.text())
+        raise failure(self._way.destination, process.returncode, tail.text())
 
     def _started(self) -> subprocess.Popen[bytes]:
         here, there, back = _free_port(), random.choice(_PORTS), random.choice(_PORTS)
@@ -441,20 +441,20 @@ def clean_hosts(ways: Sequence[Ssh]) -> dict[str, int | IotrialError]:
     return {way.destination.name: answer for way, answer in zip(ways, answers, strict=True)}
 
 
-def said_in_words(said: bytes) -> str:
+def stderr_in_words(stderr: bytes) -> str:
     """Return standard error as one line, without terminal control characters."""
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines()]
+    lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     return escape(" / ".join(line for line in lines if line and set(line) != {"@"})[-600:])
 
 
-def failure(destination: Destination, status: int, said: bytes) -> IotrialError:
+def failure(destination: Destination, status: int, stderr: bytes) -> IotrialError:
     """Return an error that explains why ssh ended with this status (255: ssh itself failed) and this output.
 
     RequestError, PrivilegeError: it will fail again. Lost: the host may come back.
     """
-    words = said_in_words(said) or "no output"
+    words = stderr_in_words(stderr) or "no output"
     host = str(destination)
-    decoded = said.decode("utf-8", "replace")
+    decoded = stderr.decode("utf-8", "replace")
     # a program on the host could print ssh's messages, but not end with ssh's status
     text = decoded if status == 255 else ""
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:

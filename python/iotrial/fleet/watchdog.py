@@ -39,7 +39,7 @@ class Folder:
         self._order = path / "order.json"
         self._asked = path / "asked"
         self._keeper = path / "keeper.json"
-        self._said = path / "said"
+        self._stderr = path / "said"
         self._status = path / "status.json"
 
     @property
@@ -90,12 +90,12 @@ class Folder:
         """Start a keeper in a new session and record its identity."""
         self._status.unlink(missing_ok=True)
         argv = [sys.executable, "-m", "iotrial.fleet.watchdog", str(self.path), str(grace_s), *words]
-        with self._said.open("wb") as said:
+        with self._stderr.open("wb") as stderr_file:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr_file,
                 start_new_session=True,
                 env=dict(environment),
                 cwd="/",
@@ -112,9 +112,9 @@ class Folder:
         if status in (0, 3):
             return ""
         with suppress(OSError):
-            said = error_in(self._said.read_text("utf-8", errors="replace")[-20_000:])
-            if said:
-                return said
+            text = error_in(self._stderr.read_text("utf-8", errors="replace")[-20_000:])
+            if text:
+                return text
         return f"it ended with status {status}"
 
     def end(self, status: int) -> None:

@@ -91,10 +91,10 @@ class Link:
 
     def rate(self) -> float:
         """Return the rate in bits per second, as reported by the server's kernel."""
-        said = _run(self.server, ["tc", "-raw", "qdisc", "show", "dev", WIRE])
-        found = re.search(r"\brate (\d+(?:\.\d+)?)([KMG]?)bit", said)
+        output = _run(self.server, ["tc", "-raw", "qdisc", "show", "dev", WIRE])
+        found = re.search(r"\brate (\d+(?:\.\d+)?)([KMG]?)bit", output)
         if found is None:
-            raise LabError(f"{self.server.name}: the link has no rate: {said.strip()}")
+            raise LabError(f"{self.server.name}: the link has no rate: {output.strip()}")
         return float(found[1]) * float(1000 ** " KMG".index(found[2] or " "))
 
     def both(self, argv: list[str]) -> None:

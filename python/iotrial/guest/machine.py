@@ -151,16 +151,16 @@ class GuestMachine:
         # QEMU requires the descriptor to have the flags with which it would have opened the file
         console = os.open(f"/proc/self/fd/{self._console.fileno()}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            given = qemu.Descriptors(
+            descriptors = qemu.Descriptors(
                 console, self._monitor.theirs.fileno(), self._pulse.theirs.fileno(), state, wire
             )
-            words = qemu.command(self._program, self._machine, accelerator, given)
+            words = qemu.command(self._program, self._machine, accelerator, descriptors)
             passed = [
                 *self._disks.descriptors,
                 console,
-                given.monitor,
-                given.pulse,
-                *(given_one for given_one in (state, wire) if given_one is not None),
+                descriptors.monitor,
+                descriptors.pulse,
+                *(descriptor for descriptor in (state, wire) if descriptor is not None),
             ]
             yield ("setpriv", "--pdeathsig", "KILL", *words), tuple(passed)
         finally:

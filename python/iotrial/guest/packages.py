@@ -109,8 +109,8 @@ class Packages:
         for lists in ((), self._own_lists):
             if lists:
                 self._update()
-            said = self._apt(["apt-cache", *lists, "pkgnames", "linux-image-"], "list kernels")
-            found = tuple(sorted(name for name in said.split() if _KERNEL.fullmatch(name)))
+            output = self._apt(["apt-cache", *lists, "pkgnames", "linux-image-"], "list kernels")
+            found = tuple(sorted(name for name in output.split() if _KERNEL.fullmatch(name)))
             if found:
                 return found
         return ()
@@ -183,9 +183,9 @@ class Packages:
                 hint="the guest lab takes kernels and tools from the packages of Debian or Ubuntu",
             ) from error
         if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+            output = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
             raise LabError(
-                f"guest: {what}: {words[0]} ended with {done.returncode}: {' / '.join(said)}",
+                f"guest: {what}: {words[0]} ended with {done.returncode}: {' / '.join(output)}",
                 hint="`apt-get update` shows whether the package sources of this machine can be reached",
             )
         return done.stdout

@@ -342,8 +342,8 @@ def script(machine: Target, text: str) -> str:
     """Run a shell script. Raises LabError with its output if its last command fails."""
     done = machine.run(["dash", "-c", text], timeout_s=60)
     if done.exit_status != 0:
-        said = (done.stderr or done.stdout).strip()[-400:]
+        output = (done.stderr or done.stdout).strip()[-400:]
         raise LabError(
-            f"{machine.name}: {text.splitlines()[-1][:200]}: {said or 'it failed without any output'}"
+            f"{machine.name}: {text.splitlines()[-1][:200]}: {output or 'it failed without any output'}"
         )
     return done.stdout

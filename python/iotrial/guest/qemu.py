@@ -87,7 +87,7 @@ class Descriptors:
     wire: int | None = None
 
 
-def command(program: str, machine: Machine, accelerator: Accelerator, given: Descriptors) -> list[str]:
+def command(program: str, machine: Machine, accelerator: Accelerator, descriptors: Descriptors) -> list[str]:
     """Return the whole command. Its standard input and output are the protocol's port."""
     words = [
         program,
@@ -106,21 +106,21 @@ def command(program: str, machine: Machine, accelerator: Accelerator, given: Des
         "-chardev", "stdio,id=port,signal=off",
         "-device", "virtio-serial-pci,max_ports=3",
         "-device", f"virtserialport,chardev=port,name={PORT}",
-        "-chardev", f"socket,id=pulse,fd={given.pulse}",
+        "-chardev", f"socket,id=pulse,fd={descriptors.pulse}",
         "-device", f"virtserialport,chardev=pulse,name={PULSE}",
-        "-add-fd", f"fd={given.console},set=1",
+        "-add-fd", f"fd={descriptors.console},set=1",
         "-chardev", "file,id=console,path=/dev/fdset/1,append=on",
         "-serial", "chardev:console",
-        "-chardev", f"socket,id=monitor,fd={given.monitor}",
+        "-chardev", f"socket,id=monitor,fd={descriptors.monitor}",
         "-mon", "chardev=monitor,mode=control",
     ]  # fmt: skip
-    if given.state is not None:
-        words += ["-incoming", f"fd:{given.state}"]
+    if descriptors.state is not None:
+        words += ["-incoming", f"fd:{descriptors.state}"]
     for number, disk in enumerate(machine.disks):
         words += _disk(number, disk)
     if machine.card is not None:
         model, address = machine.card
-        words += ["-netdev", f"socket,id=wire,fd={given.wire}"]
+        words += ["-netdev", f"socket,id=wire,fd={descriptors.wire}"]
         words += ["-device", f"{model},netdev=wire,mac={address},romfile="]
     return words
 

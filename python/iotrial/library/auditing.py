@@ -207,7 +207,7 @@ def audit(
 def _source(data: Any) -> Source:
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
-        return open_source(Path(name).expanduser(), name=name, given=None, alone=True)
+        return open_source(Path(name).expanduser(), name=name, label=None, alone=True)
     if not hasattr(data, "to_csv"):
         hint = "e.g. audit('numbers.csv'), or audit({'off': [1.2, 1.3], 'on': [1.1, 1.2]})"
         raise RequestError(

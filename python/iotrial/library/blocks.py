@@ -96,15 +96,15 @@ class BlockComparison:
         blocks = counted(self.blocks, "block")
         if self.moved:
             return f"The effect changed while it was measured: no single {self.scale} fits all {blocks}."
-        said = f"{self.scale} {bracketed(self.value, self.low, self.high, null=null)} after {blocks}"
+        sentence = f"{self.scale} {bracketed(self.value, self.low, self.high, null=null)} after {blocks}"
         if self.low is None and self.high is None:
-            return f"{said}: too few for an interval, p {_p(self.p)}."
+            return f"{sentence}: too few for an interval, p {_p(self.p)}."
         level = f"at {percent(1.0 - self.alpha)}, valid at any time"
         excludes = "excludes" if self.detected else "does not exclude"
-        said += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
+        sentence += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
         if self.leaning:
-            said += ". All blocks together contradict the first ones: measure again before relying on it"
-        return f"{said}."
+            sentence += ". All blocks together contradict the first ones: measure again before relying on it"
+        return f"{sentence}."
 
     def __repr__(self) -> str:
         return f"<{text(self._card())}>"
@@ -184,9 +184,9 @@ def compare_blocks(
     )
 
 
-def _numbers(name: str, given: Sequence[SupportsFloat], scale: Scale) -> Floats:
+def _numbers(name: str, sequence: Sequence[SupportsFloat], scale: Scale) -> Floats:
     try:
-        values: Floats = np.asarray(given, dtype=np.float64)
+        values: Floats = np.asarray(sequence, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise RequestError(f"compare_blocks: {name}: expected numbers, one a block: {error}") from error
     if values.ndim != 1:

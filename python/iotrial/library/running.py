@@ -126,9 +126,9 @@ def _error(status: int, err: str) -> IotrialError:
     kind = {2: RequestError, 5: RestoreError}.get(status, IotrialError)
     for line in reversed(err.splitlines()):
         try:
-            said = json.loads(line)["error"]
-            made = kind(str(said["message"]), hint=said["hint"])
-            made.code = str(said["code"])
+            error = json.loads(line)["error"]
+            made = kind(str(error["message"]), hint=error["hint"])
+            made.code = str(error["code"])
         except (ValueError, KeyError, TypeError):
             continue
         return made

@@ -105,13 +105,13 @@ class Runs(Table[Run]):
         at = ", ".join((row.workload, *(f"{name} {label}" for name, label in row.condition.items())))
         first = next(iter(row.responses), None)
         units = {one.name: one.unit for one in self._responses if one.workload == row.workload}
-        said = row.failure or (
+        text = row.failure or (
             ""
             if first is None
             else f"{first} {amount(row.responses[first], units.get(first, unit_of(first)))}"
         )
         started = amount(row.started_s, "s")
-        return started, str(row.block), at, row.arm, said, "yes" if row.counted else row.void or "no"
+        return started, str(row.block), at, row.arm, text, "yes" if row.counted else row.void or "no"
 
     def _columns(self) -> list[Column[Run]]:
         treatments = names_in(one.treatment for one in self)

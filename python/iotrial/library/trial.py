@@ -228,8 +228,8 @@ class Trial:
     def __repr__(self) -> str:
         header = self._stored.header
         which = "Trial" if self.number is None else f"Trial {self.number}"
-        said = f': "{self.verdict}"' if "document" in self.__dict__ else ""
-        return f"<{text(Card(f'{which} of {header.study.name}, {header.started[:10]}, {self.state}{said}'))}>"
+        sentence = f': "{self.verdict}"' if "document" in self.__dict__ else ""
+        return f"<{text(Card(f'{which} of {header.study.name}, {header.started[:10]}, {self.state}{sentence}'))}>"
 
     def __str__(self) -> str:
         return text(self._card())

@@ -189,8 +189,8 @@ class Probe:
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
         more = self._launch.last_words() if self._launch.last_words is not None else ""
-        said = "; ".join(text for text in (tail, more) if text)
-        return f" (status {status})" + (f": {said}" if said else "")
+        sentence = "; ".join(text for text in (tail, more) if text)
+        return f" (status {status})" + (f": {sentence}" if sentence else "")
 
     @property
     def _who(self) -> str:

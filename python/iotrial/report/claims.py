@@ -279,7 +279,7 @@ class HeldClaim:
     @property
     def sentence(self) -> str:
         """E.g. "Mode 444 reads faster (a blog): not confirmed, an effect beyond 3 % is excluded here. Published: ..."."""
-        return f"{said(self.claim)}: {self.outcome.value}, {self.why}.{self.figures}"
+        return f"{quoted_claim(self.claim)}: {self.outcome.value}, {self.why}.{self.figures}"
 
     @property
     def figures(self) -> str:
@@ -324,7 +324,7 @@ class ClaimGroup:
             if len({one.why for one in self.held}) == 1:
                 found += f", {first.why}"
         numbers = "" if self.claim.ratio is None else f" Published: {first.published}."
-        return f"{said(self.claim)}: {found}.{numbers}"
+        return f"{quoted_claim(self.claim)}: {found}.{numbers}"
 
 
 def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
@@ -336,7 +336,7 @@ def not_run_in_brief(groups: Sequence[ClaimGroup]) -> list[str]:
     return [f"{noun}: cannot say, about levels, conditions or work that this trial did not run."]
 
 
-def said(claim: Claim) -> str:
+def quoted_claim(claim: Claim) -> str:
     """Quote the claim and its source."""
     text = f"\u201c{escape(claim.text)}\u201d" if claim.text else _published(claim)
     return f"{text} ({escape(claim.source)})" if claim.source else text

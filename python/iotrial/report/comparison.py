@@ -65,14 +65,14 @@ def gain_of(effect: Effect) -> Gain | None:
     low, high = (effect.high, effect.low) if less else (effect.low, effect.high)
     ends = [None if end is None else _percent(end, less=less) for end in (low, high)]
     percent = _percent(value, less=less)
-    return Gain(percent, ends[0], ends[1], word, _said(effect, percent, ends[0], ends[1], word))
+    return Gain(percent, ends[0], ends[1], word, _gain_text(effect, percent, ends[0], ends[1], word))
 
 
 def _percent(ratio: float, *, less: bool) -> float:
     return 100.0 * (1.0 - ratio if less else ratio - 1.0)
 
 
-def _said(effect: Effect, percent: float, low: float | None, high: float | None, word: str) -> str:
+def _gain_text(effect: Effect, percent: float, low: float | None, high: float | None, word: str) -> str:
     if percent > _MOST_PERCENT:
         estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
         what = " the time" if word.endswith("time") else ""
@@ -326,8 +326,8 @@ class Comparison:
         parts = [f"{escape(n)} {escape(v)}" for n, v in row.condition.items() if constant.get(n) != v]
         if len(self.workloads) > 1:
             parts.insert(0, f"workload {escape(row.workload)}")
-        said = ", ".join(parts) or "all conditions"
-        return f"pooled over {said}" if isinstance(row, Row) and row.kind == "pooled" else said
+        text = ", ".join(parts) or "all conditions"
+        return f"pooled over {text}" if isinstance(row, Row) and row.kind == "pooled" else text
 
 
 def headline(comparison: Comparison) -> str:
@@ -481,12 +481,12 @@ def _numbers(comparison: Comparison, row: Row) -> str:
     if len(named) > _MOST_NAMED:
         widest = max(row.apart, key=lambda one: one.least or 0.0)
         named = [widest.low, widest.high]
-    said = []
+    parts = []
     for position in named:
         cell = row.cells[position]
         assert cell is not None
-        said.append(f"{comparison.columns[position].mark} {cell_numbers(cell)}")
-    return joined(said)
+        parts.append(f"{comparison.columns[position].mark} {cell_numbers(cell)}")
+    return joined(parts)
 
 
 def _gap(row: Row) -> float:
@@ -518,12 +518,12 @@ def _same_verdicts(held: Sequence[Row]) -> str:
     counts = Counter(row.shared_words for row in held if row.shared_words is not None)
     if not counts:
         return ""
-    said = joined(f"{number} {words}" for words, number in counts.most_common() if words)
+    text = joined(f"{number} {words}" for words, number in counts.most_common() if words)
     if len(counts) == 1 and counts.total() == len(held):
         only = next(iter(counts))
         assert only is not None
         return f"The verdict is the same in all trials: {only}"
-    return f"The verdict is the same in all trials in {counts.total()} of {len(held)}: {said}"
+    return f"The verdict is the same in all trials in {counts.total()} of {len(held)}: {text}"
 
 
 def _everywhere(row: Row) -> str:
@@ -566,8 +566,8 @@ def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
         )
     alone = Counter(row.has[0] for row in rows if not row.shared)
     if alone:
-        said = joined(f"{number} in {comparison.columns[at].mark}" for at, number in sorted(alone.items()))
-        yield f"{counted(alone.total(), 'comparison')} {'is' if alone.total() == 1 else 'are'} in one trial only: {said}."
+        text = joined(f"{number} in {comparison.columns[at].mark}" for at, number in sorted(alone.items()))
+        yield f"{counted(alone.total(), 'comparison')} {'is' if alone.total() == 1 else 'are'} in one trial only: {text}."
 
 
 def _on_level(comparison: Comparison) -> str:

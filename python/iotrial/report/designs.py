@@ -27,7 +27,7 @@ _KINDS = {
     DesignKind.PLACKETT_BURMAN: "Plackett-Burman screening design",
     DesignKind.DEFINITIVE: "definitive screening design",
 }
-_MOST_SAID = 3
+_MOST_LISTED = 3
 _MOST_ROWS = 64
 _MOST_ARMS = 16
 _WIDTH, _INDENT = 80, 11
@@ -162,7 +162,7 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
     parts = [text.words, f"controls are {text.controls}"]
     if text.whole_plots:
         parts.append(whole_plots_in_words(text))
-    parts += aliases_in_lines(text, most=_MOST_SAID)
+    parts += aliases_in_lines(text, most=_MOST_LISTED)
     for number, part in enumerate(parts):
         begin = f"{'design' if number == 0 else '':<{_INDENT}}"
         yield from textwrap.wrap(
@@ -223,7 +223,7 @@ def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
     yield "Treatments", text.words
     if text.whole_plots:
         yield "Whole plots", whole_plots_in_words(text).partition(": ")[2]
-    lines = list(aliases_in_lines(text, most=_MOST_SAID))
+    lines = list(aliases_in_lines(text, most=_MOST_LISTED))
     if lines:
         yield "What is mixed with what", "; ".join(line.strip().rstrip(":") for line in lines)
 

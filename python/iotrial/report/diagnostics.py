@@ -33,8 +33,8 @@ def diagnostic_sentences(diagnostic: Diagnostic) -> tuple[str, ...]:
         _modes(diagnostic.bimodality),
         _share(diagnostic.block_share),
     ]
-    said = tuple(sentence for sentence in sentences if sentence is not None)
-    return said or (f"Too few blocks of {escape(diagnostic.response)} for diagnostics.",)
+    parts = tuple(sentence for sentence in sentences if sentence is not None)
+    return parts or (f"Too few blocks of {escape(diagnostic.response)} for diagnostics.",)
 
 
 def _order(effect: float | None, p: float | None) -> str | None:

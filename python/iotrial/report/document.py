@@ -276,10 +276,10 @@ def _mixed(plan: Plan) -> dict[ArmKind, tuple[str, ...]]:
 def rerun_command(trial: StoredTrial, *, seeded: bool = True) -> str:
     """Return the command that runs the same plan again: as the user typed it if known, ``seeded``: with the seed."""
     header = trial.header
-    given = header.options.get("command_line", header.options.get("argv"))
-    if isinstance(given, str):
-        given = _words(given)
-    known = [str(word) for word in given] if isinstance(given, Sequence) else []
+    command = header.options.get("command_line", header.options.get("argv"))
+    if isinstance(command, str):
+        command = _words(command)
+    known = [str(word) for word in command] if isinstance(command, Sequence) else []
     # An imported trial may contain anything here, and readers paste it: allow only `iotrial run`, and `iotrial try` with a
     # command of the user's own.
     own = known[:2] == ["iotrial", "run"] or (known[:2] == ["iotrial", "try"] and header.study.trusted)

@@ -116,11 +116,11 @@ def _default_first(factor: Factor) -> str:
 
 
 def _fixed(study: Study) -> Iterator[str]:
-    said = [_setting(setting) for setting in study.fixed]
+    parts = [_setting(setting) for setting in study.fixed]
     if study.lab.kind:
-        said.insert(0, f"lab {study.lab.kind}")
-    if said:
-        yield from _part("fixed", ", ".join(said))
+        parts.insert(0, f"lab {study.lab.kind}")
+    if parts:
+        yield from _part("fixed", ", ".join(parts))
 
 
 def _setting(setting: Setting) -> str:

@@ -61,7 +61,7 @@ class FactTable:
         return tuple(FactRow(names, cells) for cells, names in found.items())
 
     @property
-    def said(self) -> str:
+    def certainty(self) -> str:
         """How certain the table is: "each cell the same in all of its 12 to 14 runs"."""
         runs = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
         whole = f"{runs} run{'s' * (self.most != 1)}"

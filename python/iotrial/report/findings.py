@@ -86,8 +86,8 @@ def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float
     """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
     groups = _groups(effects)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
-    said = finding(effects, conditions, margin=margin)
-    return () if len(groups) < 2 or said == "; ".join(clauses) else tuple(clauses)
+    text = finding(effects, conditions, margin=margin)
+    return () if len(groups) < 2 or text == "; ".join(clauses) else tuple(clauses)
 
 
 def strength(effect: Effect) -> float:
@@ -187,13 +187,13 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     quiet = {effect.conclusion.words for effect in effects if effect.verdict in QUIET}
     ordered = sorted(count.items(), key=lambda item: (item[0] in quiet, -item[1]))
     numbers = joined([f"{number} {words}{left.get(words, '')}" for words, number in ordered])
-    said = f"{counted(len(effects), 'comparison')}: {numbers}"
+    text = f"{counted(len(effects), 'comparison')}: {numbers}"
     loud = [effect for effect in effects if effect.verdict not in QUIET]
     if not loud:
-        return said
+        return text
     most = max(loud, key=strength)
     where = conditions.of_levels(most.condition, most.workload).text
-    return f"{said}. Largest effect: {effect_of(most)} ({where})"
+    return f"{text}. Largest effect: {effect_of(most)} ({where})"
 
 
 def _left_open(undecided: Sequence[Effect]) -> str:
@@ -330,10 +330,10 @@ def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
         for name, text in condition.parts:
             labels.setdefault(name, {})[text] = None
     varied = {name: list(values) for name, values in labels.items() if len(values) > 1}
-    said = f" in {'both' if len(found) == 2 else f'all {len(found)}'} conditions"
+    sentence = f" in {'both' if len(found) == 2 else f'all {len(found)}'} conditions"
     if 0 < sum(map(len, varied.values())) <= _MOST_LABELS:
-        said += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
-    return said
+        sentence += f" ({', '.join(f'{name} {joined(values)}' for name, values in varied.items())})"
+    return sentence
 
 
 MANY = 4
@@ -424,19 +424,19 @@ def screen_finding(
             texts.append(effect_of(effect) + (f" ({where})" if several else ""))
         return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
 
-    said = []
+    parts = []
     if plain:
         count = f"{len(plain)} of {of}" if len(settings) > 1 else "the setting"
         change = "change" if len(plain) > 1 else "changes"
-        said.append(f"{count} {change} {what}: {named([one.plain[0] for one in plain])}")
+        parts.append(f"{count} {change} {what}: {named([one.plain[0] for one in plain])}")
     if probable:
         count = f"{len(probable)}{'' if plain else f' of {of}'}" if len(settings) > 1 else "the setting"
         change = "change" if len(probable) > 1 else "changes"
         what = "it" if plain else what
-        said.append(
+        parts.append(
             f"{count} probably {change} {what}{SIZE_OPEN}: {named([one.loud[0] for one in probable])}"
         )
-    return "; ".join([*said, rest] if rest else said)
+    return "; ".join([*parts, rest] if rest else parts)
 
 
 def screen_details(
@@ -446,12 +446,12 @@ def screen_details(
     settings = _apart(settings_of(effects), together)
     undecided = [one.name for one in settings if not one.loud and not one.equivalent]
     equivalent = [one.name for one in settings if one.equivalent]
-    said = []
+    parts = []
     if undecided:
-        said.append(f"undecided, the largest estimate first: {_listed(undecided)}")
+        parts.append(f"undecided, the largest estimate first: {_listed(undecided)}")
     if equivalent:
-        said.append(f"equivalent within {percent(margin)}: {_listed(equivalent)}")
-    return tuple(said)
+        parts.append(f"equivalent within {percent(margin)}: {_listed(equivalent)}")
+    return tuple(parts)
 
 
 def _apart(settings: Sequence[Setting], together: Collection[tuple[str, str]]) -> tuple[Setting, ...]:
@@ -528,7 +528,7 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     open_ = [one for one in declared if not one.loud and not one.equivalent]
     several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
     of = counted(len(parts), "setting")
-    said = []
+    clauses = []
     for word, alike in (
         ("", [one for one in earned if one.plain]),
         ("probably ", [one for one in earned if not one.plain]),
@@ -536,28 +536,28 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
         named = some([_size(one, conditions, several=several) for one in alike], _MOST_LEFT_OUT)
         if alike:
             size = SIZE_OPEN if word else ""
-            said.append(f"{len(alike)} of {of} {word}contributed to the gain{size}: {', '.join(named)}")
+            clauses.append(f"{len(alike)} of {of} {word}contributed to the gain{size}: {', '.join(named)}")
     if not earned:
         where = " everywhere" if mixed else ""
-        said.append(f"none of {of} is shown to contribute to the gain{where}")
+        clauses.append(f"none of {of} is shown to contribute to the gain{where}")
     for one in harmful:
         probably = "" if one.plain else "probably "
-        said.append(f"{probably}better left out: {_size(one, conditions, several=several)}")
+        clauses.append(f"{probably}better left out: {_size(one, conditions, several=several)}")
     for one in mixed:
         worse = next(effect for effect in one.loud if effect.verdict in _BAD)
         better = next(effect for effect in one.loud if effect.verdict in _GOOD)
-        said.append(
+        clauses.append(
             f"{label(one.level)}, it depends: {_taken(worse)}{_place(worse, conditions, several=several)}, "
             f"but {_taken(better)}{_place(better, conditions, several=several)}"
         )
     if idle:
         make = "makes" if len(idle) == 1 else "make"
-        said.append(f"{_ablation_names(idle)} {make} no difference of {percent(margin)}")
+        clauses.append(f"{_ablation_names(idle)} {make} no difference of {percent(margin)}")
     if open_:
-        said.append(f"undecided for {_ablation_names(open_)}")
+        clauses.append(f"undecided for {_ablation_names(open_)}")
     if whole is not None:
-        said.append(_of_all(whole, conditions, several=several, margin=margin))
-    return "; ".join(said)
+        clauses.append(_of_all(whole, conditions, several=several, margin=margin))
+    return "; ".join(clauses)
 
 
 def _some(setting: Setting, verdicts: frozenset[Verdict]) -> bool:

@@ -126,8 +126,8 @@ def interaction_sentence(effect: Effect, study: Study, *, margin: float) -> str:
             f"undecided whether {b} changes what {a} does: with {b} {on}, the {what} {between} is {times} "
             f"with {b} {off}{why}"
         )
-    said = f"with {b} {on}, the {what} {between} is {times} with {b} {off}"
-    return f"{said}: {_together(effect, f'{a} {level}', f'{b} {on}')}"
+    text = f"with {b} {on}, the {what} {between} is {times} with {b} {off}"
+    return f"{text}: {_together(effect, f'{a} {level}', f'{b} {on}')}"
 
 
 def _together(effect: Effect, one: str, other: str) -> str:

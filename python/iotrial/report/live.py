@@ -140,7 +140,7 @@ class PlainView:
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._said: float | None = None
+        self._last_line_s: float | None = None
         self._decided: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Self:
@@ -159,8 +159,8 @@ class PlainView:
                 self._decided.add(name)
                 self.say(verdict_line(line))
         now = self._clock()
-        if self._said is None or now - self._said >= PLAIN_INTERVAL_S:
-            self._said = now
+        if self._last_line_s is None or now - self._last_line_s >= PLAIN_INTERVAL_S:
+            self._last_line_s = now
             self.say(standing_line(progress))
 
     def say(self, text: str) -> None:
@@ -180,16 +180,16 @@ def standing_line(progress: Progress) -> str:
     """Return e.g. "1 min 20 s of 5 min: 136 blocks in 4 conditions, 2 of 4 comparisons decided, 1 void"."""
     spent = f"{format_duration(progress.elapsed_s)} of {format_duration(progress.budget_s)}"
     blocks, conditions = counted(sum(progress.blocks.values()), "block"), len(progress.blocks)
-    said = [blocks if conditions < 2 else f"{blocks} in {counted(conditions, 'condition')}"]
+    parts = [blocks if conditions < 2 else f"{blocks} in {counted(conditions, 'condition')}"]
     if progress.effects:
-        said.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
-    said += losses(progress)
-    said += widest(progress)
+        parts.append(f"{progress.decided} of {counted(len(progress.effects), 'comparison')} decided")
+    parts += losses(progress)
+    parts += widest(progress)
     if progress.activity:
-        said.append(progress.activity)
+        parts.append(progress.activity)
     if progress.outlook_s is not None:
-        said.append(outlook_words(progress.outlook_s, progress.left_s))
-    return f"{spent}: {', '.join(said)}"
+        parts.append(outlook_words(progress.outlook_s, progress.left_s))
+    return f"{spent}: {', '.join(parts)}"
 
 
 WIDEST = 100
@@ -310,12 +310,12 @@ def half_width(low: float | None, high: float | None) -> float | None:
 
 def losses(progress: Progress) -> list[str]:
     """Describe how many blocks were void or had a failed run."""
-    said = []
+    parts = []
     if progress.void:
-        said.append(f"{progress.void} void")
+        parts.append(f"{progress.void} void")
     if progress.failures:
-        said.append(f"{progress.failures} with a failed run")
-    return said
+        parts.append(f"{progress.failures} with a failed run")
+    return parts
 
 
 def _body(progress: Progress, width: int, most: int, marks: Marks) -> tuple[list[Text], bool]:

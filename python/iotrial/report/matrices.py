@@ -200,15 +200,13 @@ def table_of(matrix: Matrix, grid: TestGrid, *, valid: bool) -> list[list[str]]:
     return [head, *rows]
 
 
-def said(matrix: Matrix) -> str:
+def matrix_sentence(matrix: Matrix) -> str:
     """Return e.g. "78 comparisons of journal with ordered: 30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     total = sum(len(grid.cells) for grid in matrix.tests)
-    return (
-        f"{counted(total, 'comparison')} of {matrix.level} with {matrix.reference}: {said_of(matrix.tests)}"
-    )
+    return f"{counted(total, 'comparison')} of {matrix.level} with {matrix.reference}: {count_words(matrix.tests)}"
 
 
-def said_of(grids: Sequence[TestGrid]) -> str:
+def count_words(grids: Sequence[TestGrid]) -> str:
     """Return e.g. "30 faster, 12 slower, 20 equivalent, 16 undecided"."""
     counts = dict.fromkeys(MARKS, 0)
     for grid in grids:

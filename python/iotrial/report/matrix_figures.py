@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, stem
 from iotrial.report.findings import QUIET, strength
-from iotrial.report.matrices import LEGEND, Matrix, TestGrid, said, said_of, table_of
+from iotrial.report.matrices import LEGEND, Matrix, TestGrid, count_words, matrix_sentence, table_of
 from iotrial.report.notation import percent, plain
 from iotrial.report.phrases import interval
 from iotrial.report.plots.heat import heat_maps
@@ -62,7 +62,7 @@ def matrix_figures(document: Document) -> tuple[MatrixFigures, ...]:
 
 def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
     margin = document.trial.header.margin
-    sentence = _seen(matrix.tests, matrix, said(matrix), valid=document.valid)
+    sentence = _seen(matrix.tests, matrix, matrix_sentence(matrix), valid=document.valid)
     reading = (
         f"Each cell is the ratio of times, {matrix.level} over {matrix.reference}: {LEGEND}. Colours saturate "
         f"at a factor of two; the margin is {percent(margin)}."
@@ -110,7 +110,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     if not drawn or not can_be_drawn(matrix):
         return TestFigure(grid.test, None, (), rows)
     made = scenes(matrix, grid, margin=document.trial.header.margin, valid=document.valid)
-    sentence = _seen((grid,), matrix, f"{grid.test}: {said_of((grid,))}", valid=document.valid)
+    sentence = _seen((grid,), matrix, f"{grid.test}: {count_words((grid,))}", valid=document.valid)
     reading = (
         f"The rate of {matrix.reference}, that of {matrix.level} on the same scale, and the ratio of their "
         f"times. Bars are intervals, the dashed plane is no difference; a triangle down is {matrix.level} faster, up slower, "

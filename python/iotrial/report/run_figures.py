@@ -93,14 +93,14 @@ def panel_figures(
 
 
 def _marks(panel: Panel, changes_s: Sequence[float]) -> str:
-    said = [counted(panel.runs, "run")]
+    parts = [counted(panel.runs, "run")]
     if panel.void_blocks:
-        said.append(f"{counted(panel.void_blocks, 'void block')} (×)")
+        parts.append(f"{counted(panel.void_blocks, 'void block')} (×)")
     if panel.gaps_s:
-        said.append("dashed: the trial was resumed here after an interruption")
+        parts.append("dashed: the trial was resumed here after an interruption")
     if changes_s:
-        said.append("dotted: the level of the blocks changes")
-    return f"{', '.join(said)}."
+        parts.append("dotted: the level of the blocks changes")
+    return f"{', '.join(parts)}."
 
 
 def _runs(panel: Panel) -> tuple[Row, ...]:

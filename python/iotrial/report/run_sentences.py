@@ -35,23 +35,23 @@ _TIMES = {1: "once", 2: "twice"}
 
 def runs_seen(panel: Panel, diagnostic: Diagnostic | None, effects: Sequence[Effect], *, valid: bool) -> str:
     """E.g. "The level of the blocks changes twice, and the arms rise and fall together; mode 0444 lies below 0777 …"."""
-    said = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
-    text = "; ".join(said) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
+    parts = [part for part in (_level(panel, diagnostic), _parting(effects, valid=valid)) if part]
+    text = "; ".join(parts) or f"{counted(panel.runs, 'run')} of {counted(len(panel.series), 'arm')}"
     return f"{capitalised(text)}."
 
 
 def _level(panel: Panel, diagnostic: Diagnostic | None) -> str:
-    said = []
+    parts = []
     if diagnostic is not None and diagnostic.blocks >= FEWEST and diagnostic.drift_per_hour is not None:
         times = len(diagnostic.changes)
         changes = f"the level of the blocks changes {_TIMES.get(times, f'{times} times')}"
-        said.append(changes if times else "no change of level between blocks was found")
+        parts.append(changes if times else "no change of level between blocks was found")
     treatments = [series for series in panel.series if not series.arm.is_control]
     least = least_agreement(treatments)
     if least is not None and least >= _TOGETHER:
         by = f"{'at least ' if len(treatments) > 2 else ''}{least:.2f}"
-        said.append(f"the arms rise and fall together (their medians over time correlate by {by})")
-    return ", and ".join(said)
+        parts.append(f"the arms rise and fall together (their medians over time correlate by {by})")
+    return ", and ".join(parts)
 
 
 def least_agreement(treatments: Sequence[ArmSeries]) -> float | None:

@@ -194,11 +194,11 @@ def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> s
     if seconds is None:
         return f". How long {verdict} takes is not known yet"
     seconds = max(1.0, round(seconds))
-    said = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
+    text = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
     if trial.imported is not None:
-        return said
+        return text
     time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"
-    return f"{said}: `iotrial continue {trial.number} --time {time}`"
+    return f"{text}: `iotrial continue {trial.number} --time {time}`"
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:
@@ -392,8 +392,8 @@ def _limits(
     yield from _on_carry_over(analysis, conditions)
     if not is_invalid(trial, analysis):
         slow = View.ALL if qualify_verdict(effects) else View.LONG
-        for said, view in ((on_slow_runs, slow), (on_means, View.ALL), (_on_leaning, View.ALL)):
-            if sentence := said(effects, conditions):
+        for describe, view in ((on_slow_runs, slow), (on_means, View.ALL), (_on_leaning, View.ALL)):
+            if sentence := describe(effects, conditions):
                 yield Note(sentence, view=view)
     yield from map(Note, _on_workloads(trial, effects, evidence))
     yield from map(Note, _on_losses(trial, analysis, effects))
@@ -495,8 +495,8 @@ def _by_level(
         )  # else the headline has covered all of them
         return by_level(effects, conditions, margin=margin)[:_MOST_LEVELS] if several else ()
     loud = sorted((e for e in effects if e.verdict not in QUIET), key=strength, reverse=True)
-    said = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
-    return (*said, *screen_details(effects, margin=margin, together=together))
+    parts = by_level(loud, conditions, margin=margin)[:_MOST_LEVELS] if len(loud) > 3 else ()
+    return (*parts, *screen_details(effects, margin=margin, together=together))
 
 
 def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None:
@@ -526,15 +526,15 @@ def _on_interactions(trial: StoredTrial, analysis: Analysis) -> Iterator[str]:
         yield f"{capitalised(clause)}."
     rest = Counter(effect.verdict for effect in named if effect.verdict in QUIET)
     if rest:
-        said = []
+        parts = []
         if rest[Verdict.EQUIVALENT]:
-            said.append(f"{rest[Verdict.EQUIVALENT]} too small to matter")
+            parts.append(f"{rest[Verdict.EQUIVALENT]} too small to matter")
         if rest[Verdict.INCONCLUSIVE]:
-            said.append(f"{rest[Verdict.INCONCLUSIVE]} undecided")
+            parts.append(f"{rest[Verdict.INCONCLUSIVE]} undecided")
         if len(named) == 1:
-            yield f"The interaction named in the study is {said[0].removeprefix('1 ')}."
+            yield f"The interaction named in the study is {parts[0].removeprefix('1 ')}."
         else:
-            yield f"Of {len(named)} interactions named in the study: {joined(said)}."
+            yield f"Of {len(named)} interactions named in the study: {joined(parts)}."
 
 
 def _on_failures(failed: FailureCounts) -> str:
@@ -606,26 +606,26 @@ def controls_line(controls: Sequence[Control], study: Study) -> str:
     every = len(controls)
     seen = sum(control.told_from_zero for control in positive)
     if blind == every:
-        said = f"too few blocks so far {f'for any of the {every} to fail' if seen else f'to check any of the {every}'}"
+        text = f"too few blocks so far {f'for any of the {every} to fail' if seen else f'to check any of the {every}'}"
     elif blind:
-        said = (
+        text = (
             f"{every - blind} of {every} checked, none of them failed, too few blocks so far for the others"
         )
     elif positive and seen == len(positive):
-        said = f"all {every} passed" if every > 1 else "passed"
+        text = f"all {every} passed" if every > 1 else "passed"
     else:
-        said = f"none of {every} failed" if every > 1 else "none failed"
+        text = f"none of {every} failed" if every > 1 else "none failed"
     if not positive:
-        return f"{said}; no slowdown can be injected here, so nothing can be called equivalent"
+        return f"{text}; no slowdown can be injected here, so nothing can be called equivalent"
     injected = max(max(control.injected, 1 / control.injected) for control in positive)
     slowdown = f"the injected slowdown of {percent(injected - 1)}"
     if seen == len(positive):
-        return f"{said}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
+        return f"{text}; {slowdown} was seen{' everywhere' if seen > 1 else ''}"
     if not seen:
-        return f"{said}; {slowdown} has not been seen yet, so nothing can be called equivalent"
+        return f"{text}; {slowdown} has not been seen yet, so nothing can be called equivalent"
     noun = "comparison" if _several_each(positive) else "condition"
     return (
-        f"{said}; {slowdown} was seen in {seen} of {counted(len(positive), noun)}, elsewhere nothing can be called "
+        f"{text}; {slowdown} was seen in {seen} of {counted(len(positive), noun)}, elsewhere nothing can be called "
         "equivalent"
     )
 

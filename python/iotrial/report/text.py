@@ -107,7 +107,7 @@ class _Printer:
             elif isinstance(block, Table):
                 yield from self._apart(block, MOST_ROWS)
             elif listed and isinstance(block, Note) and not block.label:
-                yield from self._beside("-", block.text, 1)
+                yield from self._two_columns("-", block.text, 1)
             else:
                 yield from self._plain(block)
 
@@ -174,7 +174,7 @@ class _Printer:
                 names = max((cell_len(name) for name, _ in block.rows), default=0)
                 names = min(names, self._width // 3)
                 for name, value in block.rows:
-                    yield from self._beside(name, value, names)
+                    yield from self._two_columns(name, value, names)
             case Code():
                 first, *rest = escape_lines(block.text).split("\n")
                 yield Text(f"{block.label}: " if block.label else "", style="dim").append(
@@ -184,7 +184,7 @@ class _Printer:
             case _:
                 raise TypeError(f"no text for {type(block).__name__}")
 
-    def _beside(self, name: str, value: str, width: int) -> Iterator[Text]:
+    def _two_columns(self, name: str, value: str, width: int) -> Iterator[Text]:
         names = self._wrapped(Text(name, style="bold"), width)
         values = self._wrapped(Text(value), self._width - width - len(_GAP))
         for place in range(max(len(names), len(values))):

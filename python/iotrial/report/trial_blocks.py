@@ -41,7 +41,7 @@ from iotrial.report.facts import FactRow, FactTable
 from iotrial.report.figure import Figure, stem
 from iotrial.report.figures import Figures, draw_figures
 from iotrial.report.findings import QUIET, arms_are_rows, row_label
-from iotrial.report.matrices import LEGEND, MARKS, Matrix, said, said_of, table_of
+from iotrial.report.matrices import LEGEND, MARKS, Matrix, count_words, matrix_sentence, table_of
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
 from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
@@ -243,8 +243,8 @@ def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
         name = f"{row.names[0]} and {more} more" if more else row.names[0]
         made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
     columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
-    said = f"{capitalised(facts.said)}."
-    return table(columns, made, title=facts.title, note=said, view=view)
+    text = f"{capitalised(facts.certainty)}."
+    return table(columns, made, title=facts.title, note=text, view=view)
 
 
 def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
@@ -261,7 +261,7 @@ def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
 def matrix_counts(document: Document) -> Iterator[Table]:
     """Yield a table for each matrix with a line per test."""
     for matrix in document.matrices:
-        rows = [(grid.test, said_of((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
+        rows = [(grid.test, count_words((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
         names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
         yield table(names, rows, title=_counts(matrix), view=View.SHORT)
 
@@ -279,7 +279,7 @@ def matrix_blocks(document: Document) -> Iterator[Block]:
 
 
 def _counts(matrix: Matrix) -> str:
-    return f"{matrix.title}: {said(matrix)}." if matrix.title else f"{said(matrix)}."
+    return f"{matrix.title}: {matrix_sentence(matrix)}." if matrix.title else f"{matrix_sentence(matrix)}."
 
 
 def _extremes(rows: Iterable[EffectRow]) -> tuple[str, str]:

@@ -196,8 +196,8 @@ def check_mkfs(study: Study) -> None:
     with tempfile.NamedTemporaryFile(prefix="iotrial-dry-") as file:
         file.truncate(max(study.lab.size_bytes, kind.smallest_bytes))
         for options in sorted(every):
-            given = [option for option in (*pinned, *options) if option != "default"]
-            argv = kind.mkfs_argv((*study.lab.mkfs_options, *given))
+            flags = [option for option in (*pinned, *options) if option != "default"]
+            argv = kind.mkfs_argv((*study.lab.mkfs_options, *flags))
             done = subprocess.run(
                 [argv[0], "-n", *argv[1:], file.name],
                 capture_output=True,
@@ -208,6 +208,6 @@ def check_mkfs(study: Study) -> None:
             )
             if done.returncode != 0:
                 raise RequestError(
-                    f"{study.origin}: mkfs.ext4 refuses {' '.join(given) or 'its defaults'}: {done.stderr.strip()[-300:]}",
+                    f"{study.origin}: mkfs.ext4 refuses {' '.join(flags) or 'its defaults'}: {done.stderr.strip()[-300:]}",
                     hint="omit one of these options",
                 )

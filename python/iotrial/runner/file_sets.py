@@ -80,13 +80,13 @@ class FileSets:
 
     def bytes_needed(self) -> int:
         """Return the disk space that all sets need, at the largest size that a treatment gives them."""
-        given = [
+        sizes_bytes = [
             int(turn.value)
             for turns in self._resolved.turns.values()
             for turn in turns
             if turn.knob.name == "file.size" and turn.role is Role.TREATMENT
         ]
-        largest = max(given, default=0)
+        largest = max(sizes_bytes, default=0)
         sets = {files.name: files for files in map(self.of, self._plan.conditions)}
         files_bytes = sum(files.count * max(files.bytes_each, largest, 4096) for files in sets.values())
         return files_bytes + largest_own_file(self._plan.study)

@@ -19,8 +19,8 @@ SHARE_FOR_FILES = 0.8
 
 def largest_own_file(study: Study) -> int:
     """Return the bytes of the largest file that a run makes for itself."""
-    given = [setting for setting in study.settings if setting.knob == FILE_SIZE]
-    wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in given]
+    sizes = [setting for setting in study.settings if setting.knob == FILE_SIZE]
+    wanted: list[dict[str, str]] = [{}] + [{FILE_SIZE: setting.value} for setting in sizes]
     return max(w.work.own_bytes(values) for w in study.workloads for values in wanted)
 
 

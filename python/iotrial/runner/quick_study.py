@@ -259,11 +259,11 @@ def _workload(wish: Wish, argv: list[str]) -> dict[str, Any]:
 
 
 def _output(printed: Printed) -> dict[str, str]:
-    given = {"unit": printed.unit, "better": printed.better}
+    optional = {"unit": printed.unit, "better": printed.better}
     return {
         "name": printed.name,
         printed.kind: printed.expression,
-        **{key: value for key, value in given.items() if value is not None},
+        **{key: value for key, value in optional.items() if value is not None},
     }
 
 

@@ -410,9 +410,9 @@ def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
 
 
 def _made_volumes(study: Study, workload: Workload) -> list[int]:
-    given = [s for s in study.settings if s.knob == "work.option"]
+    volumes = [s for s in study.settings if s.knob == "work.option"]
     found = []
-    for options in [{}, *({VOLUME: setting.value} for setting in given)]:
+    for options in [{}, *({VOLUME: setting.value} for setting in volumes)]:
         work = varied(workload.work, options)
         assert isinstance(work, MkfsWork)
         found.append(work.volume_bytes)

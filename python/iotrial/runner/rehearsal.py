@@ -187,9 +187,9 @@ def _smaller_lab(study: Study) -> LabSpec:
     if makes or any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:
         return study.lab
     plan = Plan(study, "0" * SEED_DIGITS)
-    given = [_amount_of(study, condition.levels) for condition in plan.conditions]
+    amounts = [_amount_of(study, condition.levels) for condition in plan.conditions]
     needed = sum(
-        plan.pool_size(workload) * max(workload.work.size_bytes, *given) + largest_own_file(study)
+        plan.pool_size(workload) * max(workload.work.size_bytes, *amounts) + largest_own_file(study)
         for workload in study.workloads
     )
     least = LAB_WITH_OPTIONS if study.lab.mkfs_options else LEAST_LAB

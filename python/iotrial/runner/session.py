@@ -214,16 +214,16 @@ class Session:
         # an entry that could not be removed from the disk although its change was undone
         undone = {entry.number for entry in kept if entry.number in lost and entry.number not in problems}
         left = [entry for entry in kept if entry.number not in undone]
-        said = []
+        parts = []
         if left:
-            said.append(
+            parts.append(
                 "not everything could be undone: "
                 + "; ".join(f"{e.knob} on {e.target}: {problems.get(e.number, 'not tried')}" for e in left)
             )
         if lost:
             number = min(lost)
             entry, reason = lost[number]
-            said.append(
+            parts.append(
                 f"the undo journal {self.journal.folder} was removed or damaged while the trial ran: "
                 f"{len(lost)} {'entry' if len(lost) == 1 else 'entries'} "
                 f"(first: {number}, {entry.knob} on {entry.target}: {reason}); "
@@ -231,15 +231,15 @@ class Session:
                 + " from memory"
             )
         damaged = damaged if self._begun else ()
-        said += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
-        if said:
+        parts += [f"the undo journal has an entry that cannot be read: {one}" for one in damaged]
+        if parts:
             hint = (
                 "its entry is kept: fix the cause, then run `iotrial restore`"
                 if kept or damaged
                 else "the trial is stored; find out what changes the state folder: after SIGKILL nothing could "
                 "have been undone"
             )
-            raise RestoreError(before + "; ".join(said), hint=hint) from error
+            raise RestoreError(before + "; ".join(parts), hint=hint) from error
 
     def abandon_probe(self) -> None:
         """Kill the probe in the middle of a job: mounts, devices and images go with it."""

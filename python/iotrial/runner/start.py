@@ -227,15 +227,15 @@ def _place_options(resolved: Resolved) -> dict[str, object]:
     places: dict[str, object] = {}
     for site in resolved.sites:
         consent = site.where.consent
-        given: dict[str, object] = {}
+        options: dict[str, object] = {}
         if consent is not None:
-            given = {"disk": consent.name, "discard_contents": consent.discard_contents}
+            options = {"disk": consent.name, "discard_contents": consent.discard_contents}
         elif site.where.folder is not None:
-            given = {"folder": site.where.folder}
-        if site.name and given:
-            places[site.name] = given
+            options = {"folder": site.where.folder}
+        if site.name and options:
+            places[site.name] = options
         else:
-            found |= given
+            found |= options
     return {**found, **({"places": places} if places else {})}
 
 
@@ -254,16 +254,16 @@ def located_of(header: TrialHeader) -> Mapping[str, Where]:
     """Return where places were when the trial began; disks by their names."""
     places = header.options.get("places")
     return {
-        str(name): Where(None if "folder" not in given else str(given["folder"]), _consent(given))
-        for name, given in (places.items() if isinstance(places, Mapping) else ())
+        str(name): Where(None if "folder" not in options else str(options["folder"]), _consent(options))
+        for name, options in (places.items() if isinstance(places, Mapping) else ())
     }
 
 
-def _consent(given: Mapping[str, object]) -> Consent | None:
-    name = given.get("disk")
+def _consent(options: Mapping[str, object]) -> Consent | None:
+    name = options.get("disk")
     if name is None:
         return None
-    return Consent(None, str(name), bool(given.get("discard_contents", False)))
+    return Consent(None, str(name), bool(options.get("discard_contents", False)))
 
 
 def _conduct(

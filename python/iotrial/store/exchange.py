@@ -139,9 +139,9 @@ class Gathering:
         with self._transaction():
             self._insert(number, part, taken_up)
 
-    def mark(self, number: int, state: TrialState, said: str) -> None:
+    def mark(self, number: int, state: TrialState, reason: str) -> None:
         """Add a change of state that only the coordinator knows of: it stopped following the trial, or follows it again."""
-        row = (time.time(), state.value, OWN + said, *_conductor(state))
+        row = (time.time(), state.value, OWN + reason, *_conductor(state))
         with self._transaction():
             self._put(checksums.INSERT_STATE, "state", number, [row])
 

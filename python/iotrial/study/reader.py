@@ -124,8 +124,8 @@ class KnobTable(Struct, frozen=True, kw_only=True):
 
     def options(self) -> tuple[tuple[str, str], ...]:
         """Return the given options, sorted by name."""
-        given = {name: getattr(self, name) for name in KnobTable.__struct_fields__}
-        return tuple(sorted((name, value) for name, value in given.items() if value is not None))
+        values = {name: getattr(self, name) for name in KnobTable.__struct_fields__}
+        return tuple(sorted((name, value) for name, value in values.items() if value is not None))
 
 
 class FactorTable(KnobTable, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ def rewritten(text: str, wanted: Study, *, origin: str, comment: Sequence[str] =
         after = read_study(made, origin, trusted=False)
     except StudyError as error:
         raise _refused(origin, f"the written file cannot be read: {error.message}") from error
-    if not says(after, wanted):
+    if not same_study(after, wanted):
         raise _refused(origin, "the layout of the file prevents changing it reliably")
     return made
 
@@ -80,7 +80,7 @@ def _comments_inside(text: str) -> str:
     return moved if tomllib.loads(moved) == tomllib.loads(text) else text
 
 
-def says(one: Study, other: Study) -> bool:
+def same_study(one: Study, other: Study) -> bool:
     """Return whether two studies are equal, ignoring their text, line numbers and origin."""
     return _essence(one) == _essence(other)
 

@@ -468,7 +468,7 @@ _LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) ([0-9]+)")
 _TYPE = re.compile(r"Expected `(\w+)")
 
 
-def _complaint(said: str, wanted: Any, value: object) -> str:
+def _complaint(message: str, wanted: Any, value: object) -> str:
     """Reword an error of msgspec for this project's messages."""
     plain = plain_of(wanted)
     if typing.get_origin(plain) is Literal or (isinstance(plain, type) and issubclass(plain, Enum)):
@@ -476,15 +476,15 @@ def _complaint(said: str, wanted: Any, value: object) -> str:
         *first, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
         listed = f"{', '.join(first)} or {last}" if first else last
         return f"expected {listed}, found {shown(value)}"
-    if match := _LENGTH.match(said):
+    if match := _LENGTH.match(message):
         if match[2] == ">=":
             return "cannot be empty" if match[3] == "1" else f"at least {match[3]} entries are needed"
         return f"at most {match[3]} {'characters' if match[1] == 'str' else 'entries'} are allowed"
-    if match := _BOUND.match(said):
+    if match := _BOUND.match(message):
         return f"expected {_BOUNDS[match[1]]} {float(match[2]):.15g}, found {shown(value)}"
-    if (match := _TYPE.match(said)) and match[1] in _WANTED:
+    if (match := _TYPE.match(message)) and match[1] in _WANTED:
         return f"expected {_WANTED[match[1]]}, found {shown(value)}"
-    return f"{said[:1].lower()}{said[1:]}, found {shown(value)}"
+    return f"{message[:1].lower()}{message[1:]}, found {shown(value)}"
 
 
 def choices_of(plain: Any) -> tuple[Any, ...]:

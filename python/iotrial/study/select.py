@@ -177,12 +177,12 @@ def not_run(claim: Claim, factors: Sequence[Factor], workloads: set[str]) -> str
     return next((f"{name} {label}" for name, label in spoken_of if label not in labels.get(name, ())), None)
 
 
-def _within(given: float | None, default: float, what: str, most: float) -> float:
-    if given is None:
+def _within(value: float | None, default: float, what: str, most: float) -> float:
+    if value is None:
         return default
-    if not 0 < given <= most:
-        raise RequestError(f"{what} must be above 0 and at most {most:g}, found {given:g}")
-    return given
+    if not 0 < value <= most:
+        raise RequestError(f"{what} must be above 0 and at most {most:g}, found {value:g}")
+    return value
 
 
 def _budget(budget: Budget, time_s: float | None, blocks: int | None) -> Budget:

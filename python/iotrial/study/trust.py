@@ -22,7 +22,7 @@ def demands(study: Study) -> tuple[str, ...]:
             continue
         name = f'workload "{workload.name}"'
         if as_root or work.as_root():
-            found.append(f"{name} runs {work.said} as root")
+            found.append(f"{name} runs {work.noun} as root")
         found += [f"{name} {reason}" for reason in work.demands(settings)]
     found += [f"a level {reason}" for reason in command_trust.of_levels(settings)]
     return tuple(dict.fromkeys(found))

@@ -493,10 +493,10 @@ class Step(Struct, frozen=True):
 
 
 class HasPrograms:
-    """A kind that starts programs chosen by the study. ``said`` is what they are called in a sentence."""
+    """A kind that starts programs chosen by the study. ``noun`` is what they are called in a sentence."""
 
     __slots__ = ()
-    said: ClassVar[str]
+    noun: ClassVar[str]
 
     def texts(self) -> Iterator[str]:
         """Yield the texts in which a placeholder may occur."""

@@ -205,14 +205,14 @@ def changes_of(points: Sequence[Point]) -> tuple[tuple[Change, ...], str]:
     found = changes(np.array([value for _, value in usable]))
     if not found:
         return (), "none was found."
-    said = []
+    parts = []
     for change in found:
         point = points[usable[change.place][0]]
-        said.append(
+        parts.append(
             f"before trial {point.row.trial.number} ({point.row.started[:10]}): {_moved(point, change)}"
         )
     placed = tuple(Change(usable[one.place][0], one.before, one.after) for one in found)
-    return placed, f"the level changes {'; '.join(said)}."
+    return placed, f"the level changes {'; '.join(parts)}."
 
 
 def _level(point: Point) -> float | None:

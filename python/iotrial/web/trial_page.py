@@ -124,12 +124,12 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
 
 def _ahead(progress: Progress) -> list[str]:
     """Describe what the trial waits for, what it measures next, and when everything may be decided."""
-    said = list(widest(progress))
+    parts = list(widest(progress))
     if progress.upcoming:
-        said.append(f"next: {progress.upcoming}")
+        parts.append(f"next: {progress.upcoming}")
     if progress.outlook_s is not None:
-        said.append(outlook_words(progress.outlook_s, progress.left_s))
-    return said
+        parts.append(outlook_words(progress.outlook_s, progress.left_s))
+    return parts
 
 
 def _scale(line: EffectLine) -> Scale:

@@ -133,7 +133,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         **MAKE_FILE,
     }
     text_files = {"stdin_file": "stdin", "make_file": "make_input"}
-    said = "its commands"
+    noun = "its commands"
     verb = "command"
     starts_programs = True
     accountable = True

@@ -349,14 +349,14 @@ def _sql(work: DatabaseWork) -> str:
             return rows.insert_sql(work.rows + 1, last, at_once=work.test == "insert-bulk")
 
 
-def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, said: str) -> str | None:
+def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, output: str) -> str | None:
     """Describe how the result differs from the known result of the test; None if it does not."""
     first, last = work.rows + 1, work.rows + work.changed
     match work.test:
         case "count":
-            wanted, found = f"{work.rows}\n", said
+            wanted, found = f"{work.rows}\n", output
         case "fetch":
-            wanted, found = rows.lines(1, work.changed, kind.separator), said
+            wanted, found = rows.lines(1, work.changed, kind.separator), output
         case "index":
             wanted, found = "1\n", kind.ask(work, lab, folder, kind.index_query())
         case _:

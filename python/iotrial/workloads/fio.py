@@ -105,7 +105,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         ]
     }
     text_files = {"file": "job"}
-    said = "fio"
+    noun = "fio"
     verb = "command"
     starts_programs = True
 

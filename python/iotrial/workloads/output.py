@@ -210,8 +210,8 @@ def _values(output: Output, text: str) -> list[Any]:
     if output.regex:
         found: list[Any] = [match[1] for match in re.finditer(output.regex, text, re.MULTILINE)]
         if not found and output.take != "count":
-            said = escape(text.strip()[:80])
-            raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {said}")
+            sentence = escape(text.strip()[:80])
+            raise _NotThere(f"nothing in {output.source} matches {output.regex}", f"it begins: {sentence}")
     else:
         documents = list(documents_in(text))
         if not documents:

@@ -222,11 +222,11 @@ def _run(lab: LabContext, argv: list[str]) -> str:
     return done.stdout
 
 
-def _dirty_bits(said: str) -> int:
-    found = re.search(r"\(chunks\), ([0-9]+) dirty", said)
+def _dirty_bits(output: str) -> int:
+    found = re.search(r"\(chunks\), ([0-9]+) dirty", output)
     if found is None:
         raise LabError(
-            f"rebuild: mdadm --examine-bitmap: expected a count of dirty bits, found {said[-200:]!r}"
+            f"rebuild: mdadm --examine-bitmap: expected a count of dirty bits, found {output[-200:]!r}"
         )
     return int(found[1])
 

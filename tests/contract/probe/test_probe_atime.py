@@ -224,12 +224,12 @@ def test_what_is_changed_lazily_is_lost_with_the_power_and_the_rest_is_not(
     lab.probe("set_atime_state", set="s", files=None, state="stale")
     assert by_script(lab, "1")["calls"]["read"].endswith("lazily") is (option == "lazytime")
     lab.probe("syncfs", path=str(lab.mounted))
-    told = json.loads(in_lab(lab, LOST, mode, str(lab.mounted)))
-    assert told["seen"]
+    report = json.loads(in_lab(lab, LOST, mode, str(lab.mounted)))
+    assert report["seen"]
     lab.unmount()
     lab.mount("noatime")
     after = lab.probe("stat", path=str(lab.mounted / "s" / "f000000"))
-    assert (after["atime_ns"] != told["before"]) is kept
+    assert (after["atime_ns"] != report["before"]) is kept
 
 
 @pytest.mark.skipif(not shutil.which("debugfs"), reason="needs debugfs of e2fsprogs")

@@ -132,10 +132,10 @@ def _mark(marks: set[Mark], cells: Sequence[str], sure: set[Mark]) -> Mark:
 
 def _marks_in(cells: Sequence[str]) -> set[Mark]:
     """Return the decimal marks that the cells of a column require."""
-    return {mark for cell in cells if (mark := telling(cell)) is not None}
+    return {mark for cell in cells if (mark := required_mark(cell)) is not None}
 
 
-def telling(text: str) -> Mark | None:
+def required_mark(text: str) -> Mark | None:
     """Return the decimal mark that a cell must have; None if it is not determined."""
     parts = _split(text)
     if parts is None or not ("," in parts[0] or "." in parts[0]):
@@ -148,7 +148,7 @@ def telling(text: str) -> Mark | None:
 def _in_threes(text: str) -> Mark | None:
     """Return the mark in a number such as 1,234 or 1.234, which may be a decimal or thousands mark."""
     parts = _split(text)
-    if parts is None or telling(text) is not None:
+    if parts is None or required_mark(text) is not None:
         return None
     match = _THREES.fullmatch(parts[0].lstrip("+-"))
     return Mark(match[1]) if match else None
@@ -158,7 +158,7 @@ def unclear(column: str, cells: Sequence[str], where: str) -> RequestError:
     """Return an error that names the cells which leave the decimal mark of a column ambiguous."""
     rows: dict[Mark | None, str] = {}
     for row, cell in enumerate(cells, start=1):
-        if (mark := telling(cell)) is not None:
+        if (mark := required_mark(cell)) is not None:
             rows.setdefault(mark, f'row {row} "{cell[:40]}"')
         elif _in_threes(cell) is not None:
             rows.setdefault(None, f'row {row} "{cell[:40]}"')

@@ -119,17 +119,17 @@ class Layout:
 
 def find_layout(table: Table, options: ReadOptions) -> Layout:
     """Find the roles of the columns. Raises RequestError if no column can hold values, or a decimal mark is unclear."""
-    said = {key: values[0] for key, values in table.directives.items()}
+    directives = {key: values[0] for key, values in table.directives.items()}
     ignored = set(table.directives.get("ignore", ()))
     cells = {name: table.cells(name) for name in table.columns if name not in ignored}
-    marks = _marks(table.name, cells, options.decimal or said.get("decimal"))
+    marks = _marks(table.name, cells, options.decimal or directives.get("decimal"))
     empty = tuple(name for name, column in cells.items() if all(map(is_missing, column)))
     left = [name for name in cells if name not in empty]
     numeric = [name for name in left if _is_numeric(name, cells[name], marks[name])]
-    group = options.group or said.get("group")
-    order = options.order or said.get("order")
-    run = options.run or said.get("run") or _named(left, _RUNS, numeric)
-    series = options.series or said.get("series") or _named(left, _SERIES, left)
+    group = options.group or directives.get("group")
+    order = options.order or directives.get("order")
+    run = options.run or directives.get("run") or _named(left, _RUNS, numeric)
+    series = options.series or directives.get("series") or _named(left, _SERIES, left)
     order = order or _named(left, _ORDERS, numeric)
     for name in (group, run, series, None if order == "rows" else order):
         if name is not None:
@@ -147,8 +147,8 @@ def find_layout(table: Table, options: ReadOptions) -> Layout:
             raise unclear(name, cells[name], table.name)
     rest = [name for name in left if name not in columns and name not in taken]
     group = group or _group(rest, columns, conditions)
-    unit = options.unit or said.get("unit")
-    values = _distinct(_values(columns, group, unit, said.get("response")))
+    unit = options.unit or directives.get("unit")
+    values = _distinct(_values(columns, group, unit, directives.get("response")))
     if not conditions:
         conditions = tuple(name for name in rest if name != group and name.casefold() not in _SPREADS)
     return Layout(group, values, tuple(conditions), order, run, series, marks, empty)

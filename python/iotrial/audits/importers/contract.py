@@ -106,7 +106,7 @@ def label(text: object) -> str:
     return " ".join(str(text).split())[:MAX_LABEL] or "(empty)"
 
 
-def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Source:
+def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Source:
     """Read the file as text. Raises RequestError if it is not a file, too large or not text."""
     try:
         with path.open("rb") as file:
@@ -115,10 +115,10 @@ def open_source(path: Path, *, name: str, given: str | None, alone: bool) -> Sou
         absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         hint = 'name a file of results that is there, or "-" for standard input' if absent else None
         raise RequestError(f"read {name}: {error.strerror or error}", hint=hint) from error
-    return source_of(data, name=name, given=given, alone=alone)
+    return source_of(data, name=name, label=label, alone=alone)
 
 
-def source_of(data: bytes, *, name: str, given: str | None = None, alone: bool = True) -> Source:
+def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool = True) -> Source:
     """Decode bytes into a source. Raises RequestError if there are too many, or they are not text."""
     if len(data) > MAX_BYTES:
         raise RequestError(f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="audit a part of it")
@@ -133,4 +133,4 @@ def source_of(data: bytes, *, name: str, given: str | None = None, alone: bool =
         raise RequestError(
             f"{name}: holds zero bytes, so it is no text", hint="export it as CSV or JSON first"
         )
-    return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), given, alone)
+    return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), label, alone)

@@ -70,8 +70,8 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
 
 
 def _unit(text: str) -> str:
-    said = re.search(r"Output is in (.{1,60})", text)
-    words = said[1].casefold() if said else ""
+    sentence = re.search(r"Output is in (.{1,60})", text)
+    words = sentence[1].casefold() if sentence else ""
     if "microseconds" in words:
         return "us"
     return "1/s" if "op" in words else "KiB/s"

@@ -30,17 +30,17 @@ def read(source: Source, options: ReadOptions) -> Imported:
         raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="audit a part of it")
     unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
     observations = tuple(_observations(source, table, layout, options, unread))
-    said = {key: values[0] for key, values in table.directives.items()}
+    directives = {key: values[0] for key, values in table.directives.items()}
     return Imported(
         observations,
-        reference=said.get("reference"),
+        reference=directives.get("reference"),
         claims=table.directives.get("claim", ()),
         same=tuple(
             tuple(part.strip() for part in row.split("|")) for row in table.directives.get("same", ())
         ),
-        traced=said.get("traced"),
-        title=said.get("title"),
-        study=said.get("study"),
+        traced=directives.get("traced"),
+        title=directives.get("title"),
+        study=directives.get("study"),
         notes=table.directives.get("note", ()),
         unread=tuple(unread),
         group_column=layout.group or "",

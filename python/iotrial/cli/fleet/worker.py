@@ -37,7 +37,7 @@ def command(address: str, keys: str, name: str | None, bind: str | None, contact
     Anyone who holds a key of the fleet can run programs here, as you: start it as the user who may measure.
     """
 
-    def said(text: str) -> None:
+    def report(text: str) -> None:
         if text:
             tell(f"iotrial: {text}", err=True)
 
@@ -47,4 +47,4 @@ def command(address: str, keys: str, name: str | None, bind: str | None, contact
     )
     if keys == STDIN:
         greet_standard_output()
-    serve_worker(place, keys_of(keys, Part.WORKER), agent, said, from_stdin=keys == STDIN)
+    serve_worker(place, keys_of(keys, Part.WORKER), agent, report, from_stdin=keys == STDIN)

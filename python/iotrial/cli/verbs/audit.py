@@ -112,10 +112,10 @@ def command(files: tuple[str, ...], as_json: bool, **values: Any) -> None:
 
 def _source(word: str, *, alone: bool) -> Source:
     """Open a file, split from its label if the whole word is not the name of a file."""
-    given, equals, rest = word.partition("=")
-    name, label = (rest, given) if equals and given and rest and not os.path.lexists(word) else (word, None)
+    before, equals, rest = word.partition("=")
+    name, label = (rest, before) if equals and before and rest and not os.path.lexists(word) else (word, None)
     if name == "-":
         return source_of(
-            sys.stdin.buffer.read(MAX_BYTES + 1), name="standard input", given=label, alone=alone
+            sys.stdin.buffer.read(MAX_BYTES + 1), name="standard input", label=label, alone=alone
         )
-    return open_source(Path(name).expanduser(), name=name, given=label, alone=alone)
+    return open_source(Path(name).expanduser(), name=name, label=label, alone=alone)

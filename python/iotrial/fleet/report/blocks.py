@@ -132,12 +132,12 @@ def _blocks(
     if len(first) < len(main):
         rest = counted(len(main) - len(first), "further comparison")
         yield Note(f"Hosts of {rest}: --full, --html, --markdown and --json.", tone="dim", view=View.SHORT)
-    said = tuple(Note(claim, view=View.LONG) for claim in claims(report))
+    parts = tuple(Note(claim, view=View.LONG) for claim in claims(report))
     own = Note(
         "Each host's trial has its own report: iotrial report TRIAL, with the number in its row.",
         view=View.PAGE,
     )
-    yield Section("What this shows, and what it does not", (*said, own), id="claims", view=View.LONG)
+    yield Section("What this shows, and what it does not", (*parts, own), id="claims", view=View.LONG)
     yield Note(f"A host's own report: iotrial report {_example(report)}", tone="dim", view=View.TEXT)
     if html_path is not None:
         yield Code(html_path, "All hosts, figures, limits", view=View.TEXT)
@@ -258,12 +258,12 @@ def _properties(one: FleetComparison, *, alone: bool) -> Iterator[Section]:
 def _group(found: Moderator, group: HostGroup, one: FleetComparison) -> tuple[str, str, str]:
     """Return the number of hosts, their mean, and its difference from the mean of the largest group."""
     numbers = [on_scale(end, one.like) for end in (group.mean, group.low, group.high)]
-    said = bracketed(*numbers, null=null_value(one.like), unit=one.like.unit).replace(
+    text = bracketed(*numbers, null=null_value(one.like), unit=one.like.unit).replace(
         " [no interval yet]", ""
     )
     against = next((one_ for one_ in found.differences if one_.other == group.value), None)
     words = "" if against is None else difference_words(one, against.value, against.low, against.high)
-    return f"{group.hosts:,}", said, words
+    return f"{group.hosts:,}", text, words
 
 
 def difference_words(one: FleetComparison, value: float, low: float, high: float) -> str:

@@ -73,8 +73,8 @@ def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool)
         if tail:
             _mean(figure, axes, one, lines - 1, narrow=narrow)
 
-    said = f"{title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
-    return draw(name, (width, height), paint, description=f"Forest plot of hosts. {said}")
+    text = f"{title(one)}: {len(rows)} hosts, mean {mean_words(one)}"
+    return draw(name, (width, height), paint, description=f"Forest plot of hosts. {text}")
 
 
 def _place(row: HostRow) -> float:
@@ -195,10 +195,10 @@ def caption(one: FleetComparison) -> str:
     mean = one.found.mean
     if mean is None:
         return "One line per host, with its own interval."
-    said = (
+    text = (
         "One line per host, with its own interval, sorted by effect; thin vertical lines: the interval of the mean over "
         "hosts"
     )
     if mean.new_low is None:
-        return f"{said}."
-    return f"{said}; shaded: expected range of another host like these."
+        return f"{text}."
+    return f"{text}; shaded: expected range of another host like these."

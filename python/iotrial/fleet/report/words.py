@@ -105,8 +105,8 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
         if row.effect is not None and row.part.distrusted is None
     )
     if own:
-        said = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
-        yield f"Individual hosts: {said}. Each verdict is that of the host's own trial, at its own error level."
+        text = joined(f"{number:,} {verdict}" for verdict, number in own.most_common())
+        yield f"Individual hosts: {text}. Each verdict is that of the host's own trial, at its own error level."
     if own.keys() == {Conclusion.EQUIVALENT.words} and own.total() == len(one.rows) > 1:
         yield f"That every host is equivalent is wrong with probability {one.found.alpha:g} at most, for all together."
     if any(pair <= {word.removeprefix("probably ") for word in own} for pair in _OPPOSITES):
@@ -117,8 +117,8 @@ def comparison_details(report: FleetReport, one: FleetComparison) -> Iterator[st
     if out := _outlying(one):
         yield f"Outlying: {_names(out)}. Their effect does not fit the spread between the others."
     if missing := [row for row in one.rows if row.why is not None]:
-        said = _counted_reasons([reason_of(row) for row in missing])
-        yield f"Not averaged: {counted(len(missing), 'host')} of {len(report.hosts)} ({said})."
+        text = _counted_reasons([reason_of(row) for row in missing])
+        yield f"Not averaged: {counted(len(missing), 'host')} of {len(report.hosts)} ({text})."
     differing = [
         f"{escape(table.name)} {label(found.other)} against {label(found.base)}"
         for table in one.found.moderators
@@ -199,13 +199,13 @@ def spread_words(one: FleetComparison) -> str | None:
         numbers = interval_numbers(ends[0], ends[1], ends[2], null=1.0)
         if ends[2] > _LARGE_FACTOR:
             numbers = plain(ends[0]), plain(ends[1]), plain(ends[2])
-        said = f"by a factor of {numbers[0]} [{numbers[1]}, {numbers[2]}]"
+        text = f"by a factor of {numbers[0]} [{numbers[1]}, {numbers[2]}]"
     else:
         size, low, high = (
             quantity(end, like.unit) for end in (mean.spread, mean.spread_low, mean.spread_high)
         )
-        said = f"by {size} [{low}, {high}]"
-    differ = f"True effects differ between hosts {said} (one standard deviation)"
+        text = f"by {size} [{low}, {high}]"
+    differ = f"True effects differ between hosts {text} (one standard deviation)"
     if mean.new_low is None or mean.new_high is None:
         return f"{differ}; two hosts cannot predict a third."
     if like.scale is Scale.LOG and mean.new_high - mean.new_low > math.log(_HOPELESS_RANGE):
@@ -249,17 +249,17 @@ def reason_of(row: HostRow) -> str:
 
 def note_of(row: HostRow) -> str:
     """Return the note on a host in a table: outlying, why it is not averaged, interrupted, without controls."""
-    said = []
+    parts = []
     if row.outlier is not None:
         side = "above" if row.outlier.distance > 0 else "below"
-        said.append(f"outlying: {abs(row.outlier.distance):.1f} SD {side} the others")
+        parts.append(f"outlying: {abs(row.outlier.distance):.1f} SD {side} the others")
     if row.why is not None:
-        said.append(f"not averaged: {escape(row.why)}")
+        parts.append(f"not averaged: {escape(row.why)}")
     if row.trial.state.value == "interrupted":
-        said.append("interrupted")
+        parts.append("interrupted")
     if not row.trial.controlled and row.trial.problem is None:
-        said.append("without controls")
-    return "; ".join(said)
+        parts.append("without controls")
+    return "; ".join(parts)
 
 
 def host_verdict(row: HostRow) -> str:

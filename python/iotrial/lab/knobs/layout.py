@@ -146,12 +146,12 @@ class FileDefragment(Knob, declared.FileDefragment):
             )
             took_ns += done.wall_ns
             if done.exit_status != 0:
-                said = (done.stderr.strip() or done.stdout.strip())[-300:]
+                output = (done.stderr.strip() or done.stdout.strip())[-300:]
                 raise KnobError(
                     self.name,
                     self.where(subject, setting),
                     wrote="defragmented",
-                    found=f"{kind.defragment[0]} ended with status {done.exit_status}: {said}",
+                    found=f"{kind.defragment[0]} ended with status {done.exit_status}: {output}",
                 )
         return took_ns
 

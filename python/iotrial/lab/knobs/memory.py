@@ -68,8 +68,8 @@ class MemoryLimit(Knob, declared.MemoryLimit):
     def parse(self, setting: Setting) -> str:
         if setting.value == "none":
             return "none"
-        said = "none, or multiples of 64 KiB from 16 MiB: the probe itself needs some memory"
-        return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, said, multiple_of=PAGES))
+        text = "none, or multiples of 64 KiB from 16 MiB: the probe itself needs some memory"
+        return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, text, multiple_of=PAGES))
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return ()

@@ -127,11 +127,13 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
                 line += 1
             line += _GAP
 
-    said = "; ".join(f"{title(row)}, {comparison.place(row)}: {_said(comparison, row)}" for row in rows[:12])
-    return draw(name, (width, height), paint, description=f"Forest plot of trials. {said}")
+    sentence = "; ".join(
+        f"{title(row)}, {comparison.place(row)}: {_row_text(comparison, row)}" for row in rows[:12]
+    )
+    return draw(name, (width, height), paint, description=f"Forest plot of trials. {sentence}")
 
 
-def _said(comparison: Comparison, row: Row) -> str:
+def _row_text(comparison: Comparison, row: Row) -> str:
     cells = [
         f"{comparison.columns[i].mark} {cell_numbers(cell)}"
         for i, cell in enumerate(row.cells)

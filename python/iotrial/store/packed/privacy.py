@@ -33,9 +33,9 @@ class Privacy:
         folder = header.options.get("folder")
         places = [(folder, "LAB")] if isinstance(folder, str) else []
         located = header.options.get("places")
-        for name, given in located.items() if isinstance(located, Mapping) else ():
-            if isinstance(given, Mapping) and isinstance(given.get("folder"), str):
-                places.append((given["folder"], str(name)))
+        for name, options in located.items() if isinstance(located, Mapping) else ():
+            if isinstance(options, Mapping) and isinstance(options.get("folder"), str):
+                places.append((options["folder"], str(name)))
         places.append((str(Path.home()) if home is None else home, "~"))
         self._places = [(place.rstrip("/"), mark) for place, mark in places if len(place.rstrip("/")) > 1]
 
@@ -45,13 +45,13 @@ class Privacy:
             case TrialHeader():
                 return self._header(record)
             case PackedState():
-                return replace(record, reason=self._said(record.reason))
+                return replace(record, reason=self._cleaned(record.reason))
             case PackedRun():
                 run = record.run
                 checks = self._facts(run.checks)
-                return replace(record, run=replace(run, failure=self._said(run.failure), checks=checks))
+                return replace(record, run=replace(run, failure=self._cleaned(run.failure), checks=checks))
             case Event():
-                return replace(record, text=self._said(record.text) or "")
+                return replace(record, text=self._cleaned(record.text) or "")
             case _:
                 return record
 
@@ -67,7 +67,7 @@ class Privacy:
             options=kept,
         )
 
-    def _said(self, text: str | None) -> str | None:
+    def _cleaned(self, text: str | None) -> str | None:
         if text is None:
             return None
         for place, mark in self._places:
@@ -77,7 +77,7 @@ class Privacy:
 
     def _facts(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._said(value)
+            return self._cleaned(value)
         if isinstance(value, Mapping):
             return {visible(str(key)): self._facts(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):

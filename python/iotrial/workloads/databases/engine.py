@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
-MOST_SAID = 1000
+MOST_OUTPUT = 1000
 
 
 class Engine(ABC):
@@ -131,8 +131,8 @@ class Engine(ABC):
             user=None if lab.user is None else dict(lab.user),
         )
         if done["exit"] != 0:
-            said = (str(done["stderr"]) + str(done["stdout"])).strip()[-MOST_SAID:]
-            raise LabError(f"database {self.name}: {argv[0]} ended with status {done['exit']}: {said}")
+            output = (str(done["stderr"]) + str(done["stdout"])).strip()[-MOST_OUTPUT:]
+            raise LabError(f"database {self.name}: {argv[0]} ended with status {done['exit']}: {output}")
         return str(done["stdout"])
 
     def ask(

@@ -113,14 +113,14 @@ class MariaDb(Engine):
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         deadline = time.monotonic() + LOADED_WITHIN_S
-        said = self.ask(work, lab, folder, LOAD)
-        while work.buffer_dump and not any(word in said for word in ("completed", "Cannot open")):
+        output = self.ask(work, lab, folder, LOAD)
+        while work.buffer_dump and not any(word in output for word in ("completed", "Cannot open")):
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"database {self.name}: its buffer pool was not loaded in time: {said.strip()}"
+                    f"database {self.name}: its buffer pool was not loaded in time: {output.strip()}"
                 )
             time.sleep(PAUSE_S)
-            said = self.ask(work, lab, folder, LOAD)
+            output = self.ask(work, lab, folder, LOAD)
 
     def index_query(self) -> str:
         return f"SELECT count(*) > 0 FROM {rows.TABLE} FORCE INDEX ({rows.INDEX}) WHERE account = 7;\n"
