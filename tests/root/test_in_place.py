@@ -281,6 +281,15 @@ def test_an_ordinary_user_can_try_what_is_his_to_set(everybody: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["effects"]
+    dropped = subprocess.run(
+        [*argv[:3], "--cache", "cold-system", *argv[3:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert dropped.returncode == 2
+    assert "cache state cold-system: needs root" in dropped.stdout + dropped.stderr
     argv[3:6] = ["vm.swappiness=10,60"]
     refused = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert refused.returncode != 0

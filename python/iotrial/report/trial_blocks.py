@@ -121,6 +121,8 @@ TONES = {
 }
 _LONGEST_COMPARISON = 60
 _STATUS = re.compile(r" ended with status (\d+)")
+#: from here on it is the shell that failed: 126 for no program, 127 for none of that name, more for a signal
+_FIRST_OF_SHELL = 126
 #: with "Run again: " before it, one line of a narrow terminal
 _LONGEST_TYPED = 68
 _MOST_MOVED = 6
@@ -551,8 +553,9 @@ def _limits(document: Document) -> Iterator[Note]:
             for message, found in arms.items()
         ]
         text = f"{counted(len(document.failures), 'run')}: {'; '.join(some(named, _MOST_ON_SCREEN))}"
-        status = _STATUS.search(document.failures[0].message) if len(arms) == 1 else None
-        if status is not None and document.trial.header.study.quick:
+        message, found = next(iter(arms.items()))
+        status = _STATUS.search(message) if len(arms) == 1 and len(found) > 1 else None
+        if status is not None and int(status[1]) < _FIRST_OF_SHELL and document.trial.header.study.quick:
             text += f". If this status means success: --expect-exit {status[1]}"
         yield Note(text, "Failed", view=View.TEXT)
     for note in document.analysis.notes:

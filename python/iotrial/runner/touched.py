@@ -118,6 +118,12 @@ def needs_lab(turns: Iterable[KnobSetting], state: str) -> bool:
     return bool(in_the_lab(turns)) or state.startswith("cold")
 
 
+def _scope(turn: KnobSetting, subject: RunContext) -> str:
+    """Return what a setting acts on; in place there is no lab."""
+    scope = str(turn.knob.scope)
+    return scope.replace(" of the lab", "") if isinstance(subject.place, InPlace) else scope
+
+
 def refusal(
     workload: str, touched: Touched, turns: Iterable[KnobSetting], subject: RunContext, state: str
 ) -> RequestError:
@@ -129,7 +135,7 @@ def refusal(
         lab = f"the file system of {place.root}"
         hint = "use --in with a folder on the file system that the command uses"
     turned = {
-        f"{turn.knob.name} turns {turn.knob.scope}" + (f" ({place.device})" if place.device else "")
+        f"{turn.knob.name} acts on {_scope(turn, subject)}" + (f" ({place.device})" if place.device else "")
         for turn in in_the_lab(turns)
     }
     why = "; ".join(sorted(turned)) or f"cache state {state} is that of {Scope.FILES}"
