@@ -5,8 +5,8 @@
     python benchmarks/try_hyperfine.py --write BENCHMARKS.md  # and write the table between its marks
 
 Two files are hashed by md5sum; the second is longer by 0, 2, 5 or 10 %. iotrial decides with a margin of 1 % and may stop as
-soon as it knows. hyperfine makes as many runs as fit into the same budget, all of A, then all of B; Welch's test at .05 on its
-numbers (as its own welch_ttest.py does) says whether they differ. Which program comes first is drawn for each trial.
+soon as it knows. hyperfine makes as many runs as fit into the same budget, all of A, then all of B; Welch's test at .05 on
+its numbers (as its own welch_ttest.py does) says whether they differ. Which program comes first is drawn for each trial.
 """
 
 from __future__ import annotations
