@@ -10,6 +10,7 @@ from rich.console import Console
 from iotrial.report.blocks import Report
 from iotrial.report.document import Document
 from iotrial.report.render import print_report
+from iotrial.report.rows import FailedRun
 from iotrial.report.text import text_lines
 from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Claim, Role, Scale
@@ -163,3 +164,13 @@ def test_neither_a_percentage_nor_a_command_to_copy_is_broken() -> None:
         assert " ".join(lines).strip() == text
         assert not any(line.startswith("%") for line in lines)
         assert any("`iotrial continue 2 --time 145m`" in line for line in lines)
+
+
+def test_the_status_of_a_program_that_always_fails_is_offered_as_success() -> None:
+    made = quick(Verdict.INCONCLUSIVE, 1.0, 0.9, 1.1)
+    failed = FailedRun(made.effects[0].condition, 0, "0444", 0.0, "grep ended with status 1")
+    other = replace(failed, arm="0777")
+    assert "--expect-exit 1" in printed(replace(made, failures=(failed, other)))
+    assert "--expect-exit" not in printed(replace(made, failures=(failed,)))
+    missing = [replace(one, message="sh ended with status 127: sh: not found") for one in (failed, other)]
+    assert "--expect-exit" not in printed(replace(made, failures=tuple(missing)))
