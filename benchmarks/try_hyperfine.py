@@ -4,9 +4,10 @@
     python benchmarks/try_hyperfine.py --trials 1 --budget 2  # only try whether it runs
     python benchmarks/try_hyperfine.py --write BENCHMARKS.md  # and write the table between its marks
 
-Two files are hashed by md5sum; the second is longer by 0, 2, 5 or 10 %. iotrial decides with a margin of 1 % and may stop as
-soon as it knows. hyperfine makes as many runs as fit into the same budget, all of A, then all of B; Welch's test at .05 on
-its numbers (as its own welch_ttest.py does) says whether they differ. Which program comes first is drawn for each trial.
+dd reads the beginning of one cached file; the second command reads 0, 2, 5 or 10 % more of it. (Two files would not do:
+copies of one file in the page cache differ by 1 % and more.) iotrial decides with a margin of 1 % and may stop as soon as it
+knows. hyperfine makes as many runs as fit into the same budget, all of A, then all of B; Welch's test at .05 on its numbers
+(as its own welch_ttest.py does) says whether they differ. Which program comes first is drawn for each trial.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import itertools
 import json
 import math
 import os
 import platform
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -64,12 +67,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         os.environ["XDG_STATE_HOME"] = str(folder / "state")
-        one_run_s = files(folder)
+        count, one_run_s = files(folder)
         cells = [(d, n) for d in PLANTED for n in range(given.trials)]
         random.shuffle(cells)
         for planted, _ in cells:
             for ask in random.sample((iotrial, hyperfine), 2):
-                answers.append(ask(folder, planted, given.budget, one_run_s))
+                answers.append(ask(folder, (count, planted), given.budget, one_run_s))
                 print(answers[-1], file=sys.stderr, flush=True)
     text = table(answers, given.budget, one_run_s)
     print(text)
@@ -77,18 +80,26 @@ def main() -> None:
         put(given.write, "try", text)
 
 
-def files(folder: Path) -> float:
-    """Make the files so that one run takes about 50 ms, and return its seconds."""
-    size = 4 << 20
+def files(folder: Path) -> tuple[int, float]:
+    """Make the file; return how many pieces of it take about 50 ms, and the seconds that they take."""
+    (folder / "a").write_bytes(os.urandom(1 << 20) * 768)
+    os.sync()  # or the disk writes it during the first trials
+    count = 64
     while True:
-        content = os.urandom(size)
-        for planted in PLANTED:
-            (folder / f"b{planted:g}").write_bytes(content + content[: round(size * planted)])
-        (folder / "a").write_bytes(content)
-        times = [timed(["md5sum", str(folder / "a")]) for _ in range(9)]
-        if (median := statistics.median(times)) > 0.05:
-            return median
-        size = round(size * 1.3)
+        seconds = statistics.median(timed(shlex.split(command(folder / "a", count))) for _ in range(9))
+        if seconds > 0.05 or count > 10_000:
+            return count, seconds
+        count = round(count * 1.3)
+
+
+def command(file: Path, count: int | str) -> str:
+    """Return the command that reads so many pieces of a file."""
+    return f"dd if={file} of=/dev/null bs=64k status=none count={count}"
+
+
+def counts(count: int, planted: float) -> tuple[str, str]:
+    """Return the two counts as words; the second has a zero in front, so that equal ones are two levels."""
+    return str(count), f"0{round(count * (1 + planted))}"
 
 
 def timed(argv: Sequence[str]) -> float:
@@ -98,11 +109,12 @@ def timed(argv: Sequence[str]) -> float:
     return time.monotonic() - began
 
 
-def iotrial(folder: Path, planted: float, budget_s: float, _: float) -> Answer:
+def iotrial(folder: Path, cell: tuple[int, float], budget_s: float, _: float) -> Answer:
     """Ask ``iotrial try``."""
+    count, planted = cell
     argv = [
-        sys.executable, "-m", "iotrial", "try", "-L", "data", f"a,b{planted:g}", "--time", f"{budget_s} s", "--margin", "1 %",
-        "--json", "--", "md5sum", "{data}",
+        sys.executable, "-m", "iotrial", "try", "-L", "count", ",".join(counts(count, planted)), "--time", f"{budget_s} s",
+        "--margin", "1 %", "--json", "--", *shlex.split(command(Path("a"), "{count}")),
     ]  # fmt: skip
     began = time.monotonic()
     done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=folder)
@@ -115,22 +127,22 @@ def iotrial(folder: Path, planted: float, budget_s: float, _: float) -> Answer:
         text=True,
         check=True,
     )
-    rows = csv.DictReader(io.StringIO(exported.stdout))
-    walls = [float(row["value"]) for row in rows if row["response"] == "wall"]
+    rows = [row for row in csv.DictReader(io.StringIO(exported.stdout)) if row["response"] == "wall"]
+    times = sorted((float(row["started_s"]), float(row["value"])) for row in rows)
+    gaps = [later[0] - began_s - wall_s for (began_s, wall_s), later in itertools.pairwise(times)]
     words = {**dict.fromkeys(SLOWER, "slower"), **dict.fromkeys(FASTER, "faster"), "equivalent": "same"}
     said = words.get(effect["verdict"], "open")
-    return Answer(
-        "iotrial try", planted, said, seconds, len(walls), (seconds - math.fsum(walls)) / len(walls)
-    )
+    return Answer("iotrial try", planted, said, seconds, len(times), statistics.median(gaps))
 
 
-def hyperfine(folder: Path, planted: float, budget_s: float, one_run_s: float) -> Answer:
+def hyperfine(folder: Path, cell: tuple[int, float], budget_s: float, one_run_s: float) -> Answer:
     """Ask hyperfine, and Welch's test on its numbers."""
+    count, planted = cell
     runs = max(3, round(budget_s / 2 / one_run_s))
     found = folder / "hyperfine.json"
     argv = [
         "hyperfine", "-N", "--warmup", "1", "--runs", str(runs), "--export-json", str(found), "--style", "none",
-        "md5sum a", f"md5sum b{planted:g}",
+        *(command(Path("a"), one) for one in counts(count, planted)),
     ]  # fmt: skip
     began = time.monotonic()
     subprocess.run(argv, check=True, cwd=folder, capture_output=True)
@@ -153,7 +165,7 @@ def welch(a: Sequence[float], b: Sequence[float]) -> float:
 def table(answers: Sequence[Answer], budget_s: float, one_run_s: float) -> str:
     """Return the answers as a Markdown table, one row for each program and difference."""
     lines = [
-        f"`md5sum` of {one_run_s * 1e3:.0f} ms, budget {budget_s:g} s; {machine()}.",
+        f"`dd` of {one_run_s * 1e3:.0f} ms, budget {budget_s:g} s; {machine()}.",
         "",
         "| planted | program | trials | slower | faster | same | open | seconds, median (10 to 90 %) | overhead per run |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
