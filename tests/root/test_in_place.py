@@ -197,6 +197,24 @@ def test_without_consent_nothing_is_changed(state: Path, mounted: Path) -> None:
     assert not (state / "trials.db").exists()
 
 
+def test_a_study_that_ships_is_shown_and_asks_as_well(state: Path, mounted: Path) -> None:
+    before = settings(mounted)
+    words = ("run", "application/compress", "--lab", "in-place", "--on", str(mounted), "--condition", "filesystem=ext4")
+    done = iotrial(*words, check=2)
+    assert settings(mounted) == before
+    assert "in-place lab" in done.stderr or "--yes" in done.stderr
+
+
+def test_a_folder_that_is_only_read_may_be_anybodys(state: Path, mounted: Path) -> None:
+    theirs = mounted / "theirs"
+    theirs.mkdir()
+    (theirs / "data").write_bytes(bytes(8192))
+    os.chown(theirs, NOBODY, NOBODY)
+    attempt("-L", "n", "1,2", "--in", str(theirs), "--blocks", "2", "--no-stop", "--", "head", "-c", "{n}", "data")
+    done = iotrial("try", "-L", "n", "1,2", "--in", str(theirs), "--", "cp", "data", "{out}/{n}", check=2)
+    assert f"user {NOBODY}" in done.stderr
+
+
 def test_data_at_risk_is_refused_in_place(state: Path, mounted: Path) -> None:
     words = ("block.write_cache=write back,write through", "--in", str(mounted), "--yes", "--", "cat", "f000")
     done = iotrial("try", *words, check=2)

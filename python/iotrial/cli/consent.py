@@ -31,12 +31,12 @@ def show_intent(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, ob
 
 
 def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> None:
-    """Show what a study that is not shipped will do. If it is not the user's own, ask whether its commands
-    may run; if it changes settings of the machine in use, ask whether it may (``yes``: it may).
+    """Show what a study that is not shipped will do, or any in place. If it is not the user's own, ask whether its
+    commands may run; if it changes settings of the machine in use, ask whether it may (``yes``: it may).
 
     Raises RequestError without consent; nothing has been changed by then.
     """
-    if is_shipped(resolved.study):
+    if is_shipped(resolved.study) and resolved.lab != IN_PLACE:
         return
     if resolved.study.quick:
         for line in typed_intent_lines(resolved, folder):

@@ -30,7 +30,10 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
         if site.where.folder is not None:
             _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
     if resolved.lab == IN_PLACE:
-        return _check_folder(resolved, str(Path(on or ".").expanduser()), f"--in {on or '.'}", owners)
+        # a folder that is only read may be anybody's
+        writes = any(one.work.needs_scratch() for one in resolved.study.workloads)
+        folder, option = str(Path(on or ".").expanduser()), f"--in {on or '.'}"
+        return _check_folder(resolved, folder, option, owners if writes else None, writable=writes)
     state = state_folder()
     there = next(folder for folder in (state, *state.parents) if folder.exists())
     try:
@@ -45,15 +48,17 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
     return _check_folder(resolved, str(Path(on).expanduser()), f"--on {on}", owners)
 
 
-def _check_folder(resolved: Resolved, folder: str, option: str, owners: set[int] | None) -> str:
-    """Return the folder with symbolic links resolved. Root refuses a folder that other users could replace."""
+def _check_folder(
+    resolved: Resolved, folder: str, option: str, owners: set[int] | None, *, writable: bool = True
+) -> str:
+    """Return the folder with symbolic links resolved. Root refuses a folder that users other than ``owners`` could replace."""
     try:
         found = settled(folder, option, owners)
     except OSError as error:
         raise RequestError(
             f"{option}: there is no such folder", hint="create it, or name an existing folder"
         ) from error
-    if not os.access(found, os.W_OK):
+    if writable and not os.access(found, os.W_OK):
         raise RequestError(
             f"{option}: not writable for {'root' if resolved.root else 'you'}", hint="name a writable folder"
         )
