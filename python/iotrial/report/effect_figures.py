@@ -41,7 +41,7 @@ def effect_figures(document: Document) -> tuple[Figure, ...]:
         found.append(
             Figure(
                 stem=stem("effects", title) if title else "effects" if scale is Scale.LOG else "effects-differences",
-                title=f"Effects: {title}" if title else "Effects" if scale is Scale.LOG else "Effects, as differences",
+                title=_question(title, scale),
                 sentence=seen(rows, valid=document.valid),
                 reading=reading,
                 columns=COLUMNS,
@@ -51,6 +51,11 @@ def effect_figures(document: Document) -> tuple[Figure, ...]:
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _question(group: str, scale: Scale) -> str:
+    question = "How large is each effect?" if scale is Scale.LOG else "How large is each effect, as a difference?"
+    return f"{question} ({group})" if group else question
 
 
 def forest_of(document: Document, rows: Sequence[EffectRow]) -> Figure:
@@ -268,7 +273,7 @@ def _half_normal(name: str, place: str, rows: Sequence[EffectRow], *, valid: boo
     ordered = sorted(points, key=lambda point: point.size)
     return Figure(
         stem=stem("half-normal", place),
-        title=headed("Half-normal plot of effects", place),
+        title=headed("Which effects stand out from noise?", place),
         sentence=f"{seen}.",
         reading=reading,
         columns=("effect", "interaction", "half-normal quantile", f"size [{'ln ratio' if log else known[0].effect.unit}]",
@@ -309,7 +314,7 @@ def _main_effects(
     mean = "ratio to the mean of all treatments" if log else f"difference to the mean [{means.response.unit}]"
     return Figure(
         stem=stem("main-effects", place),
-        title=headed("Main effects", place),
+        title=headed("What does each factor do by itself?", place),
         sentence=sentence,
         reading=reading,
         columns=("factor", "level", "reference", mean, "verdict"),
@@ -407,7 +412,7 @@ def _interactions(
         )
         yield Figure(
             stem=stem("interaction", escape(a), escape(b), place),
-            title=f"{escape(a)} × {escape(b)}",
+            title=f"Does {escape(a)} change the effect of {escape(b)}?",
             sentence=sentence,
             reading=PARALLEL,
             columns=(escape(a), escape(b), f"mean {spoken(means.response.name)} [{unit}]"),

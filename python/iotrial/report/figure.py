@@ -64,8 +64,8 @@ def stem(kind: str, *texts: str) -> str:
 
 
 def headed(what: str, place: str) -> str:
-    """Return a title: what is drawn, and the condition unless there is only one."""
-    return what if place == EVERYWHERE else f"{what}: {place}"
+    """Return a title: the question that the figure answers, and the condition unless there is only one."""
+    return what if place == EVERYWHERE else f"{what} ({place})"
 
 
 def named(figures: Iterable[Figure]) -> Iterator[tuple[str, Figure]]:

@@ -79,7 +79,7 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
     )
     maps = Figure(
         stem=stem("matrix", matrix.title),
-        title=f"Matrix: {matrix.title or f'{matrix.level} against {matrix.reference}'}",
+        title=_question(matrix, "at each size"),
         sentence=sentence,
         reading=reading,
         columns=COLUMNS,
@@ -105,6 +105,11 @@ def _figures(document: Document, number: int, matrix: Matrix) -> MatrixFigures:
     )
 
 
+def _question(matrix: Matrix, where: str) -> str:
+    question = f"How does {matrix.level} compare with {matrix.reference} {where}?"
+    return f"{question} ({matrix.title})" if matrix.title else question
+
+
 def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, drawn: bool) -> TestFigure:
     rows = tuple(_rows(document, matrix, grid))
     if not drawn or not can_be_drawn(matrix):
@@ -118,7 +123,7 @@ def _test(document: Document, name: str, matrix: Matrix, grid: TestGrid, *, draw
     )
     figure = Figure(
         stem=stem("surface", grid.test, matrix.title),
-        title=f"Matrix, {grid.test}{f': {matrix.title}' if matrix.title else ''}",
+        title=_question(matrix, f"in {grid.test}"),
         sentence=sentence,
         reading=reading,
         columns=COLUMNS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.notation import capitalised, counted
+from iotrial.report.notation import counted
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.small import (
     distributions,
@@ -70,7 +70,7 @@ def panel_figures(
         title=title,
         runs=Figure(
             stem=stem("runs", title),
-            title=headed("Runs in order of time", title),
+            title=headed("Did the level of the runs change during the trial?", title),
             sentence=runs_seen(panel, diagnostic, effects, valid=valid),
             reading=reading,
             columns=("arm", "control", "started [s]", measured, "void block"),
@@ -80,7 +80,7 @@ def panel_figures(
         ),
         distribution=Figure(
             stem=stem("distribution", title),
-            title=headed("Distribution of runs", title),
+            title=headed("How are the runs distributed?", title),
             sentence=distribution_seen(panel),
             reading=DISTRIBUTIONS_READING,
             columns=("arm", "share of runs", measured),
@@ -124,7 +124,7 @@ def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figu
     """Build the figure of one operation in one condition."""
     return Figure(
         stem=stem("latency", panel.operation, panel.condition.text),
-        title=headed(f"Latency of {panel.operation}", panel.condition.text),
+        title=headed(f"How long does each {panel.operation} take?", panel.condition.text),
         sentence=latency_seen(panel),
         reading=LATENCY_READING,
         columns=("arm", "latency [ns]", "operations"),
@@ -144,7 +144,7 @@ def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure
     names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
     return Figure(
         stem=stem("within", panel.what, panel.condition.text),
-        title=headed(capitalised(panel.what), panel.condition.text),
+        title=headed(f"How does this change within a run: {panel.what}?", panel.condition.text),
         sentence=f"Medians and middle halves of {counted(runs, 'run')}. {within_seen(panel)}",
         reading=WITHIN_READING,
         columns=("arm", "since the run began [s]", *names),

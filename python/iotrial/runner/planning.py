@@ -51,7 +51,7 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
 def _check_folder(
     resolved: Resolved, folder: str, option: str, owners: set[int] | None, *, writable: bool = True
 ) -> str:
-    """Return the folder with symbolic links resolved. Root refuses a folder that users other than ``owners`` could replace."""
+    """Return the folder with symbolic links resolved. Root refuses one that users other than ``owners`` could replace."""
     try:
         found = settled(folder, option, owners)
     except OSError as error:
