@@ -111,7 +111,7 @@ def test_the_index_names_every_file_with_title_and_sentence(folder: Path) -> Non
     index = (folder / INDEX).read_text()
     linked = set(re.findall(r"\]\(([^)]+)\)", index))
     assert linked == {path.name for path in folder.iterdir()} - {INDEX, LIST}
-    assert "## Effects\n" in index
+    assert "## How large is each effect?\n" in index
     assert "Mode 0444 is equal to 0777 within the margin (equivalent): 1.001" in index
 
 
@@ -243,7 +243,7 @@ def test_json_lists_the_files(folder: Path) -> None:
     listed = json.loads(json.dumps(report["figures"]))
     assert len(listed) == 3
     assert all(Path(one[kind]).is_file() for one in listed for kind in ("svg", "png", "csv"))
-    assert listed[0]["title"] == "Effects"
+    assert listed[0]["title"] == "How large is each effect?"
     assert "figures" not in report_json(small())["trial"]  # type: ignore[operator]
 
 
