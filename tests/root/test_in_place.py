@@ -199,7 +199,16 @@ def test_without_consent_nothing_is_changed(state: Path, mounted: Path) -> None:
 
 def test_a_study_that_ships_is_shown_and_asks_as_well(state: Path, mounted: Path) -> None:
     before = settings(mounted)
-    words = ("run", "application/compress", "--lab", "in-place", "--on", str(mounted), "--condition", "filesystem=ext4")
+    words = (
+        "run",
+        "application/compress",
+        "--lab",
+        "in-place",
+        "--on",
+        str(mounted),
+        "--condition",
+        "filesystem=ext4",
+    )
     done = iotrial(*words, check=2)
     assert settings(mounted) == before
     assert "in-place lab" in done.stderr or "--yes" in done.stderr
@@ -210,9 +219,50 @@ def test_a_folder_that_is_only_read_may_be_anybodys(state: Path, mounted: Path) 
     theirs.mkdir()
     (theirs / "data").write_bytes(bytes(8192))
     os.chown(theirs, NOBODY, NOBODY)
-    attempt("-L", "n", "1,2", "--in", str(theirs), "--blocks", "2", "--no-stop", "--", "head", "-c", "{n}", "data")
+    attempt(
+        "-L", "n", "1,2", "--in", str(theirs), "--blocks", "2", "--no-stop", "--", "head", "-c", "{n}", "data"
+    )
     done = iotrial("try", "-L", "n", "1,2", "--in", str(theirs), "--", "cp", "data", "{out}/{n}", check=2)
     assert f"user {NOBODY}" in done.stderr
+
+
+def test_for_a_partition_the_queue_of_its_disk_is_set(state: Path, disk_folder: Path) -> None:
+    """A partition has counters of its own, and the disk has the queue."""
+    image, folder = disk_folder / "parted.img", disk_folder / "parted"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    folder.mkdir()
+    made = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
+    disk = Path(made.stdout.strip())
+    part = Path(f"{disk}p1")
+    subprocess.run(["addpart", str(disk), "1", "2048", "122880"], check=True)
+    number = Path(f"/sys/class/block/{part.name}/dev").read_text().split(":")
+    is_new = not part.exists()
+    if is_new:
+        os.mknod(part, 0o600 | 0o60000, os.makedev(*map(int, number)))
+    try:
+        subprocess.run(["mkfs.ext4", "-q", str(part)], check=True)
+        subprocess.run(["mount", str(part), str(folder)], check=True)
+        (folder / "data").write_bytes(os.urandom(1 << 20))
+        read_ahead = Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
+        before = read_ahead.read_text()
+        done = iotrial(
+            "try", "read_ahead_kb=16,512", "--in", str(folder), "--cache", "cold", "--yes", "--blocks", "2", "--no-stop",
+            "--response", "seen=regex:^([0-9]+)$", "--", "sh", "-c", f"cat data > /dev/null; cat {read_ahead}",
+        )  # fmt: skip
+        assert f"ext4 on {part}" in done.stderr
+        assert f"requests are queued by {disk.name}" in done.stderr
+        assert {run["responses"]["seen"] for run in stored_runs(state)} == {16.0, 512.0}
+        assert all(run["responses"]["device_read_bytes"] >= 1 << 20 for run in stored_runs(state))
+        assert read_ahead.read_text() == before
+    finally:
+        subprocess.run(["umount", str(folder)], check=False)
+        subprocess.run(["delpart", str(disk), "1"], check=True)
+        if is_new:
+            part.unlink()
+        subprocess.run(["losetup", "-d", str(disk)], check=True)
+        folder.rmdir()
+        image.unlink()
 
 
 def test_data_at_risk_is_refused_in_place(state: Path, mounted: Path) -> None:
