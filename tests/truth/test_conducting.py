@@ -12,7 +12,7 @@ import pytest
 from stand_in_probe import StandInProbe
 
 from iotrial.lab.lock import MachineLock
-from iotrial.runner import session, start
+from iotrial.runner import planning, session
 from trials import record, suite
 from trials.cells import Cell
 from trials.conducting import conduct
@@ -25,7 +25,7 @@ ALPHA = 0.05
 def stood_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Replace the probe and the machine lock, and use a private state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for module in (session, start, suite):
+    for module in (session, planning, suite):
         monkeypatch.setattr(module, "Probe", StandInProbe)
         monkeypatch.setattr(module, "MachineLock", lambda: MachineLock(tmp_path / "lock"))
     monkeypatch.setattr(StandInProbe, "on_job", staticmethod(lambda: None))

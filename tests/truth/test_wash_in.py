@@ -57,7 +57,7 @@ class Carrying(Runner):
 def stood_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Replace the probe and the machine lock, and use a private state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for module in (session, start):
+    for module in (session, planning):
         monkeypatch.setattr(module, "Probe", StandInProbe)
         monkeypatch.setattr(module, "MachineLock", lambda: MachineLock(tmp_path / "lock"))
     monkeypatch.setattr(StandInProbe, "on_job", staticmethod(lambda: None))

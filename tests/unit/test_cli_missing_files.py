@@ -44,7 +44,7 @@ def test_a_report_into_a_folder_that_is_not_there_is_refused_and_makes_none(
 ) -> None:
     status, text = said(tmp_path, *words, "reprots/june/page.html")
     assert status == 2
-    assert "there is no folder reprots/june" in text
+    assert "no such folder: reprots/june" in text
     assert "hint: make it with `mkdir -p reprots/june`" in text
     assert not (tmp_path / "reprots").exists()
     assert not (tmp_path / "state").exists()
@@ -57,7 +57,7 @@ def test_a_tilde_leads_home_and_that_of_a_stranger_is_a_folder_that_is_not_there
     assert "regular" in (tmp_path / "audit.md").read_text()
     status, text = said(tmp_path, *TABLE, "--markdown", "~no-such-user/audit.md")
     assert status == 2
-    assert "there is no folder ~no-such-user" in text
+    assert "no such folder: ~no-such-user" in text
     assert not (tmp_path / "~no-such-user").exists()
 
 

@@ -51,7 +51,7 @@ def about(name: str, text: str) -> HeldClaim:
             "the claim is about 1 Gbit/s, and the network here has 100 Mbit/s",
         ),
         ("filesystem/xfs-external-log", "28 % more throughput", "here lab and log lie on one disk (vda)"),
-        ("filesystem/xfs-external-log", "28 % more throughput", "means over 0 % and 99 %"),
+        ("filesystem/xfs-external-log", "28 % more throughput", "averages over 0 % and 99 %"),
         ("block/device", "counting all rows", "no work here is a count in a database"),
         ("block/device", "inserting some 2,490 rows", "no work here is an insert into a database"),
         ("block/position", "At 58 %", "the claim is about the rebuild of a mirror"),

@@ -160,7 +160,7 @@ def with_series() -> Document:
 def test_the_page_draws_what_was_sampled_and_has_no_such_part_without() -> None:
     page = html_report(with_series())
     assert "Within a run" in page
-    assert "Written to the device: cache cold, size 4 KiB" in page
+    assert "written to the device? (cache cold, size 4 KiB)" in page
     assert page.count('aria-label="Within a run: ') == 1
     assert "Within a run" not in html_report(document(all_equivalent()[:1]))
 

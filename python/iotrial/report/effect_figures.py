@@ -54,7 +54,9 @@ def effect_figures(document: Document) -> tuple[Figure, ...]:
 
 
 def _question(group: str, scale: Scale) -> str:
-    question = "How large is each effect?" if scale is Scale.LOG else "How large is each effect, as a difference?"
+    question = (
+        "How large is each effect?" if scale is Scale.LOG else "How large is each effect, as a difference?"
+    )
     return f"{question} ({group})" if group else question
 
 
