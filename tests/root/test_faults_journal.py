@@ -326,7 +326,7 @@ def test_entries_that_cannot_be_taken_off_the_journal_are_said_to_be_put_back(
         finally:
             subprocess.run(["chattr", "-i", str(journal)], check=True)
     assert status == 5, err
-    assert "all of it was put back from memory" in err
+    assert "all of them were undone from memory" in err
     assert "not everything could be undone" not in err
     status, rows, err = restored()
     assert status == 0, err
