@@ -228,7 +228,8 @@ def test_a_loop_device_taken_by_a_stranger_is_named_blocks_no_other_trial_and_ca
         # the device is free again: the rest can be restored, or is unchanged
         assert restored()[0] == 0
         assert entries(state) == []
-        Path(accepted["address"]["path"]).write_text(accepted["original"])  # what was dismissed nobody else undoes
+        # what was dismissed nobody else undoes
+        Path(accepted["address"]["path"]).write_text(accepted["original"])
 
 
 #: settings that can be changed a little for a moment without harm
