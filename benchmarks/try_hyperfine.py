@@ -1,4 +1,4 @@
-"""`iotrial try` beside hyperfine: from typing to a right answer, on the same command with the same budget.
+"""`iotrial try` compared with hyperfine: from typing to a right answer, on the same command with the same budget.
 
     python benchmarks/try_hyperfine.py                        # a quarter of an hour, alone on the machine
     python benchmarks/try_hyperfine.py --trials 1 --budget 2  # only try whether it runs
@@ -93,7 +93,7 @@ def files(folder: Path) -> tuple[int, float]:
 
 
 def command(file: Path, count: int | str) -> str:
-    """Return the command that reads so many pieces of a file."""
+    """Return the command that reads ``count`` pieces of a file."""
     return f"dd if={file} of=/dev/null bs=64k status=none count={count}"
 
 

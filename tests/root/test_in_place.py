@@ -152,6 +152,47 @@ def test_an_option_of_the_file_system_in_use_is_set_and_put_back(state: Path, mo
     assert settings(mounted) == flags
 
 
+TWO_OPTIONS = """
+[study]
+name = "two"
+question = "Is each option set by its own factor?"
+[lab]
+kind = "in-place"
+[[factor]]
+name = "commit"
+knob = "mount.option"
+option = "commit"
+levels = ["default", "commit=30"]
+[[factor]]
+name = "batch"
+knob = "mount.option"
+option = "max_batch_time"
+levels = ["default", "max_batch_time=7000"]
+[[workload]]
+name = "show"
+kind = "command"
+argv = ["sh", "-c", "cat f000; cat {options}"]
+[[workload.output]]
+name = "commit"
+regex = "commit=([0-9]+)"
+[[workload.output]]
+name = "batch"
+regex = "max_batch_time=([0-9]+)"
+"""
+
+
+def test_two_options_are_set_each_by_its_own_factor(state: Path, mounted: Path, tmp_path: Path) -> None:
+    study = tmp_path / "two.toml"
+    shown = f"/proc/fs/ext4/{queue_of(mounted).resolve().parent.name}/options"
+    study.write_text(TWO_OPTIONS.replace("{options}", shown))
+    before = Path(shown).read_text()
+    iotrial("run", str(study), "--trust", "--yes", "--on", str(mounted), "--blocks", "2", "--no-stop")
+    assert Path(shown).read_text() == before
+    for run in stored_runs(state):
+        assert run["responses"]["commit"] == (30 if run["treatment"]["commit"] == "commit=30" else 5)
+        assert run["responses"]["batch"] == (7000 if "7000" in run["treatment"]["batch"] else 15000)
+
+
 def test_an_option_is_put_back_after_sigkill(state: Path, mounted: Path) -> None:
     before, flags = shown_commit(mounted), settings(mounted)
     argv = [

@@ -61,42 +61,58 @@ def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> 
         seen = Path(folder).stat()
     except OSError as error:
         raise RequestError(f"folder {folder}: {error.strerror}", hint="name an existing folder") from error
-    mount = _mount_of(folder, mountinfo)
+    mount = mount_of(folder, mountinfo)
+    if mount is None:
+        raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
     devices = _devices_of(seen.st_dev, mount, sys)
     number = f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
     if not devices:
         return Holding(mount, None, None, (), number)
     first = devices[0]
     queues = dict.fromkeys(queue for device in devices for queue in _queues(device, sys, 0))
-    return Holding(mount, first, _whole(first, sys), tuple(queues), number)
+    return Holding(mount, first, whole_disk(sys / "class" / "block" / first).name, tuple(queues), number)
 
 
-def _mount_of(folder: str, mountinfo: Path) -> MountInfo:
+def mount_of(path: str, mountinfo: Path = MOUNTINFO) -> MountInfo | None:
     """Return the mount that a path is on: the deepest, and of those at one point the last."""
-    real = os.path.realpath(folder)
+    real = os.path.realpath(path)
     best: MountInfo | None = None
-    for line in mountinfo.read_text(errors="replace").split("\n"):
-        if not line:
+    for line in filter(None, mountinfo.read_text(errors="replace").split("\n")):
+        try:
+            info = parse_mountinfo(line)
+        except TargetError:
             continue
-        info = parse_mountinfo(line)
         root = info.target.rstrip("/")
-        inside = real == info.target or real == root or real.startswith(root + "/")
+        inside = real == root or real.startswith(root + "/")
         if inside and (best is None or len(info.target) >= len(best.target)):
             best = info
-    if best is None:
-        raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
     return best
+
+
+def source_number(mount: MountInfo) -> int | None:
+    """Return the number of the block device that a mount names as its source; None if that is no device."""
+    if not mount.source.startswith("/"):
+        return None
+    try:
+        number = Path(mount.source).stat().st_rdev
+    except OSError:
+        return None
+    return number if os.major(number) else None
+
+
+def whole_disk(device: Path) -> Path:
+    """Return the folder in sysfs of the disk of a partition; of any other device its own."""
+    found = device.resolve()
+    return found.parent if (found / "partition").exists() else found
 
 
 def _devices_of(number: int, mount: MountInfo, sys: Path) -> list[str]:
     """Return the block devices of a file system by kernel name; several for btrfs on several disks."""
     if os.major(number) == 0:  # btrfs and others number their files by themselves
-        if not mount.source.startswith("/dev/"):
+        source = source_number(mount)
+        if source is None:
             return []
-        try:
-            number = Path(mount.source).stat().st_rdev
-        except OSError:
-            return []
+        number = source
     node = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
     if not node.exists():
         return []
@@ -109,17 +125,12 @@ def _devices_of(number: int, mount: MountInfo, sys: Path) -> list[str]:
     return [name]
 
 
-def _whole(device: str, sys: Path) -> str:
-    folder = (sys / "class" / "block" / device).resolve()
-    return folder.parent.name if (folder / "partition").exists() else folder.name
-
-
 def _queues(device: str, sys: Path, depth: int) -> tuple[str, ...]:
-    whole = _whole(device, sys)
-    members = sys / "class" / "block" / whole / "slaves"
+    whole = whole_disk(sys / "class" / "block" / device)
+    members = whole / "slaves"
     below = sorted(one.name for one in members.iterdir()) if members.is_dir() else []
     if not below or depth > _DEEPEST:
-        return (whole,)
+        return (whole.name,)
     return tuple(queue for one in below for queue in _queues(one, sys, depth + 1))
 
 

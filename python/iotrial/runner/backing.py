@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iotrial.errors import TargetError
-from iotrial.lab.target import parse_mountinfo
+from iotrial.lab.in_place import MOUNTINFO, SYS, mount_of, source_number, whole_disk
 
 _DEEPEST = 16
 
@@ -23,8 +22,8 @@ _DEEPEST = 16
 class Machine:
     """Where to look."""
 
-    sys: Path = Path("/sys")
-    mountinfo: Path = Path("/proc/self/mountinfo")
+    sys: Path = SYS
+    mountinfo: Path = MOUNTINFO
 
 
 def disks_under(path: str, machine: Machine | None = None) -> frozenset[str]:
@@ -80,14 +79,14 @@ def _disks(number: int, path: str, machine: Machine, depth: int) -> set[str]:
     if depth > _DEEPEST:
         return set()
     if os.major(number) == 0:
-        source = _source(path, machine)
+        # the mount is found by its path: subvolumes have further device numbers of their own
+        mount = mount_of(path, machine.mountinfo)
+        source = None if mount is None else source_number(mount)
         return set() if source is None else _disks(source, path, machine, depth + 1)
     node = machine.sys / "dev" / "block" / _text(number)
     if not node.exists():
         return set()
-    folder = node.resolve()
-    if (folder / "partition").exists():
-        folder = folder.parent
+    folder = whole_disk(node)
     backing = _read(folder / "loop" / "backing_file")
     if backing is not None and Path(backing).exists():
         return _disks(Path(backing).stat().st_dev, backing, machine, depth + 1)
@@ -99,32 +98,6 @@ def _disks(number: int, path: str, machine: Machine, depth: int) -> set[str]:
             major, _, minor = inner.partition(":")
             found |= _disks(os.makedev(int(major), int(minor)), path, machine, depth + 1)
     return found or {folder.name.replace("!", "/")}
-
-
-def _source(path: str, machine: Machine) -> int | None:
-    """Return the block device of the mount that holds ``path``, for file systems with a device number of their own.
-
-    The mount is found by its path: subvolumes have further device numbers of their own.
-    """
-    best, found = -1, None
-    resolved = str(Path(path).resolve())
-    for line in machine.mountinfo.read_text(errors="replace").split("\n"):
-        if not line:
-            continue
-        try:
-            info = parse_mountinfo(line)
-        except TargetError:
-            continue
-        root = info.target.rstrip("/")
-        if (resolved == root or resolved.startswith(root + "/")) and len(root) >= best:
-            best, found = len(root), info.source
-    if found is None or not found.startswith("/"):
-        return None
-    try:
-        seen = Path(found).stat()
-    except OSError:
-        return None
-    return seen.st_rdev if os.major(seen.st_rdev) else None
 
 
 def _read(path: Path) -> str | None:

@@ -346,10 +346,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         return True
 
     def needs_scratch(self) -> bool:
-        return (
-            SCRATCH in self.cwd
-            or any(SCRATCH in text for text in self.texts())
-            or any(output.source.startswith(FOLDER) for output in self.outputs)
+        return any(SCRATCH in text for text in self.texts()) or any(
+            output.source.startswith(FOLDER) for output in self.outputs
         )
 
     def as_root(self) -> bool:

@@ -45,9 +45,5 @@ class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
     def is_own(self, path: str, entry: Entry) -> bool:
         return _FILE.fullmatch(path) is not None
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
-        # any value will do, as long as every arm passes through it
-        return levels[0] if levels else setting.value
-
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
         return (f"frequency governor of all processors: {', '.join(values)}",)

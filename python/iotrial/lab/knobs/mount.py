@@ -205,10 +205,13 @@ class MountOption(MountKnob, declared.MountOption):
         place.want_options(self._wish(setting, value), self.words(value), remountable=False)
 
     def _set_in_place(self, subject: RunContext, place: InPlace, setting: Setting, value: str) -> None:
+        named = dict(setting.options).get("option") or value
         entry = next(
             entry
             for entry in subject.journal.pending()
-            if entry.knob == self.name and entry.address.get("mount") == place.mount_point
+            if entry.knob == self.name
+            and entry.address.get("mount") == place.mount_point
+            and (named == "default" or entry.address.get("option") == family(named))
         )
         word = entry.original if value == "default" else value
         info = _mounted(self.name, subject)

@@ -18,6 +18,10 @@ class KernelFileKnob(Knob):
     It outlives the conductor, so it is journaled.
     """
 
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
+        """Return the first level: any value will do, as long as every arm passes through it."""
+        return levels[0] if levels else self.parse(setting)
+
     @abstractmethod
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the files, at least one."""

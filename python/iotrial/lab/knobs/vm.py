@@ -54,10 +54,6 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
     def is_own(self, path: str, entry: Entry) -> bool:
         return path in {sysctl_file(key) for key in self.ALLOWED}
 
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
-        # any value will do, as long as every arm passes through it; the first level is as good as any
-        return levels[0] if levels else self.parse(setting)
-
     def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
         for other in self.ALLOWED[self._key(setting)][2]:
             found = subject.target.read(sysctl_file(other))
