@@ -41,6 +41,3 @@ class GuestSysctl(KernelFileKnob, declared.GuestSysctl):
 
     def is_own(self, path: str, entry: Entry) -> bool:
         return path in {sysctl_file(key) for key in self.ALLOWED}
-
-    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
-        return levels[0] if levels else self.parse(setting)
