@@ -32,6 +32,7 @@ SHORT_HELPS = {
     "plan": "Show what a run would do and change.",
     "run": "Run a study on this machine.",
     "try": "Try settings with your own command, in place.",
+    "best": "Find the best of many settings for a command.",
     "resume": "Resume an interrupted trial.",
     "continue": "Measure more blocks of a finished trial.",
     "report": "Report a stored or packed trial.",

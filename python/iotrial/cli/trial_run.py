@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from iotrial.cli.consent import seek_consent
@@ -11,7 +13,7 @@ from iotrial.cli.live_view import watcher_for
 from iotrial.cli.run_request import RunRequest, resolve_study
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder, make_plan
-from iotrial.runner.start import begin
+from iotrial.runner.start import Ended, begin
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 
@@ -21,6 +23,22 @@ if TYPE_CHECKING:
 
 def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: float | None = None) -> int:
     """Run a trial, report it, and return the exit status. Raises RequestError and its kin before anything is changed."""
+    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s)
+    return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)
+
+
+def carry_out(
+    study: Study,
+    request: RunRequest,
+    *,
+    quiet: bool,
+    sample_s: float | None = None,
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> tuple[Store, Ended]:
+    """Run a trial to its end. ``options`` are added to those in its header.
+
+    Raises RequestError and its kin before anything is changed.
+    """
     resolved = resolve_study(study, request)
     plan = make_plan(resolved, request.seed, controls=request.controls)
     budget = resolved.study.budget
@@ -28,7 +46,7 @@ def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: 
     folder = default_folder(resolved, request.on)
     seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
     store = Store.open(store_path())
-    with watcher_for(plan, quiet=outputs.as_json, store=store.path) as watcher:
+    with watcher_for(plan, quiet=quiet, store=store.path) as watcher:
         ended = begin(
             resolved,
             plan,
@@ -47,6 +65,7 @@ def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: 
                 "asked": list(request.named),
                 **({} if resolved.study.trusted else {"consented": True}),
                 **({} if sample_s is None else {"sample_s": sample_s}),
+                **options,
             },
         )
-    return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)
+    return store, ended

@@ -190,10 +190,13 @@ class Plan:
         alone = self.controls and not self._made.control_columns
         return len(self._made.stretches[0]) + alone
 
-    def block(self, condition: Condition, index: int) -> Block:
-        """Return block ``index`` (from 0) of a condition. The first blocks and those of even index include control arms."""
+    def block(self, condition: Condition, index: int, inside: Collection[str] | None = None) -> Block:
+        """Return block ``index`` (from 0) of a condition. The first blocks and those of even index include control arms.
+
+        ``inside`` names the arms that are still in a race; the controls stay.
+        """
         runs: list[PlannedRun] = []
-        for number, (stretch, arms) in enumerate(self._repeats(condition, index)):
+        for number, (stretch, arms) in enumerate(self._repeats(condition, index, inside)):
             files = self._files(condition, index, arms, () if stretch is None else (number,))
             for arm in arms:
                 runs.append(PlannedRun(len(runs), arm, files[arm.name], stretch))
@@ -228,10 +231,14 @@ class Plan:
         order = Stream(self.seed, "round", number).permutation(len(waiting))
         return tuple(waiting[i] for i in order)
 
-    def _repeats(self, condition: Condition, index: int) -> list[Repeat]:
+    def _repeats(
+        self, condition: Condition, index: int, inside: Collection[str] | None = None
+    ) -> list[Repeat]:
         """Draw the order of a block. Each entry is one repeat, which runs every arm once."""
         if not self.whole_plots:
             arms = self.arms(controls=index < self.controls_first or index % 2 == 0)
+            if inside is not None:
+                arms = tuple(arm for arm in arms if arm.of_control or arm.name in inside)
             return [(None, self._permuted(arms, "order", condition.key, index))]
         stretches = [list(stretch) for stretch in self._made.stretches]
         if self.controls and not self._made.control_columns:

@@ -89,7 +89,7 @@ def _rows(
     """Return the labels of each row, and the screening design with the control columns last (None for a full factorial)."""
     labels = [[level.label for level in factor.levels] for factor in factors]
     kind = study.design.kind
-    if kind is DesignKind.FULL or not factors:
+    if kind.crossed or not factors:
         count = math.prod(len(some) for some in labels)
         if count > MAX_ARMS:
             raise RequestError(
@@ -186,6 +186,8 @@ def _terms(
     screen: Screen | None,
     controls: Sequence[Mapping[str, float]],
 ) -> tuple[Term, ...]:
+    if study.design.kind is DesignKind.CONFIRM:
+        return confirming_terms(study.treatment_factors[0], arms)
     stretches = len(arms) // len(rows)
     found: list[Term] = []
     for factor in study.treatment_factors:
@@ -209,6 +211,18 @@ def _terms(
                 )
     wholes = {factor.name for factor in whole}
     return (*found, *interactions.terms(study, arms, found, wholes, controls, screening=screen is not None))
+
+
+def confirming_terms(factor: Factor, arms: Sequence[Arm]) -> tuple[Term, ...]:
+    """Return the contrasts of a confirmation: the new settings, the first level but the reference, against the reference;
+    and every other level, which lacks one of these settings, against the new settings."""
+    new, *without = (level.label for level in factor.levels if level.label != factor.reference)
+    pairs = [(new, factor.reference), *((label, new) for label in without)]
+    names = {arm.treatment[factor.name]: arm.name for arm in arms}
+    return tuple(
+        Term(TermKind.MAIN, factor.name, level, other, {names[level]: 1.0, names[other]: -1.0})
+        for level, other in pairs
+    )
 
 
 def level_weights(arms: Sequence[Arm], factor: Factor, label: str) -> list[float]:

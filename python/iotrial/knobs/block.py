@@ -26,6 +26,7 @@ class BlockScheduler(Declaration):
     title = "I/O scheduler of the lab's device"
     stage = Stage.DEVICE
     scope = Scope.DEVICE
+    candidates = ("none", "mq-deadline", "kyber", "bfq")
     consequence = trade_off("the latency of some requests is traded for the throughput of others")
 
 
@@ -37,7 +38,7 @@ class DeviceFile(Declaration):
     ``words``. ``neutral`` is the value that every run sets before its own. ``consequence``: what its values do to the safety
     of data, ``consequences``: the same for single values. ``dragged``: values that a change of scheduler writes to it.
     ``of_the_whole``: for an array, the array's own file, not one of each disk. ``is_limit``: a change of it makes the kernel
-    recompute read-ahead. ``rank``: order within the stage.
+    recompute read-ahead. ``rank``: order within the stage. ``candidates``: as of every knob.
     """
 
     stage: ClassVar[Stage] = Stage.DEVICE
@@ -55,6 +56,7 @@ class DeviceFile(Declaration):
     of_the_whole: bool = False
     is_limit: bool = False
     rank: int = 0
+    candidates: tuple[str, ...] = ()
     consequences: Mapping[str, Consequence] = field(default_factory=dict)
 
 
@@ -69,6 +71,7 @@ READ_AHEAD_FILE = DeviceFile(
     trade_off("read-ahead takes memory and may read data that is never used"),
     neutral="128",
     numbers=(0, 65536),
+    candidates=("0", "128", "512", "4096"),
     of_the_whole=True,
     rank=1,  # after the queue limits, which change it
 )
@@ -82,6 +85,7 @@ KNOBS = (
         neutral="128",
         numbers=(4, 4096),
         open_levels="4 to 4096 (a device may hold fewer)",
+        candidates=("32", "128", "256"),
         dragged=("64", "128", "256"),
     ),
     READ_AHEAD_FILE,
@@ -92,6 +96,7 @@ KNOBS = (
         trade_off("reads wait longer behind writes, or writes behind reads"),
         neutral="2000",
         numbers=(0, 10_000_000),
+        candidates=("0", "2000", "75000"),
         dragged=("0", "2000", "75000"),
     ),
     DeviceFile(
@@ -111,6 +116,7 @@ KNOBS = (
         harmless("requests are only merged differently"),
         neutral="0",
         words=("0", "1", "2"),
+        candidates=("0", "2"),
     ),
     DeviceFile(
         "block.rq_affinity",
@@ -119,6 +125,7 @@ KNOBS = (
         harmless("another CPU completes requests"),
         neutral="1",
         words=("1", "0", "2"),
+        candidates=("0", "1", "2"),
     ),
     DeviceFile(
         "block.add_random",

@@ -92,7 +92,8 @@ class Declaration:
     Class attributes: ``name`` (``mount.atime``), ``title`` (one line), ``stage``, ``scope`` (what it acts on), ``option``
     (the key in a study that addresses it, such as ``key`` or ``variable``; None if it needs none), ``open_levels`` (text for
     a range that cannot be listed), ``LEVELS`` (the values, if they are the same everywhere), ``rank`` (order within the
-    stage), ``consequence`` (what the setting does to the safety of data).
+    stage), ``consequence`` (what the setting does to the safety of data), ``candidates`` (values that are worth a try on a
+    machine in use, for ``iotrial best --over all``).
     """
 
     name: str
@@ -104,6 +105,7 @@ class Declaration:
     option_needed: ClassVar[bool] = True
     open_levels: str | None = None
     rank: int = 0
+    candidates: tuple[str, ...] = ()
     #: for every value that is not in ``consequences``
     consequence: Consequence
     #: by value, if it depends on the value. A knob whose values have an address or an argument overrides

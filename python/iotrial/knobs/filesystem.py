@@ -133,6 +133,7 @@ class MountAtime(Declaration):
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
     LEVELS = ("strictatime", "relatime", "noatime", "nodiratime", "lazytime")
+    candidates = ("relatime", "noatime")
     consequence = harmless("how far programs can rely on access times")
     consequences: Mapping[str, Consequence] = {
         "lazytime": trade_off("after a power cut timestamps may be up to a day old"),

@@ -80,6 +80,15 @@ class Sysctl(Declaration):
         "fs.xfs.xfssyncd_centisecs": (100, 720_000, ()),
     }
 
+    #: values that are worth a try, by key
+    CANDIDATES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "vm.dirty_background_ratio": ("1", "10"),
+        "vm.dirty_ratio": ("5", "20", "40"),
+        "vm.dirty_writeback_centisecs": ("100", "500"),
+        "vm.swappiness": ("10", "60"),
+        "vm.vfs_cache_pressure": ("50", "100"),
+    }
+
     #: sources: Documentation/admin-guide/sysctl/vm.rst and admin-guide/xfs.rst
     consequences: Mapping[str, Consequence] = {
         **dict.fromkeys(
@@ -150,6 +159,7 @@ class MemoryHugePages(Declaration):
         "transparent huge pages of this machine: always, madvise (only for programs that request them), never"
     )
     stage = Stage.HOST
+    candidates = ("always", "madvise", "never")
     LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
     consequence = trade_off("huge pages take more memory, and compaction takes time")
 

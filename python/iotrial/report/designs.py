@@ -26,6 +26,8 @@ _KINDS = {
     DesignKind.FRACTIONAL: "fractional factorial",
     DesignKind.PLACKETT_BURMAN: "Plackett-Burman screening design",
     DesignKind.DEFINITIVE: "definitive screening design",
+    DesignKind.RACE: "race: a level leaves once it cannot be the best",
+    DesignKind.CONFIRM: "confirmation: today's settings, the new ones, and these without one each",
 }
 _MOST_LISTED = 3
 _MOST_ROWS = 64
@@ -151,7 +153,7 @@ def design_in_full(text: DesignText) -> Design:
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the arms of a block, by name or as coded rows, and the design if several factors are crossed."""
     text = design_of(plan)
-    if text.kind is DesignKind.FULL and len(text.names) <= _MOST_ARMS:
+    if text.kind.crossed and len(text.names) <= _MOST_ARMS:
         yield f"arms       {', '.join(arm.name for arm in plan.arms(controls=True))}"
     if len(text.factors) > 1:
         yield from design_lines(text)
@@ -172,7 +174,7 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
             subsequent_indent=" " * (_INDENT + 4),
             break_on_hyphens=False,
         )
-    if rows and (text.kind is not DesignKind.FULL or len(text.names) > _MOST_ARMS):
+    if rows and (not text.kind.crossed or len(text.names) > _MOST_ARMS):
         yield "rows       - is the reference, + the other level" + (
             ", 0 the level between" if any("0" in row for row in text.rows) else ""
         )
@@ -257,7 +259,7 @@ def _controls(plan: Plan, *, columns: bool) -> str:
 def _biased(
     study: Study, arms: Sequence[Arm], mains: Sequence[Term]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if study.design.kind is DesignKind.FULL:
+    if study.design.kind.crossed:
         return tuple((factor.name, ()) for factor in study.treatment_factors)
     return alias_table(study, arms, mains)
 

@@ -186,7 +186,7 @@ def _one_block(plan: Plan, block: Block) -> Iterator[str]:
         yield f"{begin}in segments, each with its own {_whole(plan)}:"
         yield from _stretches(plan, block)
         return
-    if plan.study.design.kind is not DesignKind.FULL:
+    if not plan.study.design.kind.crossed:
         yield from _rows(plan, block)
         return
     names = [_run(plan, run.arm) for run in block.runs]
@@ -224,7 +224,7 @@ def _rows(plan: Plan, block: Block) -> Iterator[str]:
 def _grid(plan: Plan, block: Block) -> Iterator[str]:
     """Yield two crossed factors as a table; each cell is the position of its run in the block."""
     factors = [f for f in plan.study.treatment_factors if len(f.levels) > 1]
-    if len(factors) != 2 or plan.whole_plots or plan.study.design.kind is not DesignKind.FULL:
+    if len(factors) != 2 or plan.whole_plots or not plan.study.design.kind.crossed:
         return
     down, across = sorted(factors, key=lambda f: -len(f.levels))
     places = {

@@ -382,7 +382,7 @@ def arms_are_rows(study: Study) -> bool:
     factors = study.treatment_factors
     if len(factors) < 2:
         return False
-    return study.design.kind is not DesignKind.FULL or math.prod(len(f.levels) for f in factors) > _MOST_ARMS
+    return not study.design.kind.crossed or math.prod(len(f.levels) for f in factors) > _MOST_ARMS
 
 
 def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:

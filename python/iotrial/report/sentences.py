@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
+from iotrial.report.best import confirmation_finding, race_finding
 from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
@@ -60,7 +61,7 @@ from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect
 from iotrial.stats.reasons import Reason
 from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
-from iotrial.study.model import Scale, Study, Workload
+from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
@@ -152,7 +153,11 @@ def summarise(
         return Summary(nothing, supports, limits, Tone.UNDECIDED, answer=nothing)
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
-    if is_ablation(study):
+    if analysis.races:
+        clauses.append(race_finding(analysis.races[0], study, margin=margin))
+    elif study.design.kind is DesignKind.CONFIRM:
+        clauses.append(confirmation_finding(effects, study))
+    elif is_ablation(study):
         clauses.append(ablation_finding(effects, conditions, margin=margin))
     elif is_screen(study) and effects:
         clauses.append(screen_finding(effects, conditions, margin=margin, together=paired))

@@ -1,4 +1,4 @@
-"""Builds a study from a command line: settings with their levels, a command, and what it prints (``iotrial try``).
+"""Builds a study from a command line: settings with their levels, a command, and what it prints (``iotrial try``, ``best``).
 
 The result is the text of a study file, so that what was tried can be saved, read and run again like any other study.
 """
@@ -18,8 +18,10 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.knobs.block import BlockScheduler, DeviceFile
 from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
-from iotrial.study.model import QUICK
+from iotrial.study.model import BEST, QUICK, DesignKind, Level
 
+#: the factor whose levels are whole settings
+SETTINGS = "settings"
 #: options of the command that hold more than one word are run by this shell, as in hyperfine
 SHELL = "sh"
 #: one level of the factor that compares commands
@@ -65,6 +67,9 @@ class Wish:
     margin: str = "5 %"
     time: str = "1 min"
     lab: str = "in-place"
+    #: whole settings to compare instead of ``settings`` and ``parameters``, the reference first, and their design
+    bundles: tuple[Level, ...] = ()
+    design: DesignKind = DesignKind.FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +86,53 @@ def study_text(wish: Wish) -> str:
     """Return the study as TOML. Raises RequestError, or UnknownName for a knob that does not exist."""
     if not wish.commands or not wish.commands[0]:
         raise _no_command(wish.settings)
-    factors = [_setting(text) for text in wish.settings]
+    if wish.bundles:
+        return tomlkit.dumps(_bundled(wish))
+    factors = [setting_of(text) for text in wish.settings]
     factors += [_parameter(name, values) for name, values in wish.parameters]
     argv, command = _argv(wish)
     factors += [command] if command is not None else []
     _check(factors, argv, wish)
-    names = _names(factors)
+    names = short_names(factors)
+    tables = [_table(factor, names[factor.name]) for factor in factors]
+    return tomlkit.dumps(_document(wish, QUICK, _question(factors, wish), tables, argv))
+
+
+def _document(
+    wish: Wish, prefix: str, question: str, factors: list[dict[str, Any]], argv: list[str]
+) -> dict[str, Any]:
     program = PurePosixPath(wish.commands[0][0].split()[0]).name
-    document = {
+    return {
         "study": {
-            "name": f"{QUICK}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
+            "name": f"{prefix}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
             "title": _line(_shown(wish)),
-            "question": _line(_question(factors, wish)),
+            "question": _line(question),
             "margin": wish.margin,
             "account": False,
         },
         "lab": {"kind": wish.lab},
         "budget": {"time": wish.time},
-        "factor": [_table(factor, names[factor.name]) for factor in factors],
+        "factor": factors,
         "workload": [_workload(wish, argv)],
     }
-    return tomlkit.dumps(document)
+
+
+def _bundled(wish: Wish) -> dict[str, Any]:
+    """Return the study that compares whole settings: a race, or the confirmation of its winner."""
+    argv, _ = _argv(wish)
+    levels = [
+        {
+            "label": bundle.label,
+            "set": [{"knob": s.knob, **dict(s.options), "level": s.value} for s in bundle.settings],
+        }
+        for bundle in wish.bundles
+    ]
+    factor = {"name": SETTINGS, "levels": levels}
+    question = f"Which settings make {_shown(wish)} fastest?"
+    if wish.design is DesignKind.CONFIRM:
+        question = f"Are these settings faster than today's for {_shown(wish)}, and is each of them needed?"
+    document = _document(wish, BEST, question, [factor], argv)
+    return {**document, "design": {"kind": wish.design.value}}
 
 
 def _no_command(settings: Sequence[str]) -> RequestError:
@@ -133,7 +164,8 @@ def levels_of(name: str) -> tuple[str, ...]:
     return found if isinstance(found, tuple) else ()
 
 
-def _setting(text: str) -> Varied:
+def setting_of(text: str) -> Varied:
+    """Read KNOB=LEVEL,LEVEL. Raises RequestError, or UnknownName for a knob that does not exist."""
     name, equals, levels = text.partition("=")
     if not equals or not name or not levels:
         raise RequestError(f'"{text}": expected KNOB=LEVEL,LEVEL', hint=_guess(text))
@@ -204,7 +236,7 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
             )
 
 
-def _names(factors: Sequence[Varied]) -> Mapping[str, str]:
+def short_names(factors: Sequence[Varied]) -> Mapping[str, str]:
     """Return a short name for each factor: the last part of its name, if no other name ends in it."""
     short = [factor.name.rpartition(".")[2] for factor in factors]
     found = {}

@@ -38,7 +38,7 @@ def is_accounted(study: Study) -> bool:
     False if the study disables them, and for screening designs: these have dozens of arms, no two of which
     differ in one factor.
     """
-    return study.account and study.design.kind is DesignKind.FULL
+    return study.account and study.design.kind.crossed
 
 
 def accounts(study: Study, lab: str) -> Mapping[str, frozenset[Counted]]:

@@ -83,6 +83,17 @@ class _Line:
     def complete(self) -> int:
         return sum(block.void is None for block in self.blocks)
 
+    @property
+    def inside(self) -> frozenset[str] | None:
+        """The arms still in a race; None if all arms run."""
+        race = None if self.state is None else self.state.race
+        return None if race is None else race.inside
+
+    def count_failures(self, observations: Sequence[Observation], spec: Spec) -> None:
+        """Count a block with a failed run; in a race only where the reference fails, because other arms just leave it."""
+        against = spec.race_against
+        self.failures += any(o.failure and against in (None, o.arm) for o in observations)
+
     def look(self, spec: Spec, every: Sequence[ObservedBlock]) -> None:
         """Analyse the blocks once one counts; ``every``: those of all conditions."""
         if self.complete:
@@ -107,7 +118,7 @@ def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
         line = lines[block.condition]
         line.blocks.append(block)
         line.void += block.void is not None
-        line.failures += any(o.failure for o in block.observations)
+        line.count_failures(block.observations, spec)
     for end in earlier.ends:
         line = lines[end.condition]
         line.next_index = max(line.next_index, end.block + 1)
@@ -299,7 +310,7 @@ class Conductor:
 
     def _block(self, line: _Line) -> None:
         began = time.monotonic()
-        block = self._plan.block(line.condition, line.next_index)
+        block = self._plan.block(line.condition, line.next_index, line.inside)
         earlier = {
             run.slot: run for run in self._unfinished.pop(line.condition.key, []) if run.block == block.index
         }
@@ -341,7 +352,7 @@ class Conductor:
             )
         )
         line.void += rule is not None
-        line.failures += any(o.failure for o in observations)
+        line.count_failures(observations, self._spec)
         line.block_s = time.monotonic() - began
         self._look(line)
 
@@ -471,7 +482,8 @@ class Conductor:
     # between blocks
 
     def _look(self, line: _Line, *, always: bool = False) -> None:
-        if always or look_due(line.complete, line.last_look):
+        # a race looks after every block: what runs next depends on it, also after a resume
+        if always or self._spec.race_against is not None or look_due(line.complete, line.last_look):
             line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
@@ -494,6 +506,11 @@ class Conductor:
                 void=sum(other.void for other in lines),
                 failures=sum(other.failures for other in lines),
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
+                races=tuple(
+                    other.state.race
+                    for other in lines
+                    if other.state is not None and other.state.race is not None
+                ),
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
             )

@@ -33,6 +33,7 @@ from iotrial.stats.model import (
     ObservedBlock,
 )
 from iotrial.stats.pooling import agree, span_of
+from iotrial.stats.race import Race, judge_race
 from iotrial.stats.run_statistics import statistic_interval
 from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import judge
@@ -52,7 +53,7 @@ class ConditionState:
     """State of one condition after its complete blocks: its primary effects and its controls.
 
     ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
-    ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
+    ``race``: how a race stands, which then decides. ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
     blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
     """
 
@@ -64,6 +65,7 @@ class ConditionState:
     control_failed: bool
     carry_over: CarryOver | None = None
     carried_over: bool = False
+    race: Race | None = None
 
 
 def look_due(blocks: int, last_look: int) -> bool:
@@ -92,16 +94,25 @@ def analyse_condition(
     controls = judge_controls(spec, condition, runs)
     estimands = _estimands(spec, condition, runs, controls, primary=True)
     effects = tuple(_effects(estimands, spec))
+    race = _race(spec, condition, runs, controls)
+    enough = bool(effects) and all(effect.decided for effect in effects) if race is None else race.over
     return ConditionState(
         condition=condition,
         effects=effects,
         controls=controls,
         blocks=sum(block.void is None for block in blocks),
-        decided=bool(effects) and all(effect.decided for effect in effects) and not carried_over,
+        decided=enough and not carried_over,
         control_failed=not all(control.passed for control in controls) or (carried_over and washed),
         carry_over=carry_over,
         carried_over=carried_over,
+        race=race,
     )
+
+
+def _race(spec: Spec, condition: Condition, runs: Runs, controls: Sequence[Control]) -> Race | None:
+    response = spec.main_response(condition)
+    seen = response is None or not spec.controls or positive_seen(controls, response.name)
+    return judge_race(spec, condition, runs, control_seen=seen)
 
 
 def analyse(
@@ -118,6 +129,7 @@ def analyse(
     diagnostics: list[Diagnostic] = []
     reasons: list[str] = []
     carried: list[tuple[Condition, CarryOver]] = []
+    races: list[Race] = []
     of_condition: dict[str, list[ObservedBlock]] = {condition.key: [] for condition in spec.conditions}
     for block in blocks:
         if block.condition in of_condition:
@@ -131,6 +143,8 @@ def analyse(
         reasons += [_why_invalid(control, condition) for control in controlled if not control.passed]
         if (carry_over := judge_carry_over(spec, condition, own, blocks)) is not None:
             carried.append((condition, carry_over))
+        if (race := _race(spec, condition, runs, controlled)) is not None:
+            races.append(race)
         primary += _estimands(spec, condition, runs, controlled, primary=True)
         exploratory += _estimands(spec, condition, runs, controlled, primary=False)
         diagnostics += diagnose(spec, condition, own)
@@ -152,6 +166,7 @@ def analyse(
         notes=(*remarks, *_notes(spec, blocks, failures), *void_notes),
         failures=failures,
         carry_over=tuple(one for _, one in carried),
+        races=tuple(races),
     )
 
 

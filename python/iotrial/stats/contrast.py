@@ -187,6 +187,21 @@ class Responses:
         level, reference = (side.transpose(1, 2, 0).reshape(shape) for side in (values[0::2], values[1::2]))
         return PairedRuns(level, reference)
 
+    def by_arm(self, arms: Sequence[str]) -> tuple[Floats, list[int]]:
+        """Return values by arm and block, NaN where an arm did not run, failed, or the block is void; and failed runs by arm.
+
+        For designs in which an arm runs once in a block.
+        """
+        runs = self._runs
+        values: Floats = np.full((len(arms), runs.shape[1]), np.nan)
+        failures = [0] * len(arms)
+        for row, arm in enumerate(arms):
+            place = runs.arms.get(arm)
+            if place is not None:
+                values[row] = np.where(runs.void, np.nan, self._values[place, :, 0])
+                failures[row] = int(runs.failed[place].sum())
+        return values, failures
+
     def _usable(self, arms: Sequence[int]) -> Flags:
         """Return, by block, whether it has all these arms equally often, each run with a usable value."""
         runs = self._runs

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from iotrial.design.model import ArmKind
-from iotrial.documents import Amount, Count, Probability, Unbounded
+from iotrial.documents import Amount, Count, JsonObject, Probability, Unbounded
 from iotrial.study.model import TYPICAL, Better, Scale
 
 EffectKind = Literal["main", "interaction", "pooled"]
@@ -384,6 +384,57 @@ class FailureCounts:
         return sum(count for _, count in self.by_arm)
 
 
+class Left(StrEnum):
+    """Why an arm left a race."""
+
+    WORSE = "worse"
+    NO_GAIN = "no gain"
+    FAILS = "fails"
+
+
+class Place(JsonObject, frozen=True):
+    """How one arm stands in a race. ``effect`` is its mean effect against the reference, a natural logarithm."""
+
+    arm: str
+    blocks: Annotated[Count, Meta(description="blocks that compare it with the reference")]
+    effect: Unbounded | None
+    left: Annotated[Left | None, Meta(description="why it left the race")] = None
+    because_of: Annotated[str | None, Meta(description="the arm that is better")] = None
+    better: Annotated[bool, Meta(description="shown to be better than the reference")] = False
+    good: Annotated[bool, Meta(description="no arm is better by the margin, and it is the reference or better")] = False
+
+
+class Race(JsonObject, frozen=True):
+    """A race after some blocks: the arms, the reference first. ``over``: an arm is good, so no further block is needed.
+
+    ``sign`` is -1 where a higher value is better.
+    """
+
+    condition: str
+    response: str
+    reference: str
+    places: tuple[Place, ...]
+    blocks: Count
+    over: bool
+    sign: int = 1
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """The arms still in the race that are shown to be better than the reference."""
+        return tuple(one.arm for one in self.places if one.better and one.left is None)
+
+    @property
+    def inside(self) -> frozenset[str]:
+        """The arms that the next block runs: those still in the race, and the reference."""
+        return frozenset(one.arm for one in self.places if one.left is None or one.arm == self.reference)
+
+    @property
+    def good(self) -> tuple[str, ...]:
+        """The arms that may be recommended; the reference alone if it is one of them."""
+        found = tuple(one.arm for one in self.places if one.good)
+        return (self.reference,) if self.reference in found else found
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """Results of the analysis of one trial's runs."""
@@ -397,6 +448,8 @@ class Analysis:
     notes: tuple[str, ...] = field(default_factory=tuple)
     failures: FailureCounts = FailureCounts()
     carry_over: tuple[CarryOver, ...] = ()
+    #: one for each condition of a race
+    races: tuple[Race, ...] = ()
 
 
 #: confidence level of the range of a scatter

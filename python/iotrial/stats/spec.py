@@ -10,7 +10,7 @@ from types import MappingProxyType
 from iotrial.design.model import ArmKind, Condition, Term
 from iotrial.design.plan import Plan
 from iotrial.stats.verdict import is_rate, is_time
-from iotrial.study.model import Response, Scale
+from iotrial.study.model import DesignKind, Response, Scale
 
 # The level shared by all control effects of a trial, low enough that a sound trial is hardly ever declared invalid.
 CONTROL_LEVEL = 0.001
@@ -63,6 +63,8 @@ class Spec:
     stretched_each: frozenset[str] = frozenset()
     precise: bool = False
     budget: DeclaredBudget | None = None
+    #: the reference arm of a race; None for other designs
+    race_against: str | None = None
 
     @classmethod
     def from_plan(
@@ -94,6 +96,7 @@ class Spec:
             stretched_each=frozenset(w.name for w in study.workloads if w.work.stretches_each),
             precise=options.get("precise") is True,
             budget=DeclaredBudget.of(options),
+            race_against=plan.reference.name if study.design.kind is DesignKind.RACE else None,
         )
 
     def margin_of(self, response: Response) -> float:

@@ -143,7 +143,7 @@ def _check_responses(study: Study) -> None:
 
 def _check_statistic(response: Response, study: Study) -> None:
     timed = response.unit == "s" and response.scale is Scale.LOG
-    if not (timed and response.primary and study.design.kind is DesignKind.FULL):
+    if not (timed and response.primary and study.design.kind.crossed):
         raise Problem(f"a study file cannot use the {response.statistic} of {shown(response.name)}")
 
 
@@ -157,6 +157,8 @@ def _check_design(study: Study) -> None:
         raise Problem("repeats without a whole-plot factor")
     if any(factor.whole_plot for factor in study.condition_factors):
         raise Problem("a condition cannot have a plot")
+    if design.kind.one_factor and (len(names) != 1 or study.treatment_factors[0].whole_plot):
+        raise Problem(f"a {design.kind.value} design has one factor, without a plot")
     _check_distinct("interactions", ["\0".join(pair) for pair in design.interactions])
     for first, second in design.interactions:
         if first not in names or second not in names or names.index(first) >= names.index(second):

@@ -91,6 +91,20 @@ class DesignKind(StrEnum):
     FRACTIONAL = "fractional"
     PLACKETT_BURMAN = "plackett-burman"
     DEFINITIVE = "definitive-screening"
+    #: one factor whose levels leave the trial once they cannot be the best (``iotrial best``)
+    RACE = "race"
+    #: one factor: today's settings, those to be confirmed, and these without one setting each
+    CONFIRM = "confirm"
+
+    @property
+    def crossed(self) -> bool:
+        """Whether every combination of levels is a treatment; the others choose some by their design."""
+        return self in (DesignKind.FULL, DesignKind.RACE, DesignKind.CONFIRM)
+
+    @property
+    def one_factor(self) -> bool:
+        """Whether it takes exactly one treatment factor."""
+        return self in (DesignKind.RACE, DesignKind.CONFIRM)
 
 
 #: what can address a knob in addition to its name
@@ -274,8 +288,8 @@ class Design(Struct, frozen=True):
     repeats: Repeats = 1
 
 
-#: the names of studies that ``iotrial try`` makes begin with this
-QUICK = "try/"
+#: the names of studies that ``iotrial try`` and ``iotrial best`` make begin with these
+QUICK, BEST = "try/", "best/"
 
 
 class Study(Struct, frozen=True):
@@ -310,7 +324,7 @@ class Study(Struct, frozen=True):
     @property
     def quick(self) -> bool:
         """Whether the study comes from ``iotrial try``: one question, typed by this user on the command line."""
-        return self.trusted and self.name.startswith(QUICK)
+        return self.trusted and self.name.startswith((QUICK, BEST))
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -754,6 +754,14 @@ def read_design(source: Source, table: dict[str, Any], factors: Sequence[Factor]
     if read.fold_over is not None and kind not in (DesignKind.FRACTIONAL, DesignKind.PLACKETT_BURMAN):
         raise source.error(f'a "{kind.value}" design cannot be folded over', "design", "fold_over")
     whole = any(factor.whole_plot for factor in factors)
+    treatments = [factor for factor in factors if factor.role is Role.TREATMENT]
+    if kind.one_factor and (len(treatments) != 1 or whole):
+        raise source.error(
+            f'a "{kind.value}" design compares the levels of one factor, found {len(treatments)}',
+            "design",
+            "kind",
+            hint="make one factor whose levels set several knobs, or use `iotrial best`",
+        )
     if read.repeats is not None and not whole:
         raise source.error(
             "repeats need a whole-plot factor",
@@ -822,7 +830,7 @@ def read_responses(
                 message = f'the response "{entry.name}" of workload "{workload}" is declared twice'
                 raise source.error(message, "response", index)
             named[workload][entry.name] = (index, entry)
-    if design.kind is not DesignKind.FULL:
+    if not design.kind.crossed:
         for index, entry in enumerate(entries):
             if entry.statistic != TYPICAL:
                 message = f'a "{design.kind.value}" design has no two arms that differ in only one factor'

@@ -1,0 +1,161 @@
+"""Print what ``iotrial best`` found: the recommendation, what each setting contributes and risks, and the price paid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from iotrial.cli.output import tell
+from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
+from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.report.notation import capitalised, counted, joined
+from iotrial.report.phrases import interval, size_in_words
+from iotrial.stats.model import Effect, Race
+from iotrial.tune.space import Choice, Space
+from iotrial.tune.stages import Confirmed
+from iotrial.units import format_duration
+
+HARMLESS = Safety.HARMLESS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a search. ``document``: that of the confirmation; ``trials``: those of all stages."""
+
+    space: Space
+    confirmed: Confirmed | None
+    document: Any | None
+    trials: tuple[Any, ...]
+    undecided: bool
+    race: Race | None = None
+
+    @property
+    def choice(self) -> Choice | None:
+        """The settings to use; None for today's."""
+        return None if self.confirmed is None else self.confirmed.choice
+
+    @property
+    def sentence(self) -> str:
+        """The recommendation."""
+        if self.trials:
+            return str(self.trials[-1].summary.headline)
+        return "Keep today's settings: nothing that was tried looked better."
+
+
+class Recommended(JsonObject, frozen=True):
+    """One setting of the winner."""
+
+    setting: str
+    today: str
+    use: str
+    needed: bool
+    without: float | None
+    low: float | None
+    high: float | None
+    safety: Safety
+    consequence: str
+
+
+class Best(JsonDocument, frozen=True):
+    """iotrial best --json
+
+    ratio: the winner against today's settings in the confirmation; without: the time or rate without a setting, relative to
+    that with it.
+    """
+
+    verdict: Literal["change", "keep", "undecided"]
+    sentence: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    settings: list[Recommended]
+    trials: list[str]
+    runs: Count
+    seconds: Amount
+
+
+def print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    """Print the outcome as text or as one JSON document."""
+    if as_json:
+        click.echo(json_text(_json(outcome)))
+        return
+    for line in _lines(outcome):
+        tell(line)
+
+
+def _price(outcome: Outcome) -> tuple[int, float]:
+    runs = sum(len(one.data.runs) for one in outcome.trials)
+    return runs, sum(one.trial.duration_s for one in outcome.trials)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    yield capitalised(outcome.sentence)
+    found = outcome.confirmed
+    if found is not None and found.better:
+        rows = [("setting", "today", "use", "without it", "risk")]
+        for one, row in zip(found.kept, _settings(outcome), strict=True):
+            rows.append((row.setting, row.today, row.use if one.needed else f"{row.use} (not needed)", _without(one.without), row.safety.value))
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        yield ""
+        for row in rows:
+            yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield ""
+        for row in _settings(outcome):
+            if row.needed and row.safety is not HARMLESS:
+                yield f"{row.setting} {row.use}: {row.consequence}."
+    runs, seconds = _price(outcome)
+    numbers = joined(str(one.trial.number) for one in outcome.trials)
+    yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} (trial{'s' if len(outcome.trials) > 1 else ''} {numbers})."
+    if outcome.choice is not None and outcome.document is not None:
+        yield f"To keep them: `iotrial apply {outcome.document.trial.number}`; to read more: `iotrial report {outcome.document.trial.number}`."
+
+
+def _without(effect: Effect | None) -> str:
+    return "" if effect is None else f"{size_in_words(effect)} {interval(effect)}"
+
+
+def _settings(outcome: Outcome) -> list[Recommended]:
+    found = outcome.confirmed
+    if found is None or not found.better:
+        return []
+    rows = []
+    for one in found.kept:
+        dimension = outcome.space.dimensions[one.place]
+        level = dimension.levels[found.winner[one.place]]
+        consequence = consequence_of(level.settings[0])
+        effect = one.without
+        rows.append(
+            Recommended(
+                dimension.name,
+                dimension.levels[0].label,
+                level.label,
+                one.needed,
+                None if effect is None else effect.value,
+                None if effect is None else effect.low,
+                None if effect is None else effect.high,
+                consequence.safety,
+                consequence.sentence,
+            )
+        )
+    return rows
+
+
+def _json(outcome: Outcome) -> Best:
+    found = outcome.confirmed
+    effect = None if found is None else found.effect
+    runs, seconds = _price(outcome)
+    unsure = outcome.undecided or (effect is not None and outcome.choice is None and not effect.decided)
+    return Best(
+        verdict="change" if outcome.choice is not None else "undecided" if unsure else "keep",
+        sentence=outcome.sentence,
+        ratio=None if effect is None else effect.value,
+        low=None if effect is None else effect.low,
+        high=None if effect is None else effect.high,
+        settings=_settings(outcome),
+        trials=[one.trial.header.id for one in outcome.trials],
+        runs=runs,
+        seconds=seconds,
+    )

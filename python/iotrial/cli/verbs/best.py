@@ -1,0 +1,315 @@
+"""``iotrial best``: choose among many settings, and confirm the choice."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import structs
+
+from iotrial.cli.best_summary import Outcome, print_outcome
+from iotrial.cli.finish import EXIT_INVALID, write_page
+from iotrial.cli.options import AFTER
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+from iotrial.cli.own_command import (
+    ORIGIN,
+    OwnCommand,
+    command_group,
+    compared,
+    own_command_options,
+    own_request,
+    sure,
+    where,
+    wish_of,
+)
+from iotrial.cli.planned_changes import intent_lines
+from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
+from iotrial.cli.trial_run import carry_out
+from iotrial.design.keyed import new_seed
+from iotrial.errors import RequestError
+from iotrial.report.best import recommended
+from iotrial.report.opening import document_of
+from iotrial.report.render import html_report
+from iotrial.runner.planning import default_folder
+from iotrial.runner.quick_study import SETTINGS, Wish, study_text
+from iotrial.study.catalogue import find
+from iotrial.study.model import BEST, Design, Factor, Role, Scale, Study
+from iotrial.study.reader import read_study
+from iotrial.tune.search import Proposals
+from iotrial.tune.space import Choice, Space, space_of_factors, space_of_settings
+from iotrial.tune.stages import (
+    AGAIN,
+    MOST_ARMS,
+    MOST_PROPOSED,
+    NEW,
+    RACE_SHARE,
+    ROUND_BLOCKS,
+    SEARCH_SHARE,
+    Stage,
+    confirmation,
+    confirmed,
+    race_stage,
+)
+from iotrial.units import parse_duration, parse_margin
+
+_LEAST_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A stage's trial after its end."""
+
+    document: Any
+    signal: int | None
+
+    @property
+    def valid(self) -> bool:
+        return bool(self.document.valid)
+
+
+class _Search:
+    """Runs the stages, each as a trial of its own, within the time."""
+
+    def __init__(self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool) -> None:
+        self._base, self._space, self._request, self._seed, self._quiet = base, space, request, seed, quiet
+        self._began = time.monotonic()
+        self.time_s = quantity_of("--time", request.time, parse_duration) or 0.0
+        self.measured: list[_Measured] = []
+
+    @property
+    def left_s(self) -> float:
+        return max(_LEAST_S, self.time_s - (time.monotonic() - self._began))
+
+    def study(self, stage: Stage) -> Study:
+        """Return the study of a stage."""
+        if isinstance(self._base, Wish):
+            wish = replace(self._base, bundles=stage.levels, design=stage.design)
+            return read_study(study_text(wish), ORIGIN, trusted=True)
+        name = SETTINGS
+        while name in {factor.name for factor in self._base.condition_factors}:
+            name += "-chosen"
+        labels = tuple(level.label for level in stage.levels)
+        factor = Factor(name, Role.TREATMENT, stage.levels, labels[0], labels)
+        return structs.replace(
+            self._base,
+            name=f"{BEST}{self._base.name.rpartition('/')[2]}",
+            factors=(factor, *self._base.condition_factors),
+            design=Design(kind=stage.design),
+            claims=(),
+            account=False,
+        )
+
+    def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> _Measured:
+        """Run a stage. ``explore``: a few blocks without controls, from which nothing is concluded."""
+        number = len(self.measured)
+        seed = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=16).hexdigest()
+        request = replace(
+            self._request,
+            time=f"{max(_LEAST_S, time_s):.0f} s",
+            seed=seed,
+            blocks=ROUND_BLOCKS if explore else self._request.blocks,
+            controls=self._request.controls and not explore,
+            no_stop=explore,
+            yes=self._request.yes or number > 0,
+        )
+        study = narrowed(self.study(stage), request)
+        store, ended = carry_out(
+            study, request, quiet=self._quiet, options={"best": {"stage": number, "seed": self._seed}}
+        )
+        found = _Measured(document_of(store, ended.trial.header.id), ended.signal)
+        self.measured.append(found)
+        return found
+
+    def search(self) -> list[Choice]:
+        """Search a large space; return the choices that looked best, for a race."""
+        proposals = Proposals(self._space, int(self._seed[:8], 16))
+        end = self.left_s * (1.0 - SEARCH_SHARE)
+        proposed = 0
+        while proposed < MOST_PROPOSED and not proposals.exhausted and (proposed == 0 or self.left_s > end):
+            new = proposals.ask(NEW)
+            if not new:
+                break
+            proposed += len(new)
+            self._say(f"search: {proposed} of {self._space.size:,} combinations tried")
+            stage = race_stage(self._space, [*proposals.best(AGAIN), *new])
+            found = self.run(stage, self.left_s - end, explore=True)
+            if found.signal:
+                raise _Cut(found)
+            races = found.document.analysis.races
+            if not races:
+                break
+            sign = races[0].sign
+            effects = {stage.choices[p.arm]: sign * p.effect for p in races[0].places if p.effect is not None}
+            proposals.tell(effects)
+        return proposals.best(NEW + AGAIN)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            tell(text, err=True)
+
+    def find(self) -> Outcome:
+        """Search if need be, race, confirm; return the outcome."""
+        space = self._space
+        choices = list(space.choices()) if space.size <= MOST_ARMS else self.search()
+        if not any(any(choice) for choice in choices):
+            return Outcome(space, None, None, self.trials(), undecided=False)
+        stage = race_stage(space, choices)
+        self._say(f"race: {len(stage.levels)} settings, today's among them")
+        raced = self.run(stage, RACE_SHARE * self.left_s)
+        if raced.signal or not raced.valid:
+            raise _Cut(raced)
+        race = raced.document.analysis.races[0] if raced.document.analysis.races else None
+        label = None if race is None else recommended(raced.document.trial.header.study, race)
+        if label is None:
+            return Outcome(space, None, None, self.trials(), undecided=race is None or not race.over, race=race)
+        stage = confirmation(space, stage.choices[label])
+        self._say(f"confirmation on fresh blocks: {label}")
+        found = self.run(stage, self.left_s)
+        if found.signal or not found.valid:
+            raise _Cut(found)
+        result = confirmed(space, stage, found.document.analysis.effects)
+        return Outcome(space, result, found.document, self.trials(), undecided=result is None, race=race)
+
+    def trials(self) -> tuple[Any, ...]:
+        """Return the documents of all stages."""
+        return tuple(one.document for one in self.measured)
+
+
+class _Cut(Exception):
+    """A stage was interrupted, or its controls failed."""
+
+    def __init__(self, found: _Measured) -> None:
+        super().__init__()
+        self.found = found
+
+
+@click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command.")
+@click.argument("study", required=False)
+@compared(
+    "--over",
+    multiple=True,
+    metavar="KNOB=LEVEL,LEVEL",
+    help="Choose among these levels and today's (may be repeated). \"KNOB=LEVELS if KNOB=LEVEL\": only with that level of "
+    "the other knob. all: every setting of the disk, the mount and the machine that is worth a try. With STUDY: the names "
+    "of its factors (default: all).",
+)
+@own_command_options
+@command_group("--workload", metavar="NAME", help="The workload of STUDY, if it has several.")
+@command_group(
+    "--condition",
+    "conditions",
+    multiple=True,
+    metavar="NAME=LEVEL",
+    help="The condition of STUDY to choose for, if it has several.",
+)
+@where("--lab", metavar="KIND", help="Kind of lab of STUDY: directory, image, guest or in-place.")
+@where("--plan", is_flag=True, help="Only show what would be run and changed.")
+@sure("--time", metavar="DURATION", default="5 min", help="At most about this long (5 min).")
+@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest gain that matters (5 %).")
+@sure("--alpha", type=click.FloatRange(0, 0.5, min_open=True), metavar="LEVEL", help="Error level (0.05).")
+@sure("--seed", metavar="N", help="A number, or 32 hexadecimal digits.")
+@sure("--no-controls", is_flag=True, help="Run without control arms; the result says so.")
+@click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Which settings should I use for this work?
+
+    All settings race in randomised blocks: one that cannot be the best is dropped. The winner is then compared with
+    today's settings on fresh blocks, and each of its settings is left out once, to see whether it is needed. Today's
+    settings win ties. Nothing is changed for good: `iotrial apply` does that.
+
+      iotrial best --over block.scheduler=none,mq-deadline --over block.read_ahead_kb=128,4096 --cache cold -- grep -r x .
+
+      iotrial best --over all --time 20m -- ./nightly-report.sh
+    """
+    after = ctx.meta.get(AFTER, ())
+    if bool(after) is (study is not None):
+        raise RequestError(
+            "name a study, or a command after two dashes" if not after else f"both a study ({study}) and a command",
+            hint="iotrial best --over block.scheduler=none,mq-deadline -- grep -r error /var/log",
+        )
+    quantity_of("--time", values["time"], parse_duration)
+    quantity_of("--margin", values["margin"], parse_margin)
+    request = own_request(values)
+    base: Wish | Study
+    if after:
+        parameters, values["parameters"] = values["parameters"], ()
+        base = wish_of((), after, values)
+        space = space_of_settings(over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab)
+    else:
+        base, space, request = _of_study(str(study), over, request, values)
+    seed = request.seed or new_seed()
+    search = _Search(base, space, request, seed, quiet=as_json)
+    if values["plan"]:
+        return _plan(search, space, request)
+    try:
+        outcome = search.find()
+    except _Cut as cut:
+        tell(cut.found.document.summary.headline, err=True)
+        return 128 + cut.found.signal if cut.found.signal else EXIT_INVALID
+    last = outcome.document or (outcome.trials[-1] if outcome.trials else None)
+    if values["html"] and last is not None:
+        write_page(html_report(last), last, Path(values["html"]))
+    print_outcome(outcome, as_json=as_json)
+    return 0
+
+
+def _of_study(
+    name: str, over: Sequence[str], request: RunRequest, values: dict[str, Any]
+) -> tuple[Study, Space, RunRequest]:
+    """Return a study with one workload under one condition, and the space of its factors."""
+    study = find(name, trust=request.trust)
+    conditions = dict(text.partition("=")[::2] for text in values["conditions"])
+    if values["workload"]:
+        conditions["workload"] = values["workload"]
+    request = replace(
+        request, lab=values["lab"], conditions={key: [value] for key, value in conditions.items()}
+    )
+    chosen = narrowed(study, replace(request, time=None))
+    names = [factor.name for factor in study.treatment_factors]
+    unknown = [one for one in over if one not in names]
+    if unknown:
+        raise RequestError(
+            f"--over {unknown[0]}: {study.name} has no such factor", hint=f"it has {', '.join(names)}"
+        )
+    several = [factor.name for factor in chosen.condition_factors if len(factor.levels) > 1]
+    several += ["workload"] if len(chosen.workloads) > 1 else []
+    if several:
+        raise RequestError(
+            f"study {study.name}: settings are chosen for one workload under one condition, but {several[0]} has several",
+            hint=f"add --{'workload NAME' if several[0] == 'workload' else f'condition {several[0]}=LEVEL'}",
+        )
+    primary = next((r for r in chosen.responses if r.primary), None)
+    if primary is None or primary.scale is not Scale.LOG:
+        raise RequestError(f"study {study.name}: its first response is not compared by ratio, so no setting can win")
+    factors = [f for f in study.treatment_factors if not over or f.name in over]
+    fixed = [
+        setting
+        for factor in study.treatment_factors
+        if factor not in factors
+        for setting in factor.level(factor.reference).settings
+    ]
+    chosen = structs.replace(chosen, fixed=(*chosen.fixed, *fixed))
+    return chosen, space_of_factors(factors, allowed=frozenset(over)), replace(request, conditions={})
+
+
+def _plan(search: _Search, space: Space, request: RunRequest) -> int:
+    for one in space.dimensions:
+        today, *others = (level.label for level in one.levels)
+        tell(f"{one.name}: today {today}; to choose from: {', '.join(others)}")
+    for text in space.refused:
+        tell(f"left out: {text}")
+    how = "all race at once" if space.size <= MOST_ARMS else "a search proposes which of them to try"
+    tell(f"{space.size:,} combinations: {how}; the winner is confirmed on fresh blocks")
+    study = narrowed(search.study(race_stage(space, list(space.single_changes())[:MOST_ARMS])), request)
+    resolved = resolve_study(study, request)
+    for line in intent_lines(resolved, default_folder(resolved, request.on)):
+        tell(line)
+    return 0

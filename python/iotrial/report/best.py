@@ -1,0 +1,131 @@
+"""The result of ``iotrial best`` in words and tables: a race of many settings, and the confirmation of its winner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from iotrial.knobs.declaration import Safety
+from iotrial.report.notation import counted, joined, percent, some
+from iotrial.report.phrases import label, size_in_words
+from iotrial.report.safety import consequence_of_level
+from iotrial.stats.model import Conclusion, Effect, Left, Race
+from iotrial.study.model import Setting, Study
+
+BETTER = frozenset(
+    {Conclusion.FASTER, Conclusion.BETTER, Conclusion.PROBABLY_FASTER, Conclusion.PROBABLY_BETTER}
+)
+_MOST_NAMES = 4
+
+
+def changed(study: Study, arm: str) -> tuple[Setting, ...]:
+    """Return the settings of a level that differ from those of the reference."""
+    factor = study.treatment_factors[0]
+    today = set(factor.level(factor.reference).settings)
+    return tuple(setting for setting in factor.level(arm).settings if setting not in today)
+
+
+def recommended(study: Study, race: Race) -> str | None:
+    """Return the arm that a race recommends; None if no setting is shown to be better than today's.
+
+    Of the good ones: harmless settings before trade-offs, few changes before many, then the best estimate. If the race is
+    not over: of those shown to be better than today's settings, the one with the best estimate.
+    """
+    names = race.good or race.better
+    if not names or race.reference in names:
+        return None
+    places = {one.arm: one for one in race.places}
+
+    def order(arm: str) -> tuple[float, ...]:
+        effect = race.sign * (places[arm].effect or 0.0)
+        if not race.good:
+            return (effect,)
+        consequence = consequence_of_level(study, study.treatment_factors[0].name, arm)
+        harmless = consequence is not None and consequence.safety is Safety.HARMLESS
+        return (not harmless, len(changed(study, arm)), effect)
+
+    return min(names, key=order)
+
+
+def race_finding(race: Race, study: Study, *, margin: float) -> str:
+    """Return what a race found, as a clause."""
+    others = len(race.places) - 1
+    arm = recommended(study, race)
+    limit = percent(margin)
+    if arm is None:
+        if race.good:
+            return f"keep today's settings: none of {counted(others, 'other')} is better by {limit} or more"
+        inside = [one.arm for one in race.places if one.left is None]
+        return (
+            f"undecided: of {counted(len(race.places), 'setting')}, {len(inside)} may still be the best "
+            f"({joined(some([label(name) for name in inside], _MOST_NAMES))})"
+        )
+    place = next(one for one in race.places if one.arm == arm)
+    size = percent(abs(math.expm1(place.effect or 0.0)))
+    found = f"{label(arm)} is better than today's settings, by about {size}"
+    if not race.good:
+        inside = sum(one.left is None for one in race.places) - 1
+        return f"{found}; {counted(inside, 'other')} may still be better"
+    return f"{found}, and no other of {counted(others, 'setting')} is better than it by {limit} or more"
+
+
+def confirming_effects(effects: Sequence[Effect], reference: str) -> tuple[Effect | None, tuple[Effect, ...]]:
+    """Return the effect of the new settings against today's, and those of leaving out one each."""
+    main = [one for one in effects if one.primary and one.kind == "main"]
+    whole = next((one for one in main if one.reference == reference), None)
+    return whole, tuple(one for one in main if one is not whole)
+
+
+def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
+    """Return what a confirmation found, as a clause."""
+    reference = study.treatment_factors[0].reference
+    whole, without = confirming_effects(effects, reference)
+    if whole is None:
+        return "undecided: nothing was compared with today's settings"
+    new = described(changed(study, whole.level))
+    if whole.conclusion in BETTER:
+        words = "probably " if whole.conclusion.probable else ""
+        text = f"use {new}: {words}{size_in_words(whole, than=True)} today's settings"
+        idle = [one.level for one in without if as_good(one)]
+        return text + (f"; {joined(map(label, idle))} {'is' if len(idle) == 1 else 'are'} as good" if idle else "")
+    if whole.conclusion is Conclusion.UNDECIDED:
+        return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
+    return f"keep today's settings: on fresh blocks, {new} is not better"
+
+
+def as_good(effect: Effect) -> bool:
+    """Return whether leaving a setting out is shown to make no difference that matters, or to be better."""
+    return effect.conclusion.equivalent or effect.conclusion in BETTER
+
+
+def described(settings: Sequence[Setting]) -> str:
+    """Return e.g. "block.scheduler none and block.read_ahead_kb 4096"."""
+    return joined(label(" ".join([_name(one), one.value])) for one in settings)
+
+
+def _name(setting: Setting) -> str:
+    return " ".join(value for _, value in setting.options) or setting.knob
+
+
+_WHY = {
+    Left.WORSE: "left: {} is better",
+    Left.NO_GAIN: "left: not better than today's by the margin",
+    Left.FAILS: "left: its runs fail",
+}
+
+
+def race_rows(race: Race) -> Iterator[tuple[str, str, str, str]]:
+    """Yield for each arm its name, its blocks, its effect against the reference, and how it stands; the best first."""
+
+    def order(place: int) -> tuple[bool, float]:
+        one = race.places[place]
+        return (one.left is not None, race.sign * (one.effect or 0.0))
+
+    for place in sorted(range(len(race.places)), key=order):
+        one = race.places[place]
+        effect = "reference" if one.effect is None else f"{math.expm1(one.effect):+.1%}".replace("%", " %")
+        if one.left is not None:
+            stands = _WHY[one.left].format(label(one.because_of or ""))
+        else:
+            stands = "good" if one.good else "in the race"
+        yield label(one.arm), str(one.blocks), effect, stands

@@ -1,0 +1,178 @@
+"""Racing: find the best of many settings with few runs, by leaving out what cannot be the best.
+
+Every block runs the arms that are still in the race, in random order, and the reference: today's setting. For arms i and j
+let d_ij be the effect of i against j on the scale of comparison, positive if i is worse, and m the margin. The bets on a
+smaller effect (``confidence_set.upper_bound``) give each d_ij an upper bound U_ij, valid at every block, each at the error
+level a = alpha / (2 (K - 1)), with K arms and K - 1 pairs with the reference and K - 1 with the best arm. An arm i leaves
+
+- if U_ji < 0 for an arm j: j is better;
+- if U_ti < m for the reference t: i is not better than today's setting by the margin;
+- if it fails, ``MOST_FAILURES`` times.
+
+Arm r is *good* if it is the reference or U_rt < 0 (better than today's setting), and U_rj < m for every arm j still in the
+race (none is better by the margin). The race is over once an arm is good.
+
+A good arm is worse than the reference, or worse than the best arm b by the margin or more, with probability at most alpha.
+Proof: if all bounds of the pairs (i, b) and (i, t) hold, b leaves only if the reference is within the margin of it, and then
+every good arm is as well, being the reference or better than it. If b stays, U_rb < m holds for every good arm. The two
+families have 2 (K - 1) bounds. Which arms are compared, and when arms leave, depends on earlier blocks only, so the order in
+a block is a fair draw among the arms in it and the bounds of ``eprocess.py`` hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.design.model import Condition
+from iotrial.stats.betting import Floats, Side, log_paths
+from iotrial.stats.chunked import run
+from iotrial.stats.confidence_set import upper_bound
+from iotrial.stats.contrast import Responses, Runs
+from iotrial.stats.model import Left, Place, Race
+from iotrial.stats.spec import Spec
+from iotrial.study.model import Better, Scale
+
+MOST_FAILURES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Error level, margin on the scale of comparison, and +1 if a larger value is worse, else -1."""
+
+    alpha: float
+    margin: float
+    sign: float
+
+    def threshold(self, arms: int) -> float:
+        """Return ln(1 / a) for a race of that many arms."""
+        return math.log(2.0 * max(1, arms - 1) / self.alpha)
+
+
+def judge_race(spec: Spec, condition: Condition, runs: Runs, *, control_seen: bool) -> Race | None:
+    """Return how a race stands in one condition, by its first primary response; None for other designs.
+
+    ``control_seen``: whether the injected slowdown was detected, without which no difference can be excluded.
+    """
+    response = spec.main_response(condition)
+    if spec.race_against is None or response is None or response.scale is not Scale.LOG:
+        return None
+    arms = list(dict.fromkeys(arm for term in spec.terms for arm in term.weights))
+    arms.sort(key=lambda arm: arm != spec.race_against)
+    table = Responses(runs, response)
+    values, failures = table.by_arm(arms)
+    rules = Rules(spec.alpha, spec.margin_of(response), -1.0 if response.better is Better.HIGHER else 1.0)
+    left, good, better = race(values, 0, rules, failures)
+    against = values - values[0]
+    places = []
+    for number, arm in enumerate(arms):
+        own = against[number][np.isfinite(against[number])]
+        why, by = left[number] or (None, None)
+        places.append(
+            Place(
+                arm,
+                int(own.size),
+                float(own.mean()) if own.size and number else None,
+                why,
+                None if by is None else arms[by],
+                better[number],
+                good[number],
+            )
+        )
+    blocks = int((~runs.void).sum())
+    return Race(
+        condition.key,
+        response.name,
+        arms[0],
+        tuple(places),
+        blocks,
+        over=any(good) and control_seen,
+        sign=int(rules.sign),
+    )
+
+
+def race(
+    values: Floats,
+    reference: int,
+    rules: Rules,
+    failures: Sequence[int] | None = None,
+) -> tuple[list[tuple[Left, int | None] | None], list[bool], list[bool]]:
+    """Judge a race: for each arm why it left and which arm is better, or None; whether it is good; and whether it is shown
+    to be better than the reference.
+
+    ``values`` has shape (arms, blocks), in time order, on the scale of comparison, with NaN where an arm did not run or has
+    no usable value. ``failures`` counts the failed runs of each arm.
+    """
+    pairs = _Pairs(rules.sign * values, reference, rules)
+    count = len(values)
+    left: list[tuple[Left, int | None] | None] = [None] * count
+    for arm in range(count):
+        if failures is not None and failures[arm] >= MOST_FAILURES and arm != reference:
+            left[arm] = Left.FAILS, None
+    for arm in range(count):
+        if left[arm] is None:
+            winner = next((j for j in pairs.by_estimate if j != arm and pairs.below(j, arm, 0.0)), None)
+            if winner is not None:
+                left[arm] = Left.WORSE, winner
+            elif arm != reference and pairs.below(reference, arm, rules.margin):
+                left[arm] = Left.NO_GAIN, reference
+    inside = [arm for arm in range(count) if left[arm] is None]
+    better = [arm != reference and pairs.below(arm, reference, 0.0) for arm in range(count)]
+    good = [
+        left[arm] is None
+        and (arm == reference or better[arm])
+        and all(pairs.below(arm, other, rules.margin) for other in inside if other != arm)
+        for arm in range(count)
+    ]
+    return left, good, better
+
+
+class _Pairs:
+    """The contrasts of all pairs of arms, and what their bounds exclude."""
+
+    def __init__(self, values: Floats, reference: int, rules: Rules) -> None:
+        self._contrasts: dict[tuple[int, int], Floats] = {}
+        self._threshold = rules.threshold(len(values))
+        self._aim = rules.margin
+        self._candidates = (0.0, rules.margin)
+        self._known: dict[tuple[int, int, float], bool] = {}
+        count = len(values)
+        for i in range(count):
+            for j in range(count):
+                if i != j:
+                    found = values[i] - values[j]
+                    self._contrasts[i, j] = found[np.isfinite(found)]
+        against = [self._contrasts.get((arm, reference), np.zeros(1)) for arm in range(count)]
+        means = [float(one.mean()) if one.size else math.inf for one in against]
+        self.by_estimate = sorted(range(count), key=means.__getitem__)
+        self._possible = self._points()
+
+    def below(self, i: int, j: int, limit: float) -> bool:
+        """Return whether the effect of arm i against arm j is shown to be below ``limit`` (0 or the margin)."""
+        key = i, j, limit
+        if key not in self._known:
+            self._known[key] = self._possible[key] and self._confirmed(self._contrasts[i, j], limit)
+        return self._known[key]
+
+    def _confirmed(self, contrasts: Floats, limit: float) -> bool:
+        (found,) = run([upper_bound(contrasts, self._threshold, limit, aim=self._aim)])
+        return found is not None
+
+    def _points(self) -> Mapping[tuple[int, int, float], bool]:
+        """Return where the process excludes the limit itself: necessary for excluding all above it, and computed at once.
+
+        Shorter series are padded with zeros, which leave the process as it is.
+        """
+        longest = max((one.size for one in self._contrasts.values()), default=0)
+        keys = [(i, j, limit) for i, j in self._contrasts for limit in self._candidates]
+        if not longest:
+            return dict.fromkeys(keys, False)
+        x = np.zeros((len(keys), longest))
+        for row, (i, j, limit) in enumerate(keys):
+            own = self._contrasts[i, j]
+            x[row, : own.size] = own - limit
+        passed = log_paths(x, aim=self._aim, side=Side.SMALLER).max(axis=1) >= self._threshold
+        return dict(zip(keys, passed.tolist(), strict=True))

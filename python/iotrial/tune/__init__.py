@@ -1,0 +1,1 @@
+"""Choose settings and keep them: ``iotrial best``, ``apply``, ``revert``."""

@@ -1,0 +1,99 @@
+"""Proposals for large spaces: Optuna suggests combinations, given how those measured so far did.
+
+Optuna only proposes. All that it proposes in a round is measured in the same randomised blocks, and what it finds counts
+only after a race and a confirmation on fresh blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from iotrial.errors import MissingTool
+from iotrial.tune.space import Choice, Space
+
+#: proposals that may repeat what is known before a round is cut short
+_PATIENCE = 50
+
+
+class Proposals:
+    """An Optuna study over a space. Each setting is tried alone first; then the sampler (multivariate TPE) proposes."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        if find_spec("optuna") is None:
+            raise MissingTool(
+                "optuna is not installed, and it proposes what to try in a large space",
+                hint='install it with `pip install "iotrial[tune]"`, or name fewer levels (16 combinations need no search)',
+            )
+        import optuna  # a second to import, and only a large space needs it
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._space = space
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, group=True, n_startup_trials=0, constant_liar=True
+        )
+        self._study: Any = optuna.create_study(sampler=sampler, direction="minimize")
+        self._distribution: Any = optuna.distributions.CategoricalDistribution
+        self._finished: Any = optuna.trial.create_trial
+        self._waiting = list(space.single_changes())
+        self._known: dict[Choice, float] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every possible combination has been proposed."""
+        return self._space.size <= len(self._known)
+
+    def ask(self, count: int) -> list[Choice]:
+        """Return up to ``count`` choices that were not measured before."""
+        found: list[Choice] = []
+        while len(found) < count and self._waiting:
+            found.append(self._waiting.pop(0))
+        for _ in range(_PATIENCE):
+            if len(found) >= count:
+                break
+            trial = self._study.ask()
+            choice = self._suggested(trial)
+            if choice not in self._known and choice not in found and any(choice):
+                found.append(choice)
+        return found
+
+    def tell(self, measured: Mapping[Choice, float]) -> None:
+        """Report the effects of a round against today's settings: natural logarithms, negative if better."""
+        for choice, effect in measured.items():
+            self._known[choice] = effect
+            self._study.add_trial(
+                self._finished(
+                    params=dict(self._parameters(choice)),
+                    distributions={name: self._of(name) for name, _ in self._parameters(choice)},
+                    value=effect,
+                )
+            )
+
+    def best(self, count: int) -> list[Choice]:
+        """Return the choices with the lowest effects."""
+        better = sorted((effect, choice) for choice, effect in self._known.items() if effect < 0.0)
+        return [choice for _, choice in better[:count]]
+
+    def _suggested(self, trial: Any) -> Choice:
+        choice = [0] * len(self._space.dimensions)
+        for place in self._in_order():
+            one = self._space.dimensions[place]
+            if one.only is None or choice[one.only[0]] == one.only[1]:
+                choice[place] = trial.suggest_categorical(str(place), list(range(len(one.levels))))
+        return tuple(choice)
+
+    def _in_order(self) -> list[int]:
+        """Return the dimensions so that one that depends on another comes after it."""
+        return sorted(
+            range(len(self._space.dimensions)), key=lambda place: self._space.dimensions[place].only is not None
+        )
+
+    def _parameters(self, choice: Choice) -> Iterator[tuple[str, int]]:
+        for place, level in enumerate(choice):
+            one = self._space.dimensions[place]
+            if one.only is None or choice[one.only[0]] == one.only[1]:
+                yield str(place), level
+
+    def _of(self, name: str) -> Any:
+        return self._distribution(list(range(len(self._space.dimensions[int(name)].levels))))

@@ -1,0 +1,300 @@
+"""The settings that ``iotrial best`` chooses from: each setting with its levels, today's first, and their combinations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iotrial.errors import IotrialError, RequestError
+from iotrial.knobs.declaration import Safety, consequence_of, declarations
+from iotrial.knobs.machine import Sysctl
+from iotrial.lab import registry
+from iotrial.lab.in_place import InPlace
+from iotrial.lab.journal import Journal
+from iotrial.lab.knob import RunContext, WorkDraft
+from iotrial.lab.knobs.mount import MountAtime
+from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.target import Target
+from iotrial.paths import state_folder
+from iotrial.probe.client import Probe
+from iotrial.runner.quick_study import SYSCTL, Varied, setting_of, short_names
+from iotrial.study.model import Level, Setting
+from iotrial.study.places import IN_PLACE
+from iotrial.study.schema import MAX_LABEL
+
+if TYPE_CHECKING:
+    from iotrial.study.model import Factor
+
+TODAY = "today"
+ALL = "all"
+#: what makes a label: a comma separates levels on the command line, a plus sign factors in a name
+_UNFIT = re.compile(r"[,+\s]+")
+_CONDITION = re.compile(r"(?P<setting>.+?)\s+if\s+(?P<other>[^\s=]+)=(?P<level>\S+)", re.ASCII)
+
+#: of every dimension the position of a level; today's is 0
+Choice = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One setting: a short name, its levels by label, today's first.
+
+    ``only``: the position of another dimension and of its level, where the setting exists only with that level; with any
+    other it stays as it is.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    only: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The dimensions of a search. ``refused``: levels that were left out, each with the reason."""
+
+    dimensions: tuple[Dimension, ...]
+    refused: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of combinations, counting those that a condition makes equal."""
+        return math.prod(len(one.levels) for one in self.dimensions)
+
+    @property
+    def today(self) -> Choice:
+        """The choice that changes nothing."""
+        return (0,) * len(self.dimensions)
+
+    def choices(self) -> Iterator[Choice]:
+        """Yield every possible combination, today's first."""
+        for choice in itertools.product(*(range(len(one.levels)) for one in self.dimensions)):
+            if self.possible(choice):
+                yield choice
+
+    def single_changes(self) -> Iterator[Choice]:
+        """Yield the choices that change one setting; a setting that needs another is changed together with it."""
+        for place, one in enumerate(self.dimensions):
+            for level in range(1, len(one.levels)):
+                choice = list(self.today)
+                choice[place] = level
+                if one.only is not None:
+                    choice[one.only[0]] = one.only[1]
+                yield tuple(choice)
+
+    def possible(self, choice: Choice) -> bool:
+        """Return whether each setting that is changed exists with the other levels of the choice."""
+        return all(
+            one.only is None or level == 0 or choice[one.only[0]] == one.only[1]
+            for one, level in zip(self.dimensions, choice, strict=True)
+        )
+
+    def changed(self, choice: Choice) -> tuple[int, ...]:
+        """Return the positions of the dimensions that a choice changes."""
+        return tuple(place for place, level in enumerate(choice) if level)
+
+    def bundle(self, choice: Choice, label: str = "") -> Level:
+        """Return a choice as one level that sets every knob, labelled by what it changes."""
+        settings = [
+            setting
+            for one, level in zip(self.dimensions, choice, strict=True)
+            for setting in one.levels[level].settings
+        ]
+        return Level(label or self.label(choice), tuple(settings))
+
+    def label(self, choice: Choice) -> str:
+        """Return e.g. "scheduler none and read_ahead_kb 4096"."""
+        changes = self.changed(choice)
+        if not changes:
+            return TODAY
+        words = [
+            f"{self.dimensions[at].name} {self.dimensions[at].levels[choice[at]].label}" for at in changes
+        ]
+        text = " and ".join(words)
+        if len(text) > MAX_LABEL:  # the number of the choice tells labels apart that would be cut to the same
+            number = f" ({self._number(choice)})"
+            text = text[: MAX_LABEL - len(number) - 1] + "…" + number
+        return text
+
+    def labelled(self, choices: Iterable[Choice]) -> Mapping[str, Choice]:
+        """Return choices by label."""
+        return {self.label(choice): choice for choice in choices}
+
+    def _number(self, choice: Choice) -> int:
+        found = 0
+        for one, level in zip(self.dimensions, choice, strict=True):
+            found = found * len(one.levels) + level
+        return found
+
+    def safety(self, choice: Choice) -> int:
+        """Return how severe the consequences of a choice's changes are: 0 harmless, 1 a trade-off or not judged."""
+        changed = [
+            consequence_of(setting).safety
+            for at in self.changed(choice)
+            for setting in self.dimensions[at].levels[choice[at]].settings
+        ]
+        return int(any(one is not Safety.HARMLESS for one in changed))
+
+
+def space_of_settings(
+    texts: Sequence[str], parameters: Sequence[tuple[str, str]], folder: str, *, lab: str
+) -> Space:
+    """Read ``--over`` arguments: KNOB=LEVEL,LEVEL, the same with "if KNOB=LEVEL" after it, or "all".
+
+    Today's value of each knob is read where the folder is; in a lab of its own it is the first level. Raises RequestError
+    for an empty or contradictory space, and UnknownName for a knob that does not exist.
+    """
+    wanted: list[tuple[Varied, tuple[str, str] | None]] = []
+    everything = False
+    for text in texts:
+        if text == ALL:
+            everything = True
+            continue
+        found = _CONDITION.fullmatch(text)
+        condition = None if found is None else (found["other"], found["level"])
+        wanted.append((setting_of(text if found is None else found["setting"]), condition))
+    for name, values in parameters:
+        placeholder = ("placeholder", f"{{{name}}}")
+        wanted.append((Varied(name, "command.argument", placeholder, tuple(values.split(","))), None))
+    if everything and lab != IN_PLACE:
+        raise RequestError("--over all: only in place, where it asks the device and the mount what they have")
+    if not wanted and not everything:
+        raise RequestError(
+            "there is nothing to choose from: no --over",
+            hint="--over block.scheduler=none,mq-deadline, or --over all for every setting of the disk and the mount",
+        )
+    if lab == IN_PLACE:
+        with Probe(isolate=False) as probe:
+            return _in_place(wanted, probe, folder, everything=everything)
+    return _space([(varied, condition, None) for varied, condition in wanted])
+
+
+def space_of_factors(factors: Sequence[Factor], *, allowed: frozenset[str] = frozenset()) -> Space:
+    """Return the space of a study's treatment factors, each with its reference as today's level.
+
+    Levels that put data at risk are left out unless their factor is in ``allowed``. Raises RequestError if nothing is left.
+    """
+    dimensions, refused = [], []
+    for factor in factors:
+        levels = sorted(factor.levels, key=lambda level, factor=factor: level.label != factor.reference)
+        kept = [levels[0]]
+        for level in levels[1:]:
+            risk = _risk(level.settings)
+            if risk is None or factor.name in allowed:
+                kept.append(level)
+            else:
+                refused.append(f"{factor.name} {level.label}: {risk}")
+        if len(kept) > 1:
+            dimensions.append(Dimension(factor.name, tuple(kept)))
+    return _checked(Space(tuple(dimensions), tuple(refused)))
+
+
+def _risk(settings: Iterable[Setting]) -> str | None:
+    found = [consequence_of(setting) for setting in settings]
+    return next((one.sentence for one in found if one.safety is Safety.DATA_AT_RISK), None)
+
+
+def _in_place(
+    wanted: Sequence[tuple[Varied, tuple[str, str] | None]], probe: Probe, folder: str, *, everything: bool
+) -> Space:
+    target = Target(probe)
+    journal = Journal(state_folder() / "journal")
+    place = InPlace("", target, journal, folder=folder, scratch=False)
+    subject = RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
+    rows: list[tuple[Varied, tuple[str, str] | None, str | None]] = []
+    for varied, condition in wanted:
+        rows.append((varied, condition, today_of(subject, varied)))
+    refused: list[str] = []
+    if everything:
+        named = {varied.name for varied, _ in wanted}
+        for varied in candidates():
+            if varied.name in named:
+                continue
+            try:
+                today = today_of(subject, varied)
+                possible = _levels(subject, varied)
+            except IotrialError:
+                continue  # this device, mount or kernel does not have it
+            kept = tuple(value for value in varied.values if not possible or value in possible)
+            if today is not None and set(kept) - {today}:
+                rows.append((Varied(varied.name, varied.knob, varied.option, kept), None, today))
+    return _space(rows, refused)
+
+
+def candidates() -> Iterator[Varied]:
+    """Yield what ``--over all`` tries: the knobs whose declaration lists candidates, without those that put data at risk."""
+    for knob in declarations().values():
+        if knob.candidates:
+            safe = tuple(v for v in knob.candidates if _risk([Setting(knob.name, v)]) is None)
+            yield Varied(knob.name, knob.name, None, safe)
+    for key, values in Sysctl.CANDIDATES.items():
+        yield Varied(key, SYSCTL, ("key", key), values)
+
+
+def _setting(varied: Varied, value: str) -> Setting:
+    return Setting(varied.knob, value, () if varied.option is None else (varied.option,))
+
+
+def today_of(subject: RunContext, varied: Varied) -> str | None:
+    """Return the present value of a setting; None for one that the machine does not have, such as a word of the command."""
+    knob = registry.knob(varied.knob)
+    if IN_PLACE not in knob.requires(_setting(varied, varied.values[0])).labs:
+        raise RequestError(
+            f"{varied.name} cannot be set in place",
+            hint="use a copy of the folder on an image: --copy-from .",
+        )
+    shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
+    return knob.read(subject, _setting(varied, varied.values[0])) if shown else None
+
+
+def _levels(subject: RunContext, varied: Varied) -> tuple[str, ...]:
+    return registry.knob(varied.knob).levels(subject, _setting(varied, ""))
+
+
+def _space(
+    rows: Sequence[tuple[Varied, tuple[str, str] | None, str | None]], refused: Iterable[str] = ()
+) -> Space:
+    names = short_names([varied for varied, _, _ in rows])
+    dimensions: list[Dimension] = []
+    for varied, _, today in rows:
+        first = varied.values[0] if today is None else today
+        values = list(dict.fromkeys([first, *varied.values]))
+        if len(values) < 2:
+            raise RequestError(
+                f"{varied.name}: {first} is today's value, so there is nothing to choose from",
+                hint="name another level",
+            )
+        levels = [Level(_fit(value), (_setting(varied, value),)) for value in values]
+        dimensions.append(Dimension(names[varied.name], tuple(levels)))
+    places = {varied.name: place for place, (varied, _, _) in enumerate(rows)}
+    short = {names[varied.name]: place for place, (varied, _, _) in enumerate(rows)}
+    for place, (varied, condition, _) in enumerate(rows):
+        if condition is not None:
+            other, level = condition
+            at = places.get(other, short.get(other))
+            labels = [] if at is None else [one.label for one in dimensions[at].levels]
+            if at is None or at == place or level not in labels:
+                raise RequestError(
+                    f"{varied.name} if {other}={level}: {other} has no level {level} among those to choose from",
+                    hint=f"add --over {other}=...,{level}",
+                )
+            one = dimensions[place]
+            dimensions[place] = Dimension(one.name, one.levels, (at, labels.index(level)))
+    return _checked(Space(tuple(dimensions), tuple(refused)))
+
+
+def _fit(value: str) -> str:
+    return _UNFIT.sub(" ", value).strip()[:60] or "empty"
+
+
+def _checked(space: Space) -> Space:
+    if not space.dimensions:
+        left_out = f" ({'; '.join(space.refused)})" if space.refused else ""
+        raise RequestError(
+            f"there is nothing to choose from: no setting has a level besides today's{left_out}",
+            hint="name levels with --over KNOB=LEVEL,LEVEL",
+        )
+    return space

@@ -1,0 +1,116 @@
+"""The stages of ``iotrial best``: a search of large spaces, a race, and the confirmation of its winner on fresh blocks.
+
+Each stage is an ordinary trial. This module decides what the next one compares; ``iotrial.cli.verbs.best`` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iotrial.design.ablation import WITHOUT
+from iotrial.report.best import BETTER, as_good, confirming_effects
+from iotrial.stats.model import Effect
+from iotrial.study.model import DesignKind, Level
+from iotrial.tune.space import TODAY, Choice, Space
+
+#: combinations that race at once; a larger space is searched first
+MOST_ARMS = 16
+#: of one round of a search: new proposals, the best so far that are measured again, and blocks
+NEW, AGAIN, ROUND_BLOCKS = 5, 2, 4
+#: proposals of a whole search
+MOST_PROPOSED = 64
+#: shares of the time for the search and for the race; the rest is for the confirmation
+SEARCH_SHARE, RACE_SHARE = 0.35, 0.6
+TOGETHER = "all together"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One trial: the choices that it compares by label, today's first, and its design."""
+
+    choices: Mapping[str, Choice]
+    levels: tuple[Level, ...]
+    design: DesignKind
+
+
+def race_stage(space: Space, choices: list[Choice]) -> Stage:
+    """Return the race of these choices against today's settings."""
+    labelled = space.labelled([space.today, *(choice for choice in choices if any(choice))])
+    levels = tuple(space.bundle(choice, label) for label, choice in labelled.items())
+    return Stage(labelled, levels, DesignKind.RACE)
+
+
+def confirmation(space: Space, winner: Choice) -> Stage:
+    """Return the confirmation of a winner: today's settings, the winner, and the winner without each setting in turn.
+
+    A setting that another one needs is left out together with the other.
+    """
+    changed = space.changed(winner)
+    name = space.label(winner) if len(changed) == 1 else TOGETHER
+    labelled: dict[str, Choice] = {TODAY: space.today, name: winner}
+    if len(changed) > 1:
+        for place in changed:
+            lacking = list(winner)
+            for at, one in enumerate(space.dimensions):
+                if at == place or (one.only is not None and one.only[0] == place):
+                    lacking[at] = 0
+            labelled[f"{WITHOUT}{space.dimensions[place].name}"] = tuple(lacking)
+    levels = tuple(space.bundle(choice, label) for label, choice in labelled.items())
+    return Stage(labelled, levels, DesignKind.CONFIRM)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A setting of the winner: its dimension, the effect of leaving it out (None if the winner has only this one), and
+    whether it is kept."""
+
+    place: int
+    without: Effect | None
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What a confirmation found. ``effect``: the winner against today's settings. ``better``: it is shown to be better.
+
+    ``kept``: the settings of the winner, each with the effect of leaving it out. At most one of them is not needed: what is
+    left after taking out two was never measured.
+    """
+
+    winner: Choice
+    effect: Effect
+    better: bool
+    kept: tuple[Kept, ...]
+
+    @property
+    def choice(self) -> Choice | None:
+        """The settings to use; None for today's."""
+        if not self.better:
+            return None
+        not_needed = {one.place for one in self.kept if not one.needed}
+        return tuple(0 if at in not_needed else level for at, level in enumerate(self.winner))
+
+
+def confirmed(space: Space, stage: Stage, effects: Sequence[Effect]) -> Confirmed | None:
+    """Return what the confirmation found; None if it has no effect of the winner."""
+    whole, others = confirming_effects(effects, TODAY)
+    if whole is None:
+        return None
+    winner = stage.choices[whole.level]
+    without = {one.level: one for one in others}
+    changed = space.changed(winner)
+    own = [(place, without.get(f"{WITHOUT}{space.dimensions[place].name}")) for place in changed]
+    idle = [place for place, effect in own if effect is not None and as_good(effect)]
+    needless = max(idle, key=lambda place: space.safety(_only(winner, place)), default=None)
+    return Confirmed(
+        winner,
+        whole,
+        whole.conclusion in BETTER,
+        tuple(Kept(place, effect, place != needless) for place, effect in own),
+    )
+
+
+def _only(choice: Choice, place: int) -> Choice:
+    return tuple(level if at == place else 0 for at, level in enumerate(choice))
+
