@@ -32,6 +32,7 @@ from simulated import (
     fleets,
     levels,
     power,
+    races,
     stalls,
     stopping,
     widths,
@@ -66,6 +67,8 @@ TABLES: dict[str, Table] = {
     "statistics": stalls.statistics_table,
     "budget": budgets.budget,
     "budget-errors": budgets.budget_errors,
+    "races": races.races,
+    "usual-choice": races.usual_choice,
 }
 
 

@@ -12,7 +12,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import capitalised, counted, joined
-from iotrial.report.phrases import interval, size_in_words
+from iotrial.report.phrases import size_of
 from iotrial.stats.model import Effect, Race
 from iotrial.tune.space import Choice, Space
 from iotrial.tune.stages import Confirmed
@@ -114,7 +114,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _without(effect: Effect | None) -> str:
-    return "" if effect is None else f"{size_in_words(effect)} {interval(effect)}"
+    return "" if effect is None else size_of(effect)
 
 
 def _settings(outcome: Outcome) -> list[Recommended]:

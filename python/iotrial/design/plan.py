@@ -221,9 +221,12 @@ class Plan:
                 return number
         return None
 
-    def order(self, condition: Condition, index: int) -> tuple[Arm, ...]:
-        """Return the arms of ``block(condition, index)`` in slot order, without drawing its files."""
-        return tuple(itertools.chain.from_iterable(arms for _, arms in self._repeats(condition, index)))
+    def order(
+        self, condition: Condition, index: int, inside: Collection[str] | None = None
+    ) -> tuple[Arm, ...]:
+        """Return the arms of ``block(condition, index, inside)`` in slot order, without drawing its files."""
+        repeats = self._repeats(condition, index, inside)
+        return tuple(itertools.chain.from_iterable(arms for _, arms in repeats))
 
     def round(self, number: int, undecided: Collection[Condition]) -> tuple[Condition, ...]:
         """Return the undecided conditions in the random order of round ``number``; a round has one block of each."""

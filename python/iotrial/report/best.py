@@ -85,7 +85,7 @@ def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
     new = described(changed(study, whole.level))
     if whole.conclusion in BETTER:
         words = "probably " if whole.conclusion.probable else ""
-        text = f"use {new}: {words}{size_in_words(whole, than=True)} today's settings"
+        text = f"use {new}: {words}{size_in_words(whole, than=True)}"
         idle = [one.level for one in without if as_good(one)]
         return text + (f"; {joined(map(label, idle))} {'is' if len(idle) == 1 else 'are'} as good" if idle else "")
     if whole.conclusion is Conclusion.UNDECIDED:
@@ -104,7 +104,7 @@ def described(settings: Sequence[Setting]) -> str:
 
 
 def _name(setting: Setting) -> str:
-    return " ".join(value for _, value in setting.options) or setting.knob
+    return " ".join(value.strip("{}") for _, value in setting.options) or setting.knob
 
 
 _WHY = {

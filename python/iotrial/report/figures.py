@@ -19,6 +19,7 @@ from iotrial.report.run_figures import (
     panel_figures,
     within_figure,
 )
+from iotrial.report.race import race_figures
 from iotrial.report.series import (
     Arm,
     LatencyPanel,
@@ -56,9 +57,11 @@ class Figures:
     matrices: tuple[MatrixFigures, ...] = ()
     within: tuple[Figure, ...] = ()
     within_left_out: int = 0
+    races: tuple[Figure, ...] = ()
 
     def every(self) -> Iterator[Figure]:
         """Yield each figure, in the order of the page."""
+        yield from self.races
         for matrix in self.matrices:
             yield from matrix.every()
         yield from self.forests
@@ -114,6 +117,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
         matrices=matrix_figures(document),
         within=tuple(within_figure(i, panel, arms) for i, panel in enumerate(within[:most_panels])),
         within_left_out=max(0, len(within) - (most_panels or len(within))),
+        races=race_figures(document),
     )
 
 

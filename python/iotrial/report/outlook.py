@@ -17,7 +17,7 @@ from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
 from iotrial.stats.forecast import Comparison, Rules, blocks_needed
 from iotrial.stats.model import Effect, Scatter
-from iotrial.study.model import Scale
+from iotrial.study.model import DesignKind, Scale
 from iotrial.terminal import escape
 
 FEWEST_BLOCKS = 10
@@ -38,6 +38,8 @@ def upcoming_in_words(plan: Plan, conditions: Conditions, upcoming: tuple[str, i
         return ""
     where = conditions.of_key(key).text
     before = "" if where == EVERYWHERE else f"{where}: "
+    if plan.study.design.kind is DesignKind.RACE:  # which arms are still in it is not known here
+        return f"{before}block {index + 1}"
     return f"{before}block {index + 1}, {_arm(plan, first)} first"
 
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
-from iotrial.report.best import confirmation_finding, race_finding
+from iotrial.report.best import confirmation_finding, race_finding, recommended
 from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.evidence import EvidenceRow
@@ -57,7 +57,7 @@ from iotrial.report.risks import safety_note
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_means, qualify_verdict
 from iotrial.stats.carryover import in_words
-from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Verdict
+from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Race, Verdict
 from iotrial.stats.reasons import Reason
 from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
@@ -167,6 +167,9 @@ def summarise(
     note = safety_note(every, study)
     tone = Tone.AT_RISK if note else _tone(every, screen=is_screen(study))
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
+    if analysis.races:
+        tone = _race_tone(analysis.races[0], study)
+        undecided = [] if analysis.races[0].over else undecided
     outlook = _how_long(trial, undecided, rest=len(undecided) < len(every)) if undecided else ""
     prefix = _standing(trial)
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
@@ -336,6 +339,12 @@ def _tone(effects: Sequence[Effect], *, screen: bool) -> Tone:
     if words and words <= {Conclusion.SLOWER, Conclusion.WORSE}:
         return Tone.SLOWER
     return Tone.MIXED  # also if a direction is only probable: a colour must not claim more than the words
+
+
+def _race_tone(race: Race, study: Study) -> Tone:
+    if not race.over:
+        return Tone.UNDECIDED
+    return Tone.EQUIVALENT if recommended(study, race) is None else Tone.FASTER
 
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:

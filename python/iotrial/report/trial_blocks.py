@@ -57,6 +57,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
+from iotrial.report.race import race_blocks
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.stats.model import Conclusion, Effect
@@ -198,9 +199,13 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
     if document.facts:
         yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
     yield from _matrices(document, drawn)
+    if document.analysis.races:
+        yield from race_blocks(document)
+        if drawn is not None:
+            yield from (_figure(one, title=one.title) for one in drawn.races)
     if document.primary:
         # a table of facts or of a matrix already says this on the first screen
-        view = View.LONG if document.facts or document.matrices else View.ALL
+        view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
         pooled = effect_table(document.pooled, valid=document.valid)
         more: list[Block] = []
         if drawn is not None:

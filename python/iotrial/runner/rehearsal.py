@@ -8,7 +8,7 @@ measurements mean nothing, and are neither shown nor stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -105,9 +105,9 @@ class ShortPlan(Plan):
 
     cut_down = True
 
-    def block(self, condition: Condition, index: int) -> Block:
+    def block(self, condition: Condition, index: int, inside: Collection[str] | None = None) -> Block:
         """Return block ``index`` of a condition, or the part of it that is run."""
-        block = super().block(condition, index)
+        block = super().block(condition, index, inside)
         if len(block.runs) <= MOST_ARMS:
             return block
         missing = {pair for run in block.runs for pair in run.arm.treatment.items()}

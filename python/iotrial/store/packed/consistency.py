@@ -9,6 +9,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.model import BlockEnd, RunRecord, TrialData, TrialHeader, TrialState
 from iotrial.store.packed.records import PackedRun, PackedState
+from iotrial.study.model import DesignKind
 
 _AFTER: dict[TrialState | None, frozenset[TrialState]] = {
     None: frozenset({TrialState.RUNNING}),
@@ -55,6 +56,11 @@ class Consistency:
         }
         self._blocks: dict[tuple[str, int], _Block] = {}
         self._order: tuple[tuple[str, int], tuple[Arm, ...]] = (("", -1), ())
+        race = header.study.design.kind is DesignKind.RACE
+        #: of a race, by condition and block: the runs of blocks that are not complete yet; None for other designs
+        self._raced: dict[tuple[str, int], list[RunRecord]] | None = {} if race else None
+        #: of a race, by condition: the arms of the last complete block
+        self._inside: dict[str, set[str]] = {}
         self._state: TrialState | None = None
         self._attempts = 0
         self._attempt = 0
@@ -72,7 +78,10 @@ class Consistency:
             raise ValueError(f"no attempt {packed.attempt} in this slot")
         self._attempt = packed.attempt
         arms = self._arms(condition, run.block)
-        _check_arm(run, arms)
+        if self._raced is None:
+            _check_arm(run, arms)
+        else:  # which arms were still in the race is known when the block is complete
+            self._raced.setdefault((run.condition, run.block), []).append(run)
         block = self._blocks.get((run.condition, run.block))
         if block is None:
             controls = any(arm.of_control for arm in arms)
@@ -92,6 +101,8 @@ class Consistency:
     def add_end(self, end: BlockEnd) -> None:
         self._condition(end.condition)
         block = self._blocks.get((end.condition, end.block))
+        if block is not None and self._raced is not None:
+            block.arms = self._check_race(end)
         if block is None or block.slots != (1 << block.arms) - 1:
             raise ValueError(f"block {end.block} is ended and not complete")
         if block.ended:
@@ -103,6 +114,22 @@ class Consistency:
             raise ValueError(f"block {end.block} was measured by two attempts and is not marked")
         if end.void is None and end.void_level is not None:
             raise ValueError(f"block {end.block} is not void and names the level that made it so")
+
+    def _check_race(self, end: BlockEnd) -> int:
+        """Check a block of a race, which runs the arms of the block before but for those that left; return its size."""
+        assert self._raced is not None
+        condition = self._condition(end.condition)
+        runs = self._raced.pop((end.condition, end.block), [])
+        names = {arm.name for arm in self._plan.treatments}
+        inside = {run.arm for run in runs} & names
+        before = self._inside.get(end.condition, names)
+        if not inside <= before or self._plan.reference.name not in inside:
+            raise ValueError(f"block {end.block} of a race has an arm that had left it, or lacks the reference")
+        self._inside[end.condition] = inside
+        arms = self._plan.order(condition, end.block, inside)
+        for run in runs:
+            _check_arm(run, arms)
+        return len(arms)
 
     def forget_blocks(self) -> None:
         """Forget the blocks seen so far, if a store that already has them prevents duplicates.

@@ -1,0 +1,188 @@
+"""Races of ``iotrial best`` with planted truth: how often a wrong setting is recommended, and how many runs a race needs.
+
+Beside it what people do: run every setting k times, one after the other, and take the best mean; or let Optuna propose one
+run at a time and take its best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from iotrial.stats.eprocess import Wanted, intervals
+from iotrial.stats.race import Rules, race
+from iotrial.stats.verdict import judge
+from iotrial.study.model import Better, Response, Scale
+from simulated.noise import Floats, Noise, Rng, autocorrelated, drifting, heavy_tailed, normal
+
+ALPHA, MARGIN = 0.05, math.log1p(0.05)
+#: standard deviation of one run, as a share
+SCATTER = 0.04
+MOST_BLOCKS = 120
+TRIALS = 100
+_TIME = Response("work", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
+NOISES: Mapping[str, Noise] = {
+    "normal": normal,
+    "heavy-tailed": heavy_tailed,
+    "autocorrelated": autocorrelated,
+    "drifting": drifting,
+}
+
+
+def sets(arms: int) -> dict[str, Floats]:
+    """Return the true effects of each set of arms, as logarithms; the first is today's setting."""
+    one_good = np.zeros(arms)
+    one_good[-1] = -0.15
+    bad = np.full(arms, 0.25)
+    bad[0], bad[-1] = 0.0, -0.12
+    return {
+        "spread": np.concatenate([[0.0], np.linspace(-0.3, 0.4, arms - 1)]),
+        "mostly bad": bad,
+        "all equal": np.zeros(arms),
+        "one good": one_good,
+        "interaction": _interaction(arms),
+    }
+
+
+def _interaction(arms: int) -> Floats:
+    """Return all combinations of two-level settings, of which the first two are worse alone and better together."""
+    found = np.zeros(arms)
+    for arm in range(arms):
+        first, second = arm & 1, arm >> 1 & 1
+        found[arm] = 0.06 * (first + second) - 0.3 * (first and second) + 0.1 * (arm >> 2 & 1)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Raced:
+    runs: int
+    pick: int | None
+
+
+class _Machine:
+    """A machine that is measured run after run."""
+
+    def __init__(self, rng: Rng, noise: Noise, effects: Floats, slots: int) -> None:
+        self._noise = SCATTER * noise(rng, 1, slots)[0]
+        self._effects = effects
+        self.runs = 0
+
+    def run(self, arm: int) -> float:
+        """Return the logarithm of a time."""
+        self.runs += 1
+        return float(self._effects[arm] + self._noise[self.runs - 1])
+
+
+def _raced(rng: Rng, noise: Noise, effects: Floats) -> _Raced:
+    arms = effects.size
+    machine = _Machine(rng, noise, effects, MOST_BLOCKS * arms)
+    rules = Rules(ALPHA, MARGIN, 1.0)
+    values: Floats = np.empty((arms, 0))
+    inside = list(range(arms))
+    good: list[bool] = []
+    while values.shape[1] < MOST_BLOCKS:
+        block: Floats = np.full((arms, 1), np.nan)
+        for arm in rng.permutation(inside):
+            block[arm, 0] = machine.run(int(arm))
+        values = np.hstack([values, block])
+        left, good, _ = race(values, 0, rules)
+        inside = [arm for arm in range(arms) if left[arm] is None or arm == 0]
+        if any(good):
+            break
+    picks = [arm for arm, one in enumerate(good) if one]
+    return _Raced(machine.runs, None if not picks else 0 if 0 in picks else picks[0])
+
+
+def _to_verdicts(rng: Rng, noise: Noise, effects: Floats) -> int:
+    """Run every setting in every block until each comparison with today's has a verdict; return the number of runs."""
+    arms = effects.size
+    machine = _Machine(rng, noise, effects, MOST_BLOCKS * arms)
+    values: Floats = np.empty((arms, 0))
+    waiting = list(range(1, arms))
+    while waiting and values.shape[1] < MOST_BLOCKS:
+        block: Floats = np.empty((arms, 1))
+        for arm in rng.permutation(arms):
+            block[arm, 0] = machine.run(int(arm))
+        values = np.hstack([values, block])
+        found = intervals([Wanted(values[arm] - values[0], ALPHA / (arms - 1), MARGIN) for arm in waiting])
+        verdicts = [judge(one, _TIME, margin=math.expm1(MARGIN)) for one in found]
+        waiting = [arm for arm, one in zip(waiting, verdicts, strict=True) if not one.decided]
+    return machine.runs
+
+
+def _best_mean(rng: Rng, noise: Noise, effects: Floats, each: int) -> int:
+    machine = _Machine(rng, noise, effects, each * effects.size)
+    means = [np.mean([machine.run(arm) for _ in range(each)]) for arm in range(effects.size)]
+    return int(np.argmin(means))
+
+
+def _by_optuna(rng: Rng, noise: Noise, effects: Floats, runs: int) -> int:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    machine = _Machine(rng, noise, effects, runs)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=int(rng.integers(1 << 31))))
+    arms = list(range(effects.size))
+    study.optimize(lambda trial: machine.run(trial.suggest_categorical("arm", arms)), n_trials=runs)
+    return int(study.best_params["arm"])
+
+
+def _wrong(effects: Floats, pick: int | None) -> bool:
+    """Return whether a pick is worse than today's setting, or than the best by the margin or more."""
+    if pick is None:
+        return False
+    return bool(effects[pick] - effects.min() >= MARGIN or (pick != 0 and effects[pick] >= effects[0]))
+
+
+def _worse(effects: Floats, pick: int) -> bool:
+    return bool(effects[pick] > effects[0])
+
+
+def races(rng: Rng, scale: float) -> str:
+    """Return the table of races: wrong recommendations, races without one, and runs, with those of verdicts on all."""
+    trials, others = max(4, round(TRIALS * scale)), max(3, round(TRIALS * scale / 5))
+    lines = [
+        "| settings | set | noise | wrong | no answer | runs, median | all to verdicts | share |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for arms in (8, 16):
+        for name, effects in sets(arms).items():
+            for noise_name, noise in NOISES.items():
+                found = [_raced(rng, noise, effects) for _ in range(trials)]
+                runs = float(np.median([one.runs for one in found]))
+                full = float(np.median([_to_verdicts(rng, noise, effects) for _ in range(others)]))
+                wrong = sum(_wrong(effects, one.pick) for one in found)
+                silent = sum(one.pick is None for one in found)
+                lines.append(
+                    f"| {arms} | {name} | {noise_name} | {wrong} of {trials} | {silent} | {runs:.0f} | {full:.0f} | "
+                    f"{runs / full:.2f} |"
+                )
+    return "\n".join(lines)
+
+
+def usual_choice(rng: Rng, scale: float) -> str:
+    """Return the table of the usual practice: how often it picks a setting that is worse than today's."""
+    trials, few = max(4, round(4 * TRIALS * scale)), max(4, round(TRIALS * scale / 2))
+    lines = [
+        "| settings | set | noise | best mean of 1 run | of 3 | of 10 | Optuna, as many runs as a race |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for arms in (8, 16):
+        for name in ("all equal", "mostly bad", "one good"):
+            effects = sets(arms)[name]
+            # where all are equal nothing is worse than today's: let a third of them be a little
+            if name == "all equal":
+                effects = effects + 0.03 * (np.arange(arms) % 3 == 1)
+            for noise_name, noise in NOISES.items():
+                shares = [
+                    np.mean([_worse(effects, _best_mean(rng, noise, effects, each)) for _ in range(trials)])
+                    for each in (1, 3, 10)
+                ]
+                runs = _raced(rng, noise, effects).runs
+                optuna = np.mean([_worse(effects, _by_optuna(rng, noise, effects, min(runs, 150))) for _ in range(few)])
+                cells = " | ".join(f"{share:.0%}" for share in (*shares, optuna))
+                lines.append(f"| {arms} | {name} | {noise_name} | {cells} |")
+    return "\n".join(lines)
