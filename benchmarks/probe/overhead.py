@@ -71,6 +71,10 @@ class Row:
         logs = [math.log(a.wall / b.wall) for a, b in self.pairs]
         return "{} [{}]".format(*spelled(logs, ".3f", math.exp, ", "))
 
+    def median(self) -> float:
+        """Return the median ratio of the wall times."""
+        return math.exp(statistics.median(math.log(a.wall / b.wall) for a, b in self.pairs))
+
     def printed(self) -> str:
         """Format a line of the table."""
         takes = statistics.median(theirs.wall for _, theirs in self.pairs)
@@ -98,7 +102,25 @@ def main() -> None:
             for what, names, pair, sliced in comparisons(Path(folder), arguments.fio_source)
             if not arguments.only or arguments.only in f"{what} {' '.join(names)}"
         ]
-    tell("\n".join([*heading(arguments), *(row.printed() for row in rows)]), "overhead", arguments.write)
+    table = [row.printed() for row in rows if not row.theirs.startswith("fio")]
+    tell("\n".join([*heading(arguments), *table, *of_fio(rows)]), "overhead", arguments.write)
+
+
+def of_fio(rows: list[Row]) -> list[str]:
+    """Return a sentence on the rows of fio itself, which is measured in few whole runs."""
+    own = [row for row in rows if row.theirs.startswith("fio")]
+    ranges = []
+    for what, chosen in (
+        ("psync", [row for row in own if "io_uring" not in row.what]),
+        ("io_uring, cached", [row for row in own if "io_uring, cached" in row.what]),
+        ("io_uring, direct", [row for row in own if "io_uring, direct" in row.what]),
+    ):
+        if chosen:
+            medians = sorted(row.median() for row in chosen)
+            ranges.append(f"{medians[0]:.3f} to {medians[-1]:.3f} ({what})")
+    if not ranges:
+        return []
+    return ["", f"Probe / fio itself, medians of {len(own[0].pairs)} pairs of whole runs: {', '.join(ranges)}."]
 
 
 def heading(arguments: argparse.Namespace) -> list[str]:

@@ -242,9 +242,8 @@ def summary(lines: list[dict[str, Any]]) -> str:
         f"**{within} of {len(every)} trials within the range**: {rate(within, len(every), 2)}, stated 0.80. "
         f"{sum(math.isfinite(taken) for _, taken in every)} were decided; an open one counts as infinitely long (-).",
         "",
-        "| study | trials | predicted s | actual s | actual/predicted, 10 % | 50 % | 90 % "
-        "| blocks, actual/predicted, 50 % | range, high/low | within the range |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| study | trials | predicted s | actual s | actual/predicted, 10 % | 50 % | 90 % | blocks, 50 % | within the range |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in STUDIES:
         own = [one for one in lines if one["study"] == name]
@@ -274,20 +273,18 @@ def _within(predicted: dict[str, Any], taken: float) -> bool:
 def _cells(lines: list[dict[str, Any]]) -> list[str]:
     pairs = [pair for one in lines if (pair := _pair(one))]
     if not pairs:
-        return ["-"] * 8
+        return ["-"] * 7
     ratio = [taken / predicted["likely"] for predicted, taken in pairs]
     blocks = [
         one["actual"]["blocks"] / max(c["blocks"]["likely"] for c in one["predicted"]["conditions"])
         for one in lines
         if _pair(one)
     ]
-    widths = [math.inf if p["high"] is None else p["high"] / p["low"] for p, _ in pairs]
     return [
         f"{quantile([p['likely'] for p, _ in pairs], 0.5):.1f}",
         _number(quantile([taken for _, taken in pairs], 0.5), 1),
         *(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.9)),
         _number(quantile(blocks, 0.5), 2),
-        _number(quantile(widths, 0.5), 1),
         f"{sum(_within(*pair) for pair in pairs)} of {len(pairs)}",
     ]
 

@@ -71,7 +71,10 @@ TABLES: dict[str, Table] = {
 #: tables that have no place in the documents, which give their results in a sentence
 PRINTED_ONLY = frozenset(
     {
+        "orders",
+        "assumptions",
         "stopping",
+        "voids",
         "factorial",
         "whole-plots",
         "responses",

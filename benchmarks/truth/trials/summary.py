@@ -51,8 +51,8 @@ def _identical(cells: dict[Cell, list[Line]]) -> list[str]:
         "**Identical arms: called different**, share of trials [95 % bounds]",
         "",
         "| workload | neighbour | trials | iotrial, a look after every block | all of A, then all of B: Welch | "
-        "interval misses 1 | blocks, median | called invalid | failed |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "interval misses 1 | called invalid | failed |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for cell, rows in cells.items():
         n = len(rows)
@@ -61,7 +61,7 @@ def _identical(cells: dict[Cell, list[Line]]) -> list[str]:
         out.append(
             f"| {cell.workload} | {cell.neighbour} | {n} | {rate(sum(map(alarm, rows)), n)} | "
             f"{rate(sum(b['different'] for b in compared), len(compared))} | "
-            f"{rate(sum(not covered(r) for r in rows), n)} | {_quantile([r.get('blocks') for r in rows], 0.5)} | "
+            f"{rate(sum(not covered(r) for r in rows), n)} | "
             f"{sum(r.get('valid') is False for r in rows)} | {sum(r['state'] == 'failed' for r in rows)} |"
         )
     return out
