@@ -81,9 +81,7 @@ def main() -> None:
 
 
 def _followed(counts: list[int], blocks: int, seconds: float, folder: Path) -> Iterator[str]:
-    yield (
-        "| hosts | blocks a second | a host asked every | coordinator, of one core | CPU a block |"
-    )
+    yield ("| hosts | blocks a second | a host asked every | coordinator, of one core | CPU a block |")
     yield "| --- " * 5 + "|"
     for count in counts:
         _tell(f"following {count:,} hosts for {seconds:g} s")

@@ -120,7 +120,10 @@ def of_fio(rows: list[Row]) -> list[str]:
             ranges.append(f"{medians[0]:.3f} to {medians[-1]:.3f} ({what})")
     if not ranges:
         return []
-    return ["", f"Probe / fio itself, medians of {len(own[0].pairs)} pairs of whole runs: {', '.join(ranges)}."]
+    return [
+        "",
+        f"Probe / fio itself, medians of {len(own[0].pairs)} pairs of whole runs: {', '.join(ranges)}.",
+    ]
 
 
 def heading(arguments: argparse.Namespace) -> list[str]:
