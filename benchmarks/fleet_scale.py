@@ -81,11 +81,8 @@ def main() -> None:
 
 
 def _followed(counts: list[int], blocks: int, seconds: float, folder: Path) -> Iterator[str]:
-    yield (
-        "| hosts | blocks a second | a host asked every | coordinator, of one core | CPU a block | answers a transaction "
-        "| hosts' own, of one core |"
-    )
-    yield "| --- " * 7 + "|"
+    yield ("| hosts | blocks a second | a host asked every | coordinator, of one core | CPU a block |")
+    yield "| --- " * 5 + "|"
     for count in counts:
         _tell(f"following {count:,} hosts for {seconds:g} s")
         found = _child(
@@ -93,17 +90,16 @@ def _followed(counts: list[int], blocks: int, seconds: float, folder: Path) -> I
         )
         yield (
             f"| {count:,} | {found['blocks'] / found['wall_s']:,.0f} | {found['asked_every_s']:.1f} s "
-            f"| {found['cpu_s'] / found['wall_s']:.1%} | {1e3 * found['cpu_s'] / found['blocks']:.2f} ms "
-            f"| {found['together']:.1f} | {found['own_s'] / found['wall_s']:.1%} |"
+            f"| {found['cpu_s'] / found['wall_s']:.1%} | {1e3 * found['cpu_s'] / found['blocks']:.2f} ms |"
         )
 
 
 def _table(counts: list[int], blocks: int, folder: Path) -> Iterator[str]:
     yield (
-        "| hosts | runs stored | adding, wall | CPU | CPU a block | memory at most | store | a run | report, anew | CPU "
-        "| memory | once more | memory |"
+        "| hosts | runs stored | adding: wall | CPU a block | memory at most | store | first report: wall | CPU | memory "
+        "| next report |"
     )
-    yield "| --- " * 13 + "|"
+    yield "| --- " * 10 + "|"
     for count in counts:
         store = folder / f"fleet-{count}-{blocks}.db"
         store.with_suffix(".analysed").unlink(missing_ok=True)
@@ -112,11 +108,10 @@ def _table(counts: list[int], blocks: int, folder: Path) -> Iterator[str]:
         first, again = (_reported(store, folder) for _ in range(2))
         runs, size = added["runs"], added["bytes"]
         yield (
-            f"| {count:,} | {runs:,.0f} | {added['wall_s']:.1f} s | {added['cpu_s']:.1f} s "
+            f"| {count:,} | {runs:,.0f} | {added['wall_s']:.1f} s "
             f"| {1e3 * added['cpu_s'] / (count * blocks):.2f} ms | {added['memory_mib']:.0f} MiB "
             f"| {size / 2**20:,.0f} MiB "
-            f"| {size / runs:,.0f} bytes | {first[0]:.1f} s | {first[1]:.1f} s | {first[2]:.0f} MiB | {again[0]:.1f} s "
-            f"| {again[2]:.0f} MiB |"
+            f"| {first[0]:.1f} s | {first[1]:.1f} s | {first[2]:.0f} MiB | {again[0]:.1f} s |"
         )
         _tell(f"{count:,} hosts done: {1e3 * added['cpu_s'] / (count * blocks):.2f} ms of CPU a block")
 

@@ -165,10 +165,11 @@ def welch(a: Sequence[float], b: Sequence[float]) -> float:
 def table(answers: Sequence[Answer], budget_s: float, one_run_s: float) -> str:
     """Return the answers as a Markdown table, one row for each program and difference."""
     lines = [
-        f"`dd` of {one_run_s * 1e3:.0f} ms, budget {budget_s:g} s; {machine()}.",
+        f"`dd` of {one_run_s * 1e3:.0f} ms, budget {budget_s:g} s, {len(answers) // (2 * len(PLANTED))} trials a row; "
+        f"{machine()}.",
         "",
-        "| planted | program | trials | slower | faster | same | open | seconds, median (10 to 90 %) | overhead per run |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| planted | program | slower | faster | same | open | seconds, median (10 to 90 %) | overhead per run |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for planted in PLANTED:
         for program in sorted({one.program for one in answers}, reverse=True):
@@ -179,7 +180,7 @@ def table(answers: Sequence[Answer], budget_s: float, one_run_s: float) -> str:
             seconds = sorted(one.seconds for one in mine)
             low, high = seconds[len(seconds) // 10], seconds[-1 - len(seconds) // 10]
             cells = [
-                f"{planted:.0%}", program, str(len(mine)), *counts,
+                f"{planted:.0%}", program.replace(", Welch's test", ""), *counts,
                 f"{statistics.median(seconds):.1f} ({low:.1f} to {high:.1f})",
                 f"{statistics.median(one.overhead_s for one in mine) * 1e3:.1f} ms",
             ]  # fmt: skip

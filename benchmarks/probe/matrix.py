@@ -123,7 +123,7 @@ def by_iozone(folder: Path, record: int) -> Times:
 
 
 def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
-    """Return Markdown: medians with quartiles, and ratios of the probe to each other program, paired by round."""
+    """Return Markdown: the probe's time a record, and its ratio to each other program, paired by round."""
     names = list(next(iter(found.values())))
     others = [name for name in names if name != "iotrial"]
     versions = [f"{name} {version(name)}" for name in others]
@@ -134,25 +134,27 @@ def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
     ]
     lines += [f"{name} is not installed and was left out." for name in ("fio", "iozone") if name not in names]
     lines += [""] if len(names) < 3 else []
-    heads = ["record", "test", "iotrial, ns a record", *others, *(f"iotrial / {name}" for name in others)]
+    heads = ["test"]
+    for record in found:
+        heads += [f"{record >> 10} KiB, ns", *(f"/ {name}" for name in others)]
     lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
-    for record, programs in found.items():
-        for test in TESTS:
-            cells = [f"{record >> 10} KiB", test]
-            cells += [spread([one[test] for one in programs[name] if test in one]) for name in names]
+    for test in TESTS:
+        cells = [test]
+        for programs in found.values():
+            cells.append(f"{statistics.median(one[test] for one in programs['iotrial']):,.0f}")
             for name in others:
                 pairs = zip(programs["iotrial"], programs[name], strict=True)
-                cells.append(spread([a[test] / b[test] for a, b in pairs if test in b], ".2f"))
-            lines.append(f"| {' | '.join(cells)} |")
+                cells.append(spread([a[test] / b[test] for a, b in pairs if test in b]))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def spread(values: list[float], form: str = ",.0f") -> str:
+def spread(values: list[float]) -> str:
     """Format median and quartiles; empty if a program has no such test."""
     if len(values) < 2:
         return ""
     low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:{form}} ({low:{form}} to {high:{form}})"
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def version(name: str) -> str:

@@ -66,18 +66,19 @@ class Row:
     theirs: str
     pairs: tuple[tuple[Cost, Cost], ...]
 
-    def ratio(self, which: str) -> str:
-        """Return the median ratio and its interval."""
-        logs = [math.log(getattr(a, which) / getattr(b, which)) for a, b in self.pairs]
+    def ratio(self) -> str:
+        """Return the median ratio of the wall times and its interval."""
+        logs = [math.log(a.wall / b.wall) for a, b in self.pairs]
         return "{} [{}]".format(*spelled(logs, ".3f", math.exp, ", "))
+
+    def median(self) -> float:
+        """Return the median ratio of the wall times."""
+        return math.exp(statistics.median(math.log(a.wall / b.wall) for a, b in self.pairs))
 
     def printed(self) -> str:
         """Format a line of the table."""
         takes = statistics.median(theirs.wall for _, theirs in self.pairs)
-        ratios = f"{self.ratio('wall')} | {self.ratio('cpu')}"
-        return (
-            f"| {self.what} | {self.ours} | {self.theirs} | {takes:.0f} ns | {ratios} | {len(self.pairs)} |"
-        )
+        return f"| {self.what} | {self.theirs} | {takes:.0f} ns | {self.ratio()} | {len(self.pairs)} |"
 
 
 def main() -> None:
@@ -101,7 +102,28 @@ def main() -> None:
             for what, names, pair, sliced in comparisons(Path(folder), arguments.fio_source)
             if not arguments.only or arguments.only in f"{what} {' '.join(names)}"
         ]
-    tell("\n".join([*heading(arguments), *(row.printed() for row in rows)]), "overhead", arguments.write)
+    table = [row.printed() for row in rows if not row.theirs.startswith("fio")]
+    tell("\n".join([*heading(arguments), *table, *of_fio(rows)]), "overhead", arguments.write)
+
+
+def of_fio(rows: list[Row]) -> list[str]:
+    """Return a sentence on the rows of fio itself, which is measured in few whole runs."""
+    own = [row for row in rows if row.theirs.startswith("fio")]
+    ranges = []
+    for what, chosen in (
+        ("psync", [row for row in own if "io_uring" not in row.what]),
+        ("io_uring, cached", [row for row in own if "io_uring, cached" in row.what]),
+        ("io_uring, direct", [row for row in own if "io_uring, direct" in row.what]),
+    ):
+        if chosen:
+            medians = sorted(row.median() for row in chosen)
+            ranges.append(f"{medians[0]:.3f} to {medians[-1]:.3f} ({what})")
+    if not ranges:
+        return []
+    return [
+        "",
+        f"Probe / fio itself, medians of {len(own[0].pairs)} pairs of whole runs: {', '.join(ranges)}.",
+    ]
 
 
 def heading(arguments: argparse.Namespace) -> list[str]:
@@ -112,8 +134,8 @@ def heading(arguments: argparse.Namespace) -> list[str]:
         f"Machine: {'; '.join(versions)}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data in {arguments.folder}."
         + (f" Left out, because it is not here: {' and '.join(absent)}." if absent else ""),
         "",
-        "| what | this | over | that takes | time, median ratio [95 %] | CPU time | pairs |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| work | peer | it takes | probe / peer, median [95 %] | pairs |",
+        "| --- | --- | --- | --- | --- |",
     ]
 
 
@@ -165,7 +187,7 @@ def comparisons(folder: Path, source: Path | None) -> Iterator[tuple]:
     built = build_demonstrator(folder, source) if source else None
     for direct in (False, True):
         for depth in DEPTHS:
-            text = f"io_uring, 4 KiB random reads, {'direct' if direct else 'cached'}, depth {depth}"
+            text = f"io_uring, {'direct' if direct else 'cached'}, depth {depth}"
             # Long enough that filling and draining the queue, which the demonstrator never does, is a small
             # part of it.
             ramp = RAMP if direct else 0

@@ -239,23 +239,18 @@ def summary(lines: list[dict[str, Any]]) -> str:
         f"budgets of {' and '.join(budgets)}, load average {min(loads):.1f} to {max(loads):.1f} (median "
         f"{quantile(loads, 0.5):.1f}); medians of seconds.",
         "",
-        f"**{within} of {len(every)} trials within the range**: {rate(within, len(every), 2)}, stated 0.80.",
+        f"**{within} of {len(every)} trials within the range**: {rate(within, len(every), 2)}, stated 0.80. "
+        f"{sum(math.isfinite(taken) for _, taken in every)} were decided; an open one counts as infinitely long (-).",
         "",
-        "| study | trials | counted | decided | predicted s | actual s | actual/predicted, 10 % | 50 % | 90 % "
-        "| blocks, actual/predicted, 50 % | range, high/low | within the range |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| study | predicted s | actual s | actual/predicted (10 to 90 %) | blocks likewise | within the range |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in STUDIES:
         own = [one for one in lines if one["study"] == name]
         if own:
-            out.append(f"| {name} | {len(own)} | {' | '.join(_cells(own))} |")
+            out.append(f"| {name} | {' | '.join(_cells(own))} |")
     if every:
-        out.append(f"| all | {len(lines)} | {' | '.join(_cells(lines))} |")
-    out += [
-        "",
-        "Counted: neither invalid nor failed, nor predicted never. Of those, one that was open at the end of its budget "
-        "is in the quantiles as taking for ever (-).",
-    ]
+        out.append(f"| all | {' | '.join(_cells(lines))} |")
     return "\n".join(out)
 
 
@@ -278,22 +273,18 @@ def _within(predicted: dict[str, Any], taken: float) -> bool:
 def _cells(lines: list[dict[str, Any]]) -> list[str]:
     pairs = [pair for one in lines if (pair := _pair(one))]
     if not pairs:
-        return ["0", *["-"] * 9]
+        return ["-"] * 5
     ratio = [taken / predicted["likely"] for predicted, taken in pairs]
     blocks = [
         one["actual"]["blocks"] / max(c["blocks"]["likely"] for c in one["predicted"]["conditions"])
         for one in lines
         if _pair(one)
     ]
-    widths = [math.inf if p["high"] is None else p["high"] / p["low"] for p, _ in pairs]
     return [
-        str(len(pairs)),
-        str(sum(math.isfinite(taken) for _, taken in pairs)),
         f"{quantile([p['likely'] for p, _ in pairs], 0.5):.1f}",
         _number(quantile([taken for _, taken in pairs], 0.5), 1),
-        *(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.9)),
+        "{1} ({0} to {2})".format(*(_number(quantile(ratio, at), 2) for at in (0.1, 0.5, 0.9))),
         _number(quantile(blocks, 0.5), 2),
-        _number(quantile(widths, 0.5), 1),
         f"{sum(_within(*pair) for pair in pairs)} of {len(pairs)}",
     ]
 

@@ -71,6 +71,26 @@ TABLES: dict[str, Table] = {
     "usual-choice": races.usual_choice,
 }
 
+#: tables that have no place in the documents, which give their results in a sentence
+PRINTED_ONLY = frozenset(
+    {
+        "orders",
+        "assumptions",
+        "stopping",
+        "voids",
+        "factorial",
+        "whole-plots",
+        "responses",
+        "controls",
+        "changes",
+        "ends",
+        "fleet-evidence",
+        "fleet-stopped",
+        "mean-ratio",
+        "statistics",
+    }
+)
+
 
 def main() -> None:
     """Make the requested tables, one after the other."""
@@ -95,7 +115,7 @@ def main() -> None:
     unknown = set(arguments.tables) - set(TABLES)
     if unknown:
         parser.error(f"no table is called {', '.join(sorted(unknown))}")
-    for name in arguments.tables or TABLES:
+    for name in arguments.tables or [one for one in TABLES if not (arguments.write and one in PRINTED_ONLY)]:
         began = time.perf_counter()
         table = TABLES[name](
             np.random.default_rng([arguments.seed, list(TABLES).index(name)]), arguments.scale

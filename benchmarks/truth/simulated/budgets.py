@@ -15,10 +15,12 @@ from simulated.alarms import Design
 from simulated.noise import NOISES, Floats, Rng
 from simulated.stopping import hulls
 
-SHARES = (0.0, 0.2, 0.35, 0.5, 0.7)
-SDS = (1.0, 2.0, 4.0)  # in margins
-BUDGETS = (60, 200)
-EFFECTS = (0.0, 1.5, 2.0, 3.0)  # in margins
+SHARES = (0.0, 0.35, 0.5)
+#: block SD in margins, blocks of the budget
+CASES = ((1.0, 200), (2.0, 60), (2.0, 200), (4.0, 60), (4.0, 200))
+SDS = sorted({sd for sd, _ in CASES})
+BUDGETS = sorted({blocks for _, blocks in CASES})
+EFFECTS = (0.0, 1.5, 3.0)  # in margins
 ALPHA = 0.05 / 8
 _GRID = np.linspace(-4.0, 4.0, 321)  # in block SDs
 _BEYOND = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8])  # also in block SDs, from the margin outwards
@@ -50,21 +52,19 @@ def budget(rng: Rng, scale: float) -> str:
         f"**Decided within the budget, and median blocks of all trials, by share of the stake: {trials} trials, alpha .05/8, "
         "normal noise**",
         "",
-        "SD from block to block and effects in margins; a look after every block, a trial stops as the product does. An "
-        "undecided trial counts with all its blocks.",
+        "Block SD and effects in margins; a look after every block. An undecided trial counts with all its blocks.",
         "",
         f"| SD | budget, blocks | effect | {' | '.join('share ' + format(share, 'g') for share in SHARES)} |",
         "| --- | --- | --- |" + " --- |" * len(SHARES),
     ]
-    for sd in SDS:
-        for blocks in BUDGETS:
-            for effect in EFFECTS:
-                cells = []
-                for share in SHARES:
-                    stops = found[sd, blocks, effect, share]
-                    decided = sum(stop is not None for stop in stops) / trials
-                    cells.append(f"{decided:.2f}, {np.median([stop or blocks for stop in stops]):.0f}")
-                out.append(f"| {sd:g} | {blocks} | {effect:g} | {' | '.join(cells)} |")
+    for sd, blocks in CASES:
+        for effect in EFFECTS:
+            cells = []
+            for share in SHARES:
+                stops = found[sd, blocks, effect, share]
+                decided = sum(stop is not None for stop in stops) / trials
+                cells.append(f"{decided:.2f}, {np.median([stop or blocks for stop in stops]):.0f}")
+            out.append(f"| {sd:g} | {blocks} | {effect:g} | {' | '.join(cells)} |")
     return "\n".join(out)
 
 
