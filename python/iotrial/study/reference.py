@@ -120,25 +120,34 @@ def markdown(work: type[Work]) -> str:
 
 
 def _items(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> str:
-    """Return one line a key: ``- `key` (value; default): meaning``."""
+    """Return one line a key: ``- `key` (default): meaning``. Of several words the default is first."""
     lines = []
     for key in keys:
         words = vocabulary.get(key.name, {})
         choices = _choices(plain_of(key.wanted)) or (tuple(words) if len(words) <= _MOST_WORDS else ())
-        what = ", ".join(f"`{choice}`" for choice in choices) or _range(key)
         default = _left_out(key)
-        lines.append(f"- `{key.name}` ({what}{f'; {default}' if default else ''}): {key.text}")
+        if choices:
+            ordered = sorted(choices, key=lambda choice: choice != key.default)
+            what = ", ".join(f"`{choice}`" for choice in ordered) + (
+                "; required" if default == "required" else ""
+            )
+        elif default == "required" or not default:
+            what = f"{_what(key)}; required" if default else _what(key)
+        else:
+            limits = _limits(key)
+            what = f"{limits}; {default}" if limits else default
+        lines.append(f"- `{key.name}` ({what}): {key.text}")
     return "\n".join(lines) + "\n"
 
 
-def _range(key: Key) -> str:
-    """Return the type of a key, or its limits if it is a number with a narrow range."""
+def _limits(key: Key) -> str:
+    """Return the limits of a number with a narrow range, else ""."""
     limits = [
         (meta.ge, meta.le) for meta in metas_of(key.wanted) if meta.ge is not None and meta.le is not None
     ]
     if key.form is None and limits and limits[0][1] <= _WIDE:
         return "{:g} to {:g}".format(*limits[0])
-    return _what(key).replace("true | false", "boolean").replace(" | ", " or ")
+    return ""
 
 
 def _left_out(key: Key) -> str:
