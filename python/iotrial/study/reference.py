@@ -20,7 +20,8 @@ _WIDTH = 100
 _MOST_WORDS, _WIDE = 20, 10_000
 #: more choices than this are listed in the description instead of the type column
 _FEW_WORDS = 6
-_TABLE = "| key | written | left out | |\n"
+#: marks around a generated list in docs/workloads.md
+_BEGIN, _END = "<!-- keys -->\n", "<!-- end -->\n"
 
 
 def describe(name: str) -> str:
@@ -94,47 +95,59 @@ def _default(key: Key) -> str:
     return key.form.show(key.default) if key.form else str(key.default)
 
 
-def with_tables(text: str) -> str:
-    """Return the text of ``docs/workloads.md`` with the key table of each kind regenerated from its Struct."""
+def with_keys(text: str) -> str:
+    """Return the text of ``docs/workloads.md`` with the key list of each kind regenerated from its Struct."""
     for name, work in kinds().items():
-        before, heading, section = text.partition(f'### `kind = "{name}"`\n')
-        lead, found, rest = section.partition(_TABLE)
-        assert found, name
-        after = rest[rest.index("\n\n") + 1 :]
-        text = f"{before}{heading}{lead}{markdown(work)}{after}"
+        text = _with_list(text, f'### `kind = "{name}"`\n', markdown(work), name)
     outputs = keys_of(dict(_tables_of(kind("command")))["output"]).values()
-    before, heading, section = text.partition("#### `[[workload.output]]`\n")
-    lead, found, rest = section.partition(_TABLE)
-    assert found
-    return f"{before}{heading}{lead}{_rows_of(outputs)}{rest[rest.index(chr(10) * 2) + 1 :]}"
+    return _with_list(text, "#### `[[workload.output]]`\n", _items(outputs), "output")
+
+
+def _with_list(text: str, heading: str, items: str, name: str) -> str:
+    """Replace what stands between two marks: the first ones below the heading."""
+    before, _, section = text.partition(heading)
+    lead, found, rest = section.partition(_BEGIN)
+    assert found, name
+    return f"{before}{heading}{lead}{_BEGIN}{items}{rest[rest.index(_END) :]}"
 
 
 def markdown(work: type[Work]) -> str:
-    """Return the keys of a kind as a table for ``docs/workloads.md``, without those that another table there has: the keys
+    """Return the keys of a kind as a list for ``docs/workloads.md``, without those that another list there has: the keys
     of every file set, and those of a kind that it builds on."""
     parents = [other for other in kinds().values() if other is not work and issubclass(work, other)]
     shared = {*keys_of(FileSet), *(key.name for parent in parents for key in _all_keys(parent))}
-    return _rows_of((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
+    return _items((key for key in _all_keys(work) if key.name not in shared), work.vocabulary)
 
 
-def _rows_of(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> str:
-    lines = [*_TABLE.splitlines(), "| --- | --- | --- | --- |"]
+def _items(keys: Iterable[Key], vocabulary: Mapping[str, Mapping[str, str]] = MappingProxyType({})) -> str:
+    """Return one line a key: ``- `key` (default): meaning``. Of several words the default is first."""
+    lines = []
     for key in keys:
         words = vocabulary.get(key.name, {})
         choices = _choices(plain_of(key.wanted)) or (tuple(words) if len(words) <= _MOST_WORDS else ())
-        what = ", ".join(f"`{choice}`" for choice in choices) or _range(key)
-        lines.append(f"| `{key.name}` | {what} | {_left_out(key)} | {key.text} |".replace("|  |", "| |"))
+        default = _left_out(key)
+        if choices:
+            ordered = sorted(choices, key=lambda choice: choice != key.default)
+            what = ", ".join(f"`{choice}`" for choice in ordered) + (
+                "; required" if default == "required" else ""
+            )
+        elif default == "required" or not default:
+            what = f"{_what(key)}; required" if default else _what(key)
+        else:
+            limits = _limits(key)
+            what = f"{limits}; {default}" if limits else default
+        lines.append(f"- `{key.name}` ({what}): {key.text}")
     return "\n".join(lines) + "\n"
 
 
-def _range(key: Key) -> str:
-    """Return the type of a key, or its limits if it is a number with a narrow range."""
+def _limits(key: Key) -> str:
+    """Return the limits of a number with a narrow range, else ""."""
     limits = [
         (meta.ge, meta.le) for meta in metas_of(key.wanted) if meta.ge is not None and meta.le is not None
     ]
     if key.form is None and limits and limits[0][1] <= _WIDE:
         return "{:g} to {:g}".format(*limits[0])
-    return _what(key).replace(" | ", " or ")
+    return ""
 
 
 def _left_out(key: Key) -> str:

@@ -48,7 +48,7 @@ class CallsWork(CommandWork, frozen=True, kw_only=True):
 
     calls: Annotated[
         tuple[CallName, ...],
-        Meta(max_length=32, description="system calls to report one by one; the first is primary"),
+        Meta(max_length=32, description="system calls to report singly; the first is primary"),
     ] = ()
 
     @classmethod

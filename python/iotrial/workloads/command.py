@@ -116,8 +116,8 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 description=(
-                    "program and arguments; `{file}`: run once per file; `{files}` (its own argument): all files; "
-                    "`{dir}`: their folder; `{out}`: a folder for output, empty at the start of a run"
+                    "program and arguments; `{file}`: run once per file; `{files}` (its own argument): all "
+                    "files; `{dir}`: their folder; `{out}`: output folder, empty when a run starts"
                 ),
             ),
         ],
@@ -125,8 +125,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             Line,
             Meta(
                 description=(
-                    "a file whose text is the standard input; path relative to the study file, stored with "
-                    "the study"
+                    "file with the standard input; path relative to the study file; stored with the study"
                 )
             ),
         ],
@@ -144,10 +143,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         STEP_TABLES,
         Meta(
             max_length=32,
-            description=(
-                "instead of `argv`: several commands, each with `name` and `argv`, timed one by one and "
-                "in total"
-            ),
+            description=("instead of `argv`: commands with `name` and `argv`, timed singly and in total"),
         ),
     ] = ()
     cwd: Annotated[
@@ -155,24 +151,23 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     ] = "{dir}"
     stdin: Annotated[LongText, Meta(description="text for standard input")] = ""
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="timeout of one command; exceeding it fails the run")
+        Duration, Meta(gt=0, le=86400, description="timeout of one command; then the run fails")
     ] = 60.0
     expect_exit: Annotated[int, Meta(ge=0, le=255, description="exit status that means success")] = 0
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
     )
-    environment: Annotated[Variables, Meta(description="variables added to a minimal environment")] = ()
+    environment: Annotated[Variables, Meta(description="added to a minimal environment")] = ()
     inherit_environment: Annotated[
         bool,
-        Meta(description="the environment of whoever runs iotrial, instead of a minimal one; not stored"),
+        Meta(description="the caller's environment instead of a minimal one; not stored"),
     ] = False
     reads: Annotated[
         Literal["data", "names"],
         Meta(
             description=(
-                "when a run counts as cold: it read at least the size of the files (`data`) or anything "
-                "(`names`) from the device, and a tenth of the lab data that it "
-                "[uses](labs.md#work-outside-the-lab)"
+                "what a cold run must read from the device: at least the files' size (`data`) or anything"
+                " (`names`), and a tenth of the lab data that it [uses](labs.md#work-outside-the-lab)"
             )
         ),
     ] = "data"
@@ -180,8 +175,10 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     prepare: Annotated[
         Arguments,
         Meta(
-            description="a program to run before each run, untimed, with the placeholders and the user of `argv`; "
-            "the cache is brought to its state after it"
+            description=(
+                "program run untimed before each run, as `argv` (same placeholders and user); the cache "
+                "state is set after it"
+            )
         ),
     ] = ()
     cleanup: Annotated[Arguments, Meta(description="the same after each run")] = ()
@@ -192,7 +189,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         formed(Form("[[workload.output]] tables")),
         Meta(
             max_length=MOST_OUTPUTS,
-            description="numbers and words to read from what the commands print",
+            description="values to read from the commands' output",
         ),
     ] = ()
 

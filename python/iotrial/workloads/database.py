@@ -148,26 +148,21 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         bool,
         Meta(
             description=(
-                "put the server's cache in reserved huge pages (vm.nr_hugepages); the run fails if it "
-                "gets none. Not with SQLite. For transparent huge pages use the knob memory.huge_pages"
+                "server cache in reserved huge pages (vm.nr_hugepages); the run fails if it gets none. "
+                "Not with SQLite. Transparent huge pages: knob memory.huge_pages"
             )
         ),
     ] = False
     buffer_dump: Annotated[
         bool,
-        Meta(
-            description=(
-                "MariaDB saves the list of cached pages at shutdown and loads them at start, so a restart"
-                " keeps its cache"
-            )
-        ),
+        Meta(description=("MariaDB saves its list of cached pages at shutdown and reloads them at start")),
     ] = False
     connection: Annotated[
         Literal["socket", "loopback"],
-        Meta(description="how the client reaches a server: a Unix socket, or TCP over 127.0.0.1"),
+        Meta(description="Unix socket, or TCP over 127.0.0.1"),
     ] = "socket"
     timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="timeout of a test; exceeding it fails the run")
+        Duration, Meta(gt=0, le=86400, description="timeout of a test; then the run fails")
     ] = 600.0
 
     def check(self) -> None:

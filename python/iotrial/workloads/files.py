@@ -94,9 +94,8 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
         Literal["by-file", "by-operation", "by-phase"],
         Meta(
             description=(
-                "`by-file`: all operations on one file, then the next; `by-operation`: one operation on "
-                "all files, then the next; `by-phase`: from open to close on one file, then the next, "
-                "then what follows"
+                "`by-file`: all operations on one file, then the next file; `by-operation`: one operation"
+                " on all files, then the next; `by-phase`: open to close file by file, then the rest"
             )
         ),
     ] = "by-file"

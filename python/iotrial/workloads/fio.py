@@ -99,9 +99,7 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
     file_keys = {
         "file": Annotated[
             Line,
-            Meta(
-                description="path of the job file, relative to the study file; its text is stored with the study"
-            ),
+            Meta(description="job file, relative to the study file; stored with the study"),
         ]
     }
     text_files = {"file": "job"}
@@ -117,13 +115,15 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=MOST_OUTPUTS,
-            description="numbers of fio's JSON that become responses, the first one primary: a path such as "
-            '"jobs.NAME.read.iops", or a table with path, name, unit, factor (to that unit), scale, better',
+            description=(
+                "numbers of fio's JSON that become responses, the first primary: a path, or a table with "
+                "path, name, unit, factor (to that unit), scale, better"
+            ),
         ),
     ]
-    timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="timeout of fio; exceeding it fails the run")
-    ] = 600.0
+    timeout_s: Annotated[Duration, Meta(gt=0, le=86400, description="timeout of fio; then the run fails")] = (
+        600.0
+    )
     run_as: Annotated[Literal["user", "root"], Meta(description="the user who called iotrial, or root")] = (
         "user"
     )
@@ -133,8 +133,8 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
             ge=0,
             le=MOST_CLIENTS,
             description=(
-                "number of clients on this machine that run the job at once, with fio's client/server "
-                'mode; 0: plain fio. Picks then read fio\'s total, "all.read.iops"'
+                "clients on this machine that run the job at once (fio's client/server mode); picks then "
+                'read fio\'s total, "all.read.iops"; 0: plain fio'
             ),
         ),
     ] = 0
@@ -143,8 +143,8 @@ class FioWork(HasPrograms, HasServer, FileSet, frozen=True, kw_only=True):
         Meta(
             max_length=MOST_CLIENTS,
             description=(
-                "instead of `clients`: hosts that run the job at once, each with `fio --server` running, "
-                'such as "10.0.0.11" or "10.0.0.11:8765"'
+                'instead of `clients`: hosts with `fio --server` that run the job at once: "10.0.0.11", '
+                '"10.0.0.11:8765"'
             ),
         ),
     ] = ()

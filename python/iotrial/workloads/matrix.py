@@ -90,7 +90,7 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         Meta(
             ge=SMALLEST_RECORD,
             le=LARGEST_FILE,
-            description="size of the file, unless a factor on matrix.file_size varies it",
+            description="file size, unless matrix.file_size varies it",
         ),
     ] = 4 << 20
     record_size_bytes: Annotated[
@@ -98,24 +98,24 @@ class MatrixWork(Work, frozen=True, kw_only=True):
         Meta(
             ge=SMALLEST_RECORD,
             le=LARGEST_RECORD,
-            description="size of a record, unless a factor on matrix.record_size varies it",
+            description="record size, unless matrix.record_size varies it",
         ),
     ] = 65536
     direct: Annotated[bool, Meta(description="O_DIRECT in the first nine tests (iozone -I)")] = False
     sync: Annotated[bool, Meta(description="O_SYNC in the tests that write (iozone -o)")] = False
     fsync: Annotated[
-        bool, Meta(description="include fflush and fsync in the time of writing tests (iozone -e)")
+        bool, Meta(description="time includes fflush and fsync of writing tests (iozone -e)")
     ] = False
-    close: Annotated[bool, Meta(description="include close in the time (iozone -c)")] = False
+    close: Annotated[bool, Meta(description="time includes close (iozone -c)")] = False
     cold: Annotated[
-        bool, Meta(description="drop the file from the page cache before each reading test except reread")
+        bool, Meta(description="drop the file from the page cache before reading tests except reread")
     ] = False
     content: Annotated[
         Literal["random", "text", "zeros"],
         Meta(description="incompressible bytes, lines of hexadecimal digits, or zeros"),
     ] = "random"
     stride: Annotated[
-        int, Meta(ge=1, le=1 << 20, description="records that a strided read advances by (iozone -j)")
+        int, Meta(ge=1, le=1 << 20, description="step of a strided read, in records (iozone -j)")
     ] = 17
     replicates: Annotated[
         int,

@@ -64,12 +64,10 @@ class MkfsWork(Work, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 44,
-            description="size of the file system, from the start of the device; 0: the whole lab",
+            description="size of the file system; 0: the whole lab",
         ),
     ] = 0
-    timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="timeout; exceeding it fails the run")
-    ] = 300.0
+    timeout_s: Annotated[Duration, Meta(gt=0, le=86400, description="then the run fails")] = 300.0
 
     def check(self) -> None:
         if self.volume_bytes % _BLOCK:

@@ -125,7 +125,7 @@ class Output(Struct, frozen=True, kw_only=True):
     fact: Annotated[
         bool,
         Meta(
-            description="a word for the table of facts, not a response; a JSON object gives one fact per entry"
+            description="a word for the table of facts, not a response; a JSON object gives a fact per entry"
         ),
     ] = False
 

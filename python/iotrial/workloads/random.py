@@ -87,16 +87,11 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
     block_bytes: Annotated[Size, Meta(ge=8, le=LARGEST_BUFFERS, description="size of one operation")] = 4096
     order: Annotated[
         Literal["random", "sequential"],
-        Meta(
-            description=(
-                "random: every block drawn from all blocks, the same sequence in every treatment; "
-                "sequential: one after the other"
-            )
-        ),
+        Meta(description=("random: each block drawn from all, the same sequence in every treatment")),
     ] = "random"
     write_share: Annotated[
         float,
-        Meta(ge=0, le=1, description="share of operations that write; they overwrite existing blocks"),
+        Meta(ge=0, le=1, description="share of operations that overwrite blocks"),
     ] = 0.0
     direct: Annotated[bool, Meta(description="bypass the page cache (O_DIRECT); not with mmap")] = False
     depth: Annotated[int, Meta(ge=1, le=4096, description="operations in flight; io_uring only")] = 1
@@ -105,7 +100,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 40,
-            description="untimed operations first, to bring the device to a steady state; only with O_DIRECT",
+            description="untimed operations first, to reach a steady state; only with O_DIRECT",
         ),
     ] = 0
     rate: Annotated[
@@ -114,8 +109,8 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             ge=0,
             le=FASTEST,
             description=(
-                "operations per second, started at even intervals whether or not earlier ones have "
-                "finished (open loop); 0: each starts when the one before ends (closed loop)"
+                "operations per second, started at even intervals even if earlier ones are unfinished "
+                "(open loop); 0: each starts when the last ends (closed loop)"
             ),
         ),
     ] = 0.0

@@ -64,7 +64,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     returns: Annotated[
         Literal["new", "same"],
-        Meta(description="`new`: a disk that the array has never seen; `same`: the disk that was taken out"),
+        Meta(description="a disk that the array has never seen, or the one taken out"),
     ] = "new"
     away_bytes: Annotated[
         Size,
@@ -78,7 +78,8 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         Literal["none", "read", "write"],
         Meta(
             description=(
-                "load during the rebuild: random 4 KiB reads, or reads each followed by rewriting the block"
+                "load during the rebuild: random 4 KiB reads, each followed by rewriting the block with "
+                "`write`"
             )
         ),
     ] = "none"
@@ -88,18 +89,16 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
             ge=2,
             le=16,
             description=(
-                "number of equal parts whose rates are recorded; the first and last are responses. md "
-                "reports progress in sixteenths"
+                "equal parts whose rates are recorded, the first and last as responses; md reports "
+                "progress in sixteenths"
             ),
         ),
     ] = 8
     announced_at: Annotated[
         Share,
-        Meta(ge=0, le=1, description="progress at which md's estimate of the total time is taken"),
+        Meta(ge=0, le=1, description="progress at which md's estimate is taken"),
     ] = 0.25
-    timeout_s: Annotated[
-        Duration, Meta(gt=0, le=86400, description="timeout; exceeding it fails the run")
-    ] = 600.0
+    timeout_s: Annotated[Duration, Meta(gt=0, le=86400, description="then the run fails")] = 600.0
     size_bytes: Annotated[
         Size, Meta(ge=4096, le=1 << 40, description="size of the file that the load works on")
     ] = 8 << 20

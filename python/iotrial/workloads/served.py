@@ -28,20 +28,18 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
         Arguments,
         Meta(
             description=(
-                "start this server (program and arguments) for each run. It must stay in the foreground "
-                "and listen on `{address}` or `{port}` (127.0.0.1; also valid in `argv`, `stdin`, "
-                "`environment`). `{site}`: the folder that `make` filled; `{scratch}`: an empty folder"
+                "server to start for each run (program and arguments). It must stay in the foreground and"
+                " listen on `{address}` or `{port}` (127.0.0.1; also valid in `argv`, `stdin`, "
+                "`environment`). `{site}`: folder filled by `make`; `{scratch}`: empty folder"
             )
         ),
     ] = ()
     serve_environment: Annotated[
-        Variables, Meta(description="variables added to the server's minimal environment")
+        Variables, Meta(description="added to the server's minimal environment")
     ] = ()
     make: Annotated[
         Arguments,
-        Meta(
-            description="a program that fills the folder `{site}` (its working folder) once, before the first run"
-        ),
+        Meta(description="program that fills `{site}` (its working folder) once, before the first run"),
     ] = ()
     make_input: Annotated[LongText, Meta(description="instead of `make_file`: the text")] = ""
 
@@ -112,12 +110,7 @@ class ServedWork(HasServer, FileSet, frozen=True, kw_only=True):
 MAKE_FILE = {
     "make_file": Annotated[
         Line,
-        Meta(
-            description=(
-                "a file whose text is the standard input of `make`; path relative to the study file, "
-                "stored with the study"
-            )
-        ),
+        Meta(description=("file with the standard input of `make`; as `stdin_file`")),
     ]
 }
 

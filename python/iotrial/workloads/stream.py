@@ -89,8 +89,8 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
             ge=0,
             le=1,
             description=(
-                "read random blocks from this share of the device after `position`, the same ones at each"
-                " position; 0: sequential"
+                "read random blocks from this share of the device after `position`, the same at each "
+                "position; 0: sequential"
             ),
         ),
     ] = 0.0
@@ -99,7 +99,7 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1 << 30,
-            description="bytes read first, untimed, in whole blocks, so that the arm of a hard disk is in place",
+            description="bytes read first, untimed, in whole blocks, to place a hard disk's arm",
         ),
     ] = 0
     streams: Annotated[
@@ -114,19 +114,13 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         bool,
         Meta(
             description=(
-                "true: one file for all, each reads or copies all of it or writes a part; false: one file"
-                " each"
+                "true: one file for all (each reads or copies all of it, or writes a part); false: one each"
             )
         ),
     ] = False
     copy_with: Annotated[
         Literal["read-write", "copy-file-range"],
-        Meta(
-            description=(
-                "read and write block by block (dd, cp), or copy_file_range, which lets a file system "
-                "share blocks"
-            )
-        ),
+        Meta(description=("read and write block by block, or copy_file_range, which can share blocks")),
     ] = "read-write"
     block_size_bytes: Annotated[
         Size, Meta(ge=1, le=1 << 30, description="size of one read or write (dd: bs)")
@@ -168,8 +162,8 @@ class StreamWork(FileSet, frozen=True, kw_only=True):
         bool,
         Meta(
             description=(
-                "keep whatever is cached and do the rest of the original's work per block (dd: read "
-                "/dev/zero or write /dev/null; hdparm: touch every sector)"
+                "keep cached pages and do the original's other work per block (dd: read /dev/zero or "
+                "write /dev/null; hdparm: touch every sector)"
             )
         ),
     ] = False
