@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.model import Audit, Standing
+from iotrial.audits.model import Audit
 from iotrial.report.audit.blocks import KEY, comparison_table, range_table
 from iotrial.report.audit.sentences import (
     claims_in_brief,
@@ -60,22 +60,20 @@ def _table(audit: Audit) -> Iterator[str]:
     yield from block_lines((dataclasses.replace(table, note=table.note.replace(KEY, "").strip()),))
 
 
-def overview(audits: Sequence[tuple[str, str, Audit | None]]) -> Iterator[str]:
+def overview(audits: Sequence[tuple[str, Audit | None]]) -> Iterator[str]:
     """Yield a table of all sections: their titles, and the numbers of an audit (None: a table without a number)."""
-    yield "| question | comparisons | with one value only | intervals that exclude 1 | claims that recompute |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
-    for title, name, audit in audits:
+    yield "| question | comparisons | claims that recompute |"
+    yield "| --- | ---: | ---: |"
+    for title, audit in audits:
         link = f"[{escaped(title)}](#{anchor(title)})"
         if audit is None:
-            yield f"| {link} | {name}: no number | – | – | – |"
+            yield f"| {link} | no number | – |"
             continue
         main = [one for one in audit.comparisons if not without_first(one)]
-        single = sum(one.standing in (Standing.SINGLE, Standing.NO_RATIO) for one in main)
-        apart = sum(one.standing in (Standing.APART, Standing.CONFOUNDED) for one in audit.comparisons)
         claims = (
             f"{sum(one.recomputes for one in audit.claims)} of {len(audit.claims)}" if audit.claims else "–"
         )
-        yield f"| {link} | {len(main)} | {single} | {apart} | {claims} |"
+        yield f"| {link} | {len(main)} | {claims} |"
 
 
 def anchor(title: str) -> str:
