@@ -349,8 +349,8 @@ def _order(audit: Audit) -> Iterator[str]:
         by_arrangement[fact.arrangement].append(fact)
     if separate := by_arrangement["separate"]:
         yield (
-            f"Order: in {_of(len(separate), audit)} one group was run before the other, so the effect includes any drift "
-            "(METHOD.md: how often that makes identical groups look different)."
+            f"Order: in {_of(len(separate), audit)} one group was run before the other, so whatever drifted meanwhile is "
+            "part of the effect."
         )
     if not audit.order and audit.comparisons:
         yield ORDER_UNKNOWN
