@@ -30,7 +30,10 @@ from iotrial.report.finding_page import answer_in_brief
             "Mode a and b are as fast as c in both conditions: differences beyond 3 % are excluded in 3 of 4 "
             "comparisons; widest interval -2.7 % to +3.4 %.",
         ),
-        ("A is slower than b: it takes 11 % more time [+7, +16].", "A is slower than b: 11 % more time [+7, +16]."),
+        (
+            "A is slower than b: it takes 11 % more time [+7, +16].",
+            "A is slower than b: 11 % more time [+7, +16].",
+        ),
         (
             "A vs b: slower in 2 of 3 comparisons (most: +6 % [+1, +9], x 1) and faster in 1 (-8 % [-9, -7], x 2).",
             "A vs b: slower in 2 of 3 comparisons (most: +6 % [+1, +9], x 1) and faster in 1 (-8 % [-9, -7], x 2).",

@@ -44,7 +44,9 @@ _BRIEF = (
     (re.compile(r"^\d+ comparisons: "), ""),
     (re.compile(r"[.;] [Ll]argest effect: "), "; most: "),
     (
-        re.compile(r"differences beyond (\S+ %|the margin) are excluded in (\d+) of \2 comparisons; widest interval "),
+        re.compile(
+            r"differences beyond (\S+ %|the margin) are excluded in (\d+) of \2 comparisons; widest interval "
+        ),
         r"within \1, widest interval ",
     ),
     (re.compile(r", differences beyond (\S+ %) are excluded"), r", within \1"),
