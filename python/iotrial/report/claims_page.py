@@ -69,8 +69,8 @@ def claims_page(claims: Sequence[Judged]) -> str:
         f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): {counts}.",
         "",
         "Each study was tried once, on the virtual machine that its page names. A claim counts once for each condition.",
-        "Brackets hold the interval; numbers in parentheses are [sources](#sources). [METHOD.md](../METHOD.md) has the rules.",
-        "`make findings` writes this page.",
+        "Brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "[METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
     ]
     for outcome, judged in by_outcome.items():
         if not judged:
