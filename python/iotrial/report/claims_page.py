@@ -27,9 +27,8 @@ ANSWERS = {
     Outcome.SMALLER: "The direction agrees, the number here is smaller.",
     Outcome.LARGER: "The direction agrees, the number here is larger.",
     Outcome.CONTRADICTED: "The trial finds the opposite.",
-    Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. One line "
-    'per question gives all reasons ("about X": the claim is about X); `iotrial report FILE --full` gives the reason of each '
-    "claim.",
+    Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. "
+    '"About X": the claim is about X. `iotrial report FILE --full` gives the reason of each claim.',
 }
 #: part of the longest of several texts that they must share to be written as one
 _ALIKE_REASONS = 0.5
@@ -37,6 +36,15 @@ _ALIKE_SOURCES = 0.35
 #: the most words of a text that is listed with "and"
 _SHORT = 4
 _WORD = re.compile(r"\S+(?: %\S*)?")
+#: shorter words for reasons
+_SHORTER = (
+    (re.compile(r", which this trial did not run"), " (not run)"),
+    (re.compile(r", and this trial ran on (.*)$"), r" (here: \1)"),
+    (re.compile(r"^the claim gives neither ratio nor direction$"), "no ratio or direction published"),
+    (re.compile(r"^the comparison is inconclusive$"), "inconclusive"),
+)
+#: words that say only that a source was published, as all were
+_PUBLISHED = re.compile(r"^(?:A published comparison: |A published |Published )")
 _ABOUT = re.compile(r"^(the claim|it) is (?=about )")
 
 
@@ -60,8 +68,8 @@ def claims_page(claims: Sequence[Judged]) -> str:
         "",
         f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): {counts}.",
         "",
-        "Each study was tried once, on the virtual machine that its page names: run it on yours. A claim with several",
-        "conditions counts once for each. Square brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "Each study was tried once, on the virtual machine that its page names. A claim counts once for each condition.",
+        "Brackets hold the interval; numbers in parentheses are [sources](#sources).",
         "[METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
     ]
     for outcome, judged in by_outcome.items():
@@ -100,7 +108,7 @@ class _Sources:
 
     def lines(self) -> Iterator[str]:
         for number, shared in enumerate(self._numbers, start=1):
-            yield f"{number}. {escaped(merged(shared))}"
+            yield f"{number}. {escaped(_PUBLISHED.sub('', merged(shared)))}"
 
 
 def alike(one: Judged) -> tuple[object, ...]:
@@ -150,18 +158,24 @@ def found(one: Judged) -> str:
 
 
 def _unjudged(judged: Sequence[Judged], sources: _Sources) -> Iterator[str]:
-    for question, group in groupby(judged, key=lambda one: one.ran.question):
+    for _, group in groupby(judged, key=lambda one: one.ran.question):
         rows = list(group)
         claims = [one.held for one in rows]
         first, *others = dict.fromkeys(one.study for one in rows)
         more = "".join(f", [{other}]({_page(other)})" for other in others)
-        why = reasons(claims)
+        why = [_shorter(reason) for reason in reasons(claims)]
         measured = (one for one in rows if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED))
-        why += [f"found here: {found(one)}" for one in measured]
+        why += [f"here: {found(one)}" for one in measured]
         number = len({(held.claim.text, held.claim.source) for held in claims})
         several = f"{number} claims " if number > 1 else ""
         answer = f"{several}({sources.numbers(claims)}): {'; '.join(why)}."
-        yield f"- [{escaped(question)}]({_page(first)}){more} {escaped(answer)}"
+        yield f"- [{first}]({_page(first)}){more} {escaped(answer)}"
+
+
+def _shorter(reason: str) -> str:
+    for long, short in _SHORTER:
+        reason = long.sub(short, reason)
+    return reason
 
 
 def reasons(claims: Sequence[HeldClaim]) -> list[str]:

@@ -7,6 +7,7 @@ one section: the explanation is written by hand, in a file next to the packed tr
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +34,26 @@ from iotrial.units import format_duration
 MOST_ROWS = 12
 MOST_LEVELS = 4
 MOST_CLAIMS, MOST_REASONS = 1, 2
+MOST_SIZES = 2
+#: shorter words for the index
+_BRIEF = (
+    (re.compile(r"( in (?:all \d+|both) conditions) \([^()]*\)"), r"\1"),
+    (re.compile(r" \(any effect is smaller than [^()]*\)(?=.*\. Largest effect: )"), ""),
+    (re.compile(r"undecided\. Any effect is smaller than "), "undecided, within "),
+    (re.compile(r"any effect is smaller than "), "within "),
+    (re.compile(r"^\d+ comparisons: "), ""),
+    (re.compile(r"[.;] [Ll]argest effect: "), "; most: "),
+    (
+        re.compile(
+            r"differences beyond (\S+ %|the margin) are excluded in (\d+) of \2 comparisons; widest interval "
+        ),
+        r"within \1, widest interval ",
+    ),
+    (re.compile(r", differences beyond (\S+ %) are excluded"), r", within \1"),
+    (re.compile(r": it takes "), ": "),
+)
+#: sizes of a count in brackets: "faster in 2 (most: -8.2 % [-13.2, -4.3], workload bulk)"
+_SIZES = re.compile(r"(?<=\d|s) \((?!within)(?:most: )?[-+.\d]+ (?:%|times)[^()]*\)")
 NO_MECHANISM = "*Nobody has written down yet why.*"
 #: rules by which blocks are void, in words
 _VOID = {"warm_was_not_warm": "a warm run had to read from the device"}
@@ -70,10 +91,14 @@ def shown_effects(document: Document) -> tuple[EffectRow, ...]:
     return tuple(rows[place] for place in sorted(ranked[:MOST_ROWS]))
 
 
-def claims_in_brief(document: Document) -> str:
-    """Count the outcomes of the published claims: "confirmed: 2, cannot say: 1"."""
-    outcomes = Counter(held.outcome for held in document.claims)
-    return ", ".join(f"{outcome.value}: {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
+def answer_in_brief(answer: str) -> str:
+    """Shorten an answer for a cell of the index: without names of conditions; of three sizes or more, the first."""
+    for long, short in _BRIEF:
+        answer = long.sub(short, answer)
+    sizes = [match.span() for match in _SIZES.finditer(answer)]
+    for start, end in reversed(sizes[1:] if len(sizes) > MOST_SIZES else []):
+        answer = answer[:start] + answer[end:]
+    return answer
 
 
 def _lines(

@@ -7,16 +7,15 @@ comparisons or claims have in common appears once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from iotrial.audits.model import Audit, Standing
+from iotrial.audits.model import Audit
 from iotrial.report.audit.blocks import KEY, comparison_table, range_table
 from iotrial.report.audit.sentences import (
     claims_in_brief,
     findings_in_brief,
     needs_in_brief,
     summary,
-    without_first,
 )
 from iotrial.report.audit.studies import Answer
 from iotrial.report.blocks import Note
@@ -60,22 +59,9 @@ def _table(audit: Audit) -> Iterator[str]:
     yield from block_lines((dataclasses.replace(table, note=table.note.replace(KEY, "").strip()),))
 
 
-def overview(audits: Sequence[tuple[str, str, Audit | None]]) -> Iterator[str]:
-    """Yield a table of all sections: their titles, and the numbers of an audit (None: a table without a number)."""
-    yield "| question | comparisons | with one value only | intervals that exclude 1 | claims that recompute |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
-    for title, name, audit in audits:
-        link = f"[{escaped(title)}](#{anchor(title)})"
-        if audit is None:
-            yield f"| {link} | {name}: no number | – | – | – |"
-            continue
-        main = [one for one in audit.comparisons if not without_first(one)]
-        single = sum(one.standing in (Standing.SINGLE, Standing.NO_RATIO) for one in main)
-        apart = sum(one.standing in (Standing.APART, Standing.CONFOUNDED) for one in audit.comparisons)
-        claims = (
-            f"{sum(one.recomputes for one in audit.claims)} of {len(audit.claims)}" if audit.claims else "–"
-        )
-        yield f"| {link} | {len(main)} | {single} | {apart} | {claims} |"
+def contents(titles: Iterable[str]) -> Iterator[str]:
+    """Yield a list of links to all sections."""
+    yield from (f"- [{escaped(title)}](#{anchor(title)})" for title in titles)
 
 
 def anchor(title: str) -> str:

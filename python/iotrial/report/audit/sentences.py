@@ -38,7 +38,7 @@ _WHOLE_PERCENT = 10.0
 _MOST_DECIMALS = 4
 _P_TREND = 0.05
 _P_SWITCHES = 0.05
-_IN_TIME = "If the runs were made in that order, it may be a trend in time."
+_IN_TIME = "If that was the order of the runs, it may be a trend in time."
 ONLY_VALUES = "the only values"
 SHOWS = {
     Standing.NO_RATIO: "no ratio: a value is zero or negative",
@@ -64,7 +64,7 @@ def summary(audit: Audit) -> str:
     """Answer in one or two sentences: what the comparisons show, with sizes and intervals."""
     main = [one for one in audit.comparisons if not without_first(one)]
     if not main:
-        return "Nothing is compared: no two groups were measured under the same condition."
+        return "Nothing to compare: no two groups share a condition."
     if all(min(one.n, one.n_reference) == 1 for one in main):
         return _of_single_runs(main)
     steady = [one for one in audit.comparisons if without_first(one)]
@@ -79,11 +79,11 @@ def _of_single_runs(main: Sequence[Comparison]) -> str:
     alone = all(one.n == one.n_reference == 1 for one in main)
     if {one.unit for one in main} == {"1"}:
         return (
-            f"{text} {'One count per group.' if alone else 'A group has only one count.'} A program often makes the same "
-            "count every time, and then needs no interval; a second run would show it."
+            f"{text} {'One count per group' if alone else 'A group has only one count'}: if a second run gives the same, "
+            "no interval is needed."
         )
     runs = "One value per group" if alone else "A group has only one value"
-    return f"{text} {runs}, so no interval is possible."
+    return f"{text} {runs}: no interval."
 
 
 def _sizes(main: Sequence[Comparison]) -> str:
@@ -199,8 +199,8 @@ def findings_in_brief(audit: Audit) -> list[str]:
 def _tracer(audit: Audit) -> Iterator[str]:
     if audit.dataset.traced:
         yield (
-            f"Tracer: {escape(audit.dataset.traced)} adds about the same time to every call of every group, so the ratio "
-            "without it is farther from 1."
+            f"Tracer: {escape(audit.dataset.traced)} adds about the same time to every call, so the ratio without it is "
+            "farther from 1."
         )
 
 
@@ -223,23 +223,17 @@ def needs(audit: Audit) -> list[str]:
 
 
 def needs_in_brief(audit: Audit) -> str:
-    """Return the blocks of a randomised trial in one sentence; empty if they are unknown."""
+    """Return the blocks of a randomised trial for the largest and smallest ratio and the margin; empty if unknown."""
     rows = [one for row in _rows_with_needs(audit).values() for one in row]
     if not rows:
         return ""
     most, least = _extreme(rows, largest=True), _extreme(rows, largest=False)
-    blocks = _block_range(need.effect_blocks for need in most.needs)
-    which = "the effect" if least is most else "the largest effect"
-    parts = [f"{blocks} blocks for {which}{_ratio(most)}"]
-    if least is not most:
-        blocks = _block_range(need.effect_blocks for need in least.needs)
-        parts.append(f"{blocks} for the smallest{_ratio(least)}")
+    parts = [
+        f"{_block_range(need.effect_blocks for need in one.needs)} for {format_ratio(one.ratio or 0)}"
+        for one in ([most] if least is most else [most, least])
+    ]
     margins = _block_range(need.margin_blocks for one in rows for need in one.needs)
-    return f"A randomised trial needs {joined([*parts, f'{margins} to settle {percent(audit.margin)}'])}."
-
-
-def _ratio(one: Comparison) -> str:
-    return f" ({format_ratio(one.ratio or 0)})"
+    return f"Blocks needed: {joined([*parts, f'{margins} for {percent(audit.margin)}'])}."
 
 
 def _block_range(numbers: Iterable[int | None]) -> str:
@@ -356,7 +350,7 @@ def _order(audit: Audit) -> Iterator[str]:
     if separate := by_arrangement["separate"]:
         yield (
             f"Order: in {_of(len(separate), audit)} one group was run before the other, so whatever drifted meanwhile is "
-            "part of the effect. METHOD.md shows how often that order makes identical groups look different."
+            "part of the effect."
         )
     if not audit.order and audit.comparisons:
         yield ORDER_UNKNOWN
@@ -434,9 +428,9 @@ def _switches(modes: Modes) -> str:
 def _first_run(first: FirstRun) -> str:
     ratios = joined(f"{escape(group)} {format_ratio(ratio)}" for group, ratio in first.ratios)
     return (
-        f"First run{_at(first.condition, first.series)}: the first run of each group differs from the rest ({ratios} times "
-        f"the median of the others; by chance in {percent(first.chance)} of files). It probably started in another state, "
-        'such as a cold cache; the rows "without the first" leave it out.'
+        f"First run{_at(first.condition, first.series)}: differs from the rest in each group ({ratios} times the median of "
+        f"the others; by chance in {percent(first.chance)} of files), probably from another starting state, such as a cold "
+        'cache. The rows "without the first" leave it out.'
     )
 
 
@@ -453,7 +447,7 @@ def _repeats(repeats: Sequence[Repeat], *, most: int) -> Iterator[str]:
             which = f"{one.smaller} of the {counted(one.effects, 'effect')}"
             if one.smaller in (0, one.effects):
                 which = "any effect"
-            against = f", {'larger' if one.smaller else 'not larger'} than {which} of this response"
+            against = f", {'larger' if one.smaller else 'not larger'} than {which} of that response"
         yield (
             f"Measured twice: {who} has {escape(one.response)} {quantity(one.value, one.unit)} and "
             f"{quantity(one.value_other, one.unit)}{f' ({where})' if where else ''}, "
@@ -494,8 +488,8 @@ def _unusable(audit: Audit) -> Iterator[str]:
     text = f"Zero or negative: {'; '.join(_where(one, audit) for one in audit.unusable[:MOST])}{more}."
     if any(one.standing is Standing.NO_RATIO for one in audit.comparisons):
         text += (
-            " Means include them, but comparisons with them have no ratio and no interval. "
-            "If such a run failed, or its time was rounded to 0, leave it out and say so."
+            " Comparisons with them have no ratio. If such a run failed, or its time was rounded to 0, leave it out and "
+            "say so."
         )
     yield text
 

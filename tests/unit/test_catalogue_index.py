@@ -1,0 +1,50 @@
+"""An answer in the index of the catalogue is shorter than on its page, with the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from iotrial.report.finding_page import answer_in_brief
+
+
+@pytest.mark.parametrize(
+    ("answer", "brief"),
+    [
+        (
+            "Disk a and b vs c in both conditions (cache cold and warm): undecided. Any effect is smaller than -7 % / +9 %.",
+            "Disk a and b vs c in both conditions: undecided, within -7 % / +9 %.",
+        ),
+        (
+            "3 comparisons: 2 slower and 1 undecided (any effect is smaller than -4 % / x 2.2). "
+            "Largest effect: a takes 31 % more time than b [+25, +37] (workload home).",
+            "2 slower and 1 undecided; most: a takes 31 % more time than b [+25, +37] (workload home).",
+        ),
+        (
+            "Mode a and b are as fast as c in all 4 conditions (x and y): differences beyond 3 % are excluded in 12 of 12 "
+            "comparisons; widest interval -2.7 % to +2.4 %.",
+            "Mode a and b are as fast as c in all 4 conditions: within 3 %, widest interval -2.7 % to +2.4 %.",
+        ),
+        (
+            "Mode a and b are as fast as c in both conditions (x and y): differences beyond 3 % are excluded in 3 of 4 "
+            "comparisons; widest interval -2.7 % to +3.4 %.",
+            "Mode a and b are as fast as c in both conditions: differences beyond 3 % are excluded in 3 of 4 "
+            "comparisons; widest interval -2.7 % to +3.4 %.",
+        ),
+        (
+            "A is slower than b: it takes 11 % more time [+7, +16].",
+            "A is slower than b: 11 % more time [+7, +16].",
+        ),
+        (
+            "A vs b: slower in 2 of 3 comparisons (most: +6 % [+1, +9], x 1) and faster in 1 (-8 % [-9, -7], x 2).",
+            "A vs b: slower in 2 of 3 comparisons (most: +6 % [+1, +9], x 1) and faster in 1 (-8 % [-9, -7], x 2).",
+        ),
+        (
+            "A vs b: slower in 2 of 5 comparisons (most: +6 % [+1, +9], x 1), faster in 1 (-8 % [-9, -7], x 2), probably "
+            "faster in 1 (0.5 times [0.2, 0.9], x 3) and undecided in 1 (any effect is smaller than -4 % / +5 %).",
+            "A vs b: slower in 2 of 5 comparisons (most: +6 % [+1, +9], x 1), faster in 1, probably faster in 1 and "
+            "undecided in 1 (within -4 % / +5 %).",
+        ),
+    ],
+)
+def test_an_answer_in_brief_keeps_verdicts_and_the_first_size(answer: str, brief: str) -> None:
+    assert answer_in_brief(answer) == brief
