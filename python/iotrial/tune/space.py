@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iotrial.errors import IotrialError, RequestError
-from iotrial.knobs.block import NR_REQUESTS
+from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Safety, consequence_of, declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.lab import registry
@@ -266,6 +266,8 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
             f"{varied.name} cannot be set in place",
             hint="use a copy of the folder on an image: --copy-from .",
         )
+    if varied.knob == BlockTunable.name:
+        return knob.read(subject, _setting(varied, ""))
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
     return knob.read(subject, _setting(varied, varied.values[0])) if shown else None
 
@@ -292,6 +294,8 @@ def _space(
     places = {varied.name: place for place, (varied, _, _) in enumerate(rows)}
     short = {names[varied.name]: place for place, (varied, _, _) in enumerate(rows)}
     for place, (varied, condition, _) in enumerate(rows):
+        if condition is None and varied.knob == BlockTunable.name and BlockScheduler.name in places:
+            condition = BlockScheduler.name, BlockTunable.TUNABLES[varied.name][0]
         if condition is not None:
             other, level = condition
             at = places.get(other, short.get(other))
