@@ -85,7 +85,7 @@ def race_figures(document: Document) -> tuple[DrawnFigure, ...]:
                 sentence=f"{inside} of {counted(len(tracks), 'setting')} were still in the race after "
                 f"{counted(race.blocks, 'block')}.",
                 reading="Lines are mean effects against today’s settings so far; a line ends at a cross where its "
-                "setting left. Bars are intervals at the end; below 1 is less time, or a lower rate.",
+                "setting left. Bars are intervals at the end. A ratio under 1 means less time, or a lower rate.",
                 columns=("setting", "block", "ratio to today's so far"),
                 rows=tuple(
                     (track.name, block, math.exp(mean))
