@@ -5,14 +5,16 @@ within them is compared with that of normal samples of the same size (Engelman a
 Statistical Association 64, 1969; here by 2,000 samples from a generator with a fixed seed, so that an audit is
 reproducible). A part with a single value is an outlier, not a mode.
 
-False alarms, simulated (tests/unit/test_audit_statistics.py): at most 1 % of rows of normal values in groups of three. Groups of
-six and more are also checked one by one, which makes it 3 % for three groups of ten. A treatment's effect adds none (see
-`beyond_treatment`); exponential values raise it to 5 % of a dozen. With few values only wide gaps show: three groups of three in
-modes six standard deviations apart are found in one row of three, ten apart in four of five. So "no modes found" is weak.
+False alarms, simulated in tests/unit/test_audit_modes.py: at most 1 % of conditions with normal values in groups of three
+runs. Groups of six and more are also checked one by one, which makes it 3 % for three groups of ten. A treatment's effect
+adds none (see `beyond_treatment`). Skewed values do: twelve exponential ones split as clearly in 5 % of samples. With few
+values only wide gaps show: three groups of three runs in modes six standard deviations apart are found in one case of three,
+ten apart in four of five. So "no modes found" is weak evidence.
 
 Rounded values are first spread evenly over their possible range, so that rounding cannot create modes: four values of 1 s
-and two of 2 s may be anything from 0.5 to 2.5 s. If the order is known, the number of switches between the modes is compared with random arrangements (runs test of Wald and
-Wolfowitz, 1940): alternating modes come from something that alternates, such as the two disks of a mirror.
+and two of 2 s may be anything from 0.5 to 2.5 s. If the order is known, the number of switches between the modes is compared
+with random arrangements (runs test of Wald and Wolfowitz, 1940): alternating modes come from something that alternates, such
+as the two disks of a mirror.
 """
 
 from __future__ import annotations
