@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.race import Rules, race
+from iotrial.stats.race import Rules, Standing, race
 from iotrial.stats.verdict import judge
 from iotrial.study.model import Better, Response, Scale
 from simulated.noise import Floats, Noise, Rng, autocorrelated, drifting, heavy_tailed, normal
@@ -82,17 +82,17 @@ def _raced(rng: Rng, noise: Noise, effects: Floats) -> _Raced:
     rules = Rules(ALPHA, MARGIN, 1.0)
     values: Floats = np.empty((arms, 0))
     inside = list(range(arms))
-    good: list[bool] = []
+    found: list[Standing] = []
     while values.shape[1] < MOST_BLOCKS:
         block: Floats = np.full((arms, 1), np.nan)
         for arm in rng.permutation(inside):
             block[arm, 0] = machine.run(int(arm))
         values = np.hstack([values, block])
-        left, good, _ = race(values, 0, rules)
-        inside = [arm for arm in range(arms) if left[arm] is None or arm == 0]
-        if any(good):
+        found = race(values, 0, rules)
+        inside = [arm for arm, one in enumerate(found) if one.left is None or arm == 0]
+        if any(one.good for one in found):
             break
-    picks = [arm for arm, one in enumerate(good) if one]
+    picks = [arm for arm, one in enumerate(found) if one.good]
     return _Raced(machine.runs, None if not picks else 0 if 0 in picks else picks[0])
 
 

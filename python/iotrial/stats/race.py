@@ -3,20 +3,22 @@
 Every block runs the arms that are still in the race, in random order, and the reference: today's setting. For arms i and j
 let d_ij be the effect of i against j on the scale of comparison, positive if i is worse, and m the margin. The bets on a
 smaller effect (``confidence_set.upper_bound``) give each d_ij an upper bound U_ij, valid at every block, each at the error
-level a = alpha / (2 (K - 1)), with K arms and K - 1 pairs with the reference and K - 1 with the best arm. An arm i leaves
+level a = alpha / (2 (K - 1)), with K arms and K - 1 pairs with the reference and K - 1 with the best arm. An arm i other
+than the reference t leaves
 
 - if U_ji < 0 for an arm j: j is better;
-- if U_ti < m for the reference t: i is not better than today's setting by the margin;
+- if U_ti < m: i is not better than today's setting by the margin;
 - if it fails, ``MOST_FAILURES`` times.
 
-Arm r is *good* if it is the reference or U_rt < 0 (better than today's setting), and U_rj < m for every arm j still in the
-race (none is better by the margin). The race is over once an arm is good.
+An arm r still in the race is *good* if it is the reference or U_rt < 0 (better than today's setting), and U_rj < m for every
+other arm j still in the race (none is better by the margin). The race is over once an arm is good.
 
 A good arm is worse than the reference, or worse than the best arm b by the margin or more, with probability at most alpha.
-Proof: if all bounds of the pairs (i, b) and (i, t) hold, b leaves only if the reference is within the margin of it, and then
-every good arm is as well, being the reference or better than it. If b stays, U_rb < m holds for every good arm. The two
-families have 2 (K - 1) bounds. Which arms are compared, and when arms leave, depends on earlier blocks only, so the order in
-a block is a fair draw among the arms in it and the bounds of ``eprocess.py`` hold.
+Proof: let all bounds of the pairs (i, b) and (i, t) hold. Then no good arm is worse than the reference. b is never shown to
+be worse than another arm, so it leaves only if the reference is within the margin of it, and then every good arm is as well,
+being the reference or better than it. If b stays, U_rb < m holds for every good arm r. The two families have 2 (K - 1)
+bounds. Which arms are compared, and when arms leave, depends on earlier blocks only, so the order in a block is a fair draw
+among the arms in it and the bounds of ``eprocess.py`` hold.
 """
 
 from __future__ import annotations
@@ -65,23 +67,12 @@ def judge_race(spec: Spec, condition: Condition, runs: Runs, *, control_seen: bo
     table = Responses(runs, response)
     values, failures = table.by_arm(arms)
     rules = Rules(spec.alpha, spec.margin_of(response), -1.0 if response.better is Better.HIGHER else 1.0)
-    left, good, better = race(values, 0, rules, failures)
-    against = values - values[0]
     places = []
-    for number, arm in enumerate(arms):
-        own = against[number][np.isfinite(against[number])]
-        why, by = left[number] or (None, None)
-        places.append(
-            Place(
-                arm,
-                int(own.size),
-                float(own.mean()) if own.size and number else None,
-                why,
-                None if by is None else arms[by],
-                better[number],
-                good[number],
-            )
-        )
+    for arm, contrasts, one in zip(arms, values - values[0], race(values, 0, rules, failures), strict=True):
+        own = contrasts[np.isfinite(contrasts)]
+        effect = float(own.mean()) if own.size and arm != arms[0] else None
+        by = None if one.because_of is None else arms[one.because_of]
+        places.append(Place(arm, int(own.size), effect, one.left, by, one.better, one.good))
     blocks = int((~runs.void).sum())
     return Race(
         condition.key,
@@ -89,45 +80,54 @@ def judge_race(spec: Spec, condition: Condition, runs: Runs, *, control_seen: bo
         arms[0],
         tuple(places),
         blocks,
-        over=any(good) and control_seen,
+        over=any(one.good for one in places) and control_seen,
         sign=int(rules.sign),
     )
 
 
-def race(
-    values: Floats,
-    reference: int,
-    rules: Rules,
-    failures: Sequence[int] | None = None,
-) -> tuple[list[tuple[Left, int | None] | None], list[bool], list[bool]]:
-    """Judge a race: for each arm why it left and which arm is better, or None; whether it is good; and whether it is shown
-    to be better than the reference.
+@dataclass(slots=True)
+class Standing:
+    """How one arm stands: why it left and the position of the arm that is better; whether it is shown to be better than the
+    reference; whether it is good."""
+
+    left: Left | None = None
+    because_of: int | None = None
+    better: bool = False
+    good: bool = False
+
+
+def race(values: Floats, reference: int, rules: Rules, failures: Sequence[int] = ()) -> list[Standing]:
+    """Judge a race: return how each arm stands.
 
     ``values`` has shape (arms, blocks), in time order, on the scale of comparison, with NaN where an arm did not run or has
     no usable value. ``failures`` counts the failed runs of each arm.
     """
     pairs = _Pairs(rules.sign * values, reference, rules)
-    count = len(values)
-    left: list[tuple[Left, int | None] | None] = [None] * count
-    for arm in range(count):
-        if failures is not None and failures[arm] >= MOST_FAILURES and arm != reference:
-            left[arm] = Left.FAILS, None
-    for arm in range(count):
-        if left[arm] is None:
-            winner = next((j for j in pairs.by_estimate if j != arm and pairs.below(j, arm, 0.0)), None)
-            if winner is not None:
-                left[arm] = Left.WORSE, winner
-            elif arm != reference and pairs.below(reference, arm, rules.margin):
-                left[arm] = Left.NO_GAIN, reference
-    inside = [arm for arm in range(count) if left[arm] is None]
-    better = [arm != reference and pairs.below(arm, reference, 0.0) for arm in range(count)]
-    good = [
-        left[arm] is None
-        and (arm == reference or better[arm])
-        and all(pairs.below(arm, other, rules.margin) for other in inside if other != arm)
-        for arm in range(count)
-    ]
-    return left, good, better
+    arms = range(len(values))
+    found = [Standing() for _ in arms]
+    for arm, failed in enumerate(failures):
+        if failed >= MOST_FAILURES and arm != reference:
+            found[arm].left = Left.FAILS
+    for arm, one in enumerate(found):
+        if one.left is None and arm != reference:
+            one.because_of = next(
+                (j for j in pairs.by_estimate if j != arm and pairs.below(j, arm, 0.0)), None
+            )
+            if one.because_of is not None:
+                one.left = Left.WORSE
+            elif pairs.below(reference, arm, rules.margin):
+                one.left, one.because_of = Left.NO_GAIN, reference
+            one.better = pairs.below(arm, reference, 0.0)
+    inside = [arm for arm in arms if found[arm].left is None]
+    for arm in inside:
+        found[arm].good = (arm == reference or found[arm].better) and all(
+            pairs.below(arm, other, rules.margin) for other in inside if other != arm
+        )
+    if not found[reference].good:  # it runs to the end of the race, but cannot be recommended any more
+        winner = next((arm for arm in pairs.by_estimate if found[arm].better and arm in inside), None)
+        if winner is not None:
+            found[reference].left, found[reference].because_of = Left.WORSE, winner
+    return found
 
 
 class _Pairs:
