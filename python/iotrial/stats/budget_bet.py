@@ -36,7 +36,7 @@ import numpy as np
 from iotrial.stats.betting import Floats, Side, log_paths
 from iotrial.stats.chunked import Flags, Series
 
-#: share of the stake in new trials; docs/method-details.md has the table it was chosen from
+#: share of the stake in new trials; docs/method-tables.md has the table it was chosen from
 SHARE = 0.35
 #: the goal g of the capital: below 1, so that a path that is almost there need not wait for the last block
 AIM = 0.7
