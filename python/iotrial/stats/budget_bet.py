@@ -21,7 +21,7 @@ fixed times would have to assume that they do not. A trial may end early, be res
 
 Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; in terms of
 martingales: Ramdas et al., arXiv 2210.01948. The score and the estimate of R are ours;
-docs/method-details.md shows what they gain.
+docs/method-tables.md shows what they gain.
 """
 
 from __future__ import annotations
