@@ -95,7 +95,10 @@ def _injected(cells: dict[Cell, list[Line]]) -> list[str]:
 
 
 def _unusable(lines: list[Line]) -> str:
-    invalid, failed = (sum(r.get("valid") is False for r in lines), sum(r["state"] == "failed" for r in lines))
+    invalid, failed = (
+        sum(r.get("valid") is False for r in lines),
+        sum(r["state"] == "failed" for r in lines),
+    )
     return f"called invalid {invalid}, failed {failed}"
 
 
