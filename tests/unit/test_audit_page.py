@@ -66,6 +66,18 @@ def test_many_comparisons_become_one_row_with_a_range(conditions: int, rows: int
     assert ("`iotrial audit docs/audits/x.csv`" in section) is (rows == 1)
 
 
+@pytest.mark.parametrize(("conditions", "rows"), [(6, 6), (7, 1)])
+def test_comparisons_with_intervals_become_one_row_sooner(conditions: int, rows: int) -> None:
+    lines = [
+        f"{size},{group},{time}"
+        for size in range(conditions)
+        for group, times in (("off", (10, 11, 12)), ("on", (11, 10, 12)))
+        for time in times
+    ]
+    section = published_section(audited("\n".join(["size,setting,time_s", *lines, ""])), None, file="x.csv")
+    assert len([line for line in section.splitlines() if line.startswith("| ")]) - 1 == rows
+
+
 def test_claims_with_one_outcome_are_one_sentence() -> None:
     claims = "#: claim = on 50 % of off where size=0\n#: claim = on 50 % of off where size=1\n"
     (sentence,) = sentences.claims_in_brief(audited(claims + single_runs(2)))

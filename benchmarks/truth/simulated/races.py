@@ -182,7 +182,9 @@ def usual_choice(rng: Rng, scale: float) -> str:
                     for each in (1, 3, 10)
                 ]
                 runs = _raced(rng, noise, effects).runs
-                optuna = np.mean([_worse(effects, _by_optuna(rng, noise, effects, min(runs, 150))) for _ in range(few)])
+                optuna = np.mean(
+                    [_worse(effects, _by_optuna(rng, noise, effects, min(runs, 150))) for _ in range(few)]
+                )
                 cells = " | ".join(f"{share:.0%}" for share in (*shares, optuna))
                 lines.append(f"| {arms} | {name} | {noise_name} | {cells} |")
     return "\n".join(lines)

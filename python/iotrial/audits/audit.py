@@ -23,7 +23,7 @@ from iotrial.audits.model import (
     Repeat,
     Standing,
 )
-from iotrial.audits.modes import find_modes
+from iotrial.audits.modes import beyond_treatment, find_modes
 from iotrial.audits.oddities import first_run, outliers, trends, unusable
 from iotrial.audits.order import order_fact
 from iotrial.audits.repeats import find_repeats
@@ -178,8 +178,7 @@ def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> li
             else row
         )
         pooled = find_modes(cells) if len(cells) > 1 else None
-        # modes that only some groups have may be the treatment's effect
-        if pooled is not None and all(low > 0 < high for _, low, high in pooled.by_group):
+        if pooled is not None and beyond_treatment(pooled):
             found.append(pooled)
             continue
         found += [one for cell in cells if (one := find_modes([cell])) is not None]

@@ -11,14 +11,12 @@ import click
 from iotrial.cli.output import tell
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.notation import capitalised, counted, joined
+from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import size_of
 from iotrial.stats.model import Effect, Race
 from iotrial.tune.space import Choice, Space
 from iotrial.tune.stages import Confirmed
 from iotrial.units import format_duration
-
-HARMLESS = Safety.HARMLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +91,31 @@ def _price(outcome: Outcome) -> tuple[int, float]:
 
 def _lines(outcome: Outcome) -> Iterator[str]:
     yield capitalised(outcome.sentence)
-    found = outcome.confirmed
-    if found is not None and found.better:
-        rows = [("setting", "today", "use", "without it", "risk")]
-        for one, row in zip(found.kept, _settings(outcome), strict=True):
-            rows.append((row.setting, row.today, row.use if one.needed else f"{row.use} (not needed)", _without(one.without), row.safety.value))
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    settings = _settings(outcome)
+    if settings:
         yield ""
-        for row in rows:
-            yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield from _table(outcome, settings)
         yield ""
-        for row in _settings(outcome):
-            if row.needed and row.safety is not HARMLESS:
+        for row in settings:
+            if row.needed and row.safety is not Safety.HARMLESS:
                 yield f"{row.setting} {row.use}: {row.consequence}."
     runs, seconds = _price(outcome)
-    numbers = joined(str(one.trial.number) for one in outcome.trials)
-    yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} (trial{'s' if len(outcome.trials) > 1 else ''} {numbers})."
-    if outcome.choice is not None and outcome.document is not None:
-        yield f"To keep them: `iotrial apply {outcome.document.trial.number}`; to read more: `iotrial report {outcome.document.trial.number}`."
+    numbers = [str(one.trial.number) for one in outcome.trials]
+    trials = f"trials {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"trial {numbers[0]}"
+    yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
+    if outcome.choice is not None:
+        yield f"To keep them: `iotrial apply {numbers[-1]}`; to read more: `iotrial report {numbers[-1]}`."
+
+
+def _table(outcome: Outcome, settings: list[Recommended]) -> Iterator[str]:
+    assert outcome.confirmed is not None
+    rows = [("setting", "today", "use", "without it", "risk")]
+    for one, row in zip(outcome.confirmed.kept, settings, strict=True):
+        use = row.use if row.needed else f"{row.today} ({row.use} is not needed)"
+        rows.append((row.setting, row.today, use, _without(one.without), row.safety.value))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for cells in rows:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _without(effect: Effect | None) -> str:

@@ -96,10 +96,18 @@ def own_command_options(function: F) -> F:
             help="Judge by a number that the command prints: a regular expression with one group, or a path in JSON.",
         ),
         command_group(
-            "--unit", "units", multiple=True, metavar="NAME=UNIT", help="Unit of a response, such as 1/s or ms."
+            "--unit",
+            "units",
+            multiple=True,
+            metavar="NAME=UNIT",
+            help="Unit of a response, such as 1/s or ms.",
         ),
         command_group(
-            "--better", "better", multiple=True, metavar="NAME=higher|lower", help="Which way a response is better."
+            "--better",
+            "better",
+            multiple=True,
+            metavar="NAME=higher|lower",
+            help="Which way a response is better.",
         ),
         command_group(
             "--expect-exit",
@@ -120,7 +128,9 @@ def own_command_options(function: F) -> F:
             help="Work on a copy of this folder, in a lab on an image: for settings that a file system in use cannot have. "
             "The command is started in the copy, and finds it as {dir}.",
         ),
-        where("--size", metavar="SIZE", help="Size of that image (default: twice the data, at least 512 MiB)."),
+        where(
+            "--size", metavar="SIZE", help="Size of that image (default: twice the data, at least 512 MiB)."
+        ),
         where(
             "--cache",
             type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),

@@ -32,10 +32,11 @@ def carry_out(
     request: RunRequest,
     *,
     quiet: bool,
+    agreed: bool = False,
     sample_s: float | None = None,
     options: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Store, Ended]:
-    """Run a trial to its end. ``options`` are added to those in its header.
+    """Run a trial to its end. ``options`` are added to those in its header. ``agreed``: the user has seen what it changes.
 
     Raises RequestError and its kin before anything is changed.
     """
@@ -44,7 +45,8 @@ def carry_out(
     budget = resolved.study.budget
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)
     folder = default_folder(resolved, request.on)
-    seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
+    if not agreed:
+        seek_consent(resolved, folder, trust=request.trust, yes=request.yes)
     store = Store.open(store_path())
     with watcher_for(plan, quiet=quiet, store=store.path) as watcher:
         ended = begin(

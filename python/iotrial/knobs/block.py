@@ -30,6 +30,37 @@ class BlockScheduler(Declaration):
     consequence = trade_off("the latency of some requests is traded for the throughput of others")
 
 
+class BlockTunable(Declaration):
+    """A setting of one I/O scheduler, named by the option ``key``; without that scheduler the device does not have it.
+
+    The kernel makes a scheduler's settings anew, at their defaults, whenever a device gets the scheduler
+    (Documentation/block/deadline-iosched.rst, kyber-iosched.rst and bfq-iosched.rst).
+    """
+
+    name = "block.tunable"
+    title = "a setting of the I/O scheduler of the lab's device"
+    stage = Stage.DEVICE
+    scope = Scope.DEVICE
+    option = "key"
+    open_levels = "whole numbers in the range of the key, or default"
+    rank = 2  # after the scheduler
+    consequence = trade_off("the latency of some requests is traded for the throughput of others")
+
+    #: by key, its scheduler, its range and the kernel's default
+    TUNABLES: ClassVar[Mapping[str, tuple[str, int, int, int]]] = {
+        "fifo_batch": ("mq-deadline", 0, 10_000, 16),
+        "front_merges": ("mq-deadline", 0, 1, 1),
+        "read_expire": ("mq-deadline", 1, 600_000, 500),
+        "write_expire": ("mq-deadline", 1, 600_000, 5000),
+        "writes_starved": ("mq-deadline", 0, 10_000, 2),
+        "read_lat_nsec": ("kyber", 1, 10_000_000_000, 2_000_000),
+        "write_lat_nsec": ("kyber", 1, 10_000_000_000, 10_000_000),
+        "low_latency": ("bfq", 0, 1, 1),
+        "slice_idle": ("bfq", 0, 10_000, 8),
+        "strict_guarantees": ("bfq", 0, 1, 0),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceFile(Declaration):
     """A plain file of the lab's device, and the knob for it.

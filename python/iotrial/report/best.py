@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from iotrial.knobs.declaration import Safety
+from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import label, size_in_words
-from iotrial.report.safety import consequence_of_level
+from iotrial.report.safety import changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race
 from iotrial.study.model import Setting, Study
 
@@ -16,13 +16,6 @@ BETTER = frozenset(
     {Conclusion.FASTER, Conclusion.BETTER, Conclusion.PROBABLY_FASTER, Conclusion.PROBABLY_BETTER}
 )
 _MOST_NAMES = 4
-
-
-def changed(study: Study, arm: str) -> tuple[Setting, ...]:
-    """Return the settings of a level that differ from those of the reference."""
-    factor = study.treatment_factors[0]
-    today = set(factor.level(factor.reference).settings)
-    return tuple(setting for setting in factor.level(arm).settings if setting not in today)
 
 
 def recommended(study: Study, race: Race) -> str | None:
@@ -40,9 +33,9 @@ def recommended(study: Study, race: Race) -> str | None:
         effect = race.sign * (places[arm].effect or 0.0)
         if not race.good:
             return (effect,)
-        consequence = consequence_of_level(study, study.treatment_factors[0].name, arm)
-        harmless = consequence is not None and consequence.safety is Safety.HARMLESS
-        return (not harmless, len(changed(study, arm)), effect)
+        changes = changed(study, arm)
+        harmless = all(consequence_of(one).safety is Safety.HARMLESS for one in changes)
+        return (not harmless, len(changes), effect)
 
     return min(names, key=order)
 
@@ -64,8 +57,8 @@ def race_finding(race: Race, study: Study, *, margin: float) -> str:
     size = percent(abs(math.expm1(place.effect or 0.0)))
     found = f"{label(arm)} is better than today's settings, by about {size}"
     if not race.good:
-        inside = sum(one.left is None for one in race.places) - 1
-        return f"{found}; {counted(inside, 'other')} may still be better"
+        rest = sum(one.left is None for one in race.places) - 1
+        return f"{found}; {counted(rest, 'other')} may still be better"
     return f"{found}, and no other of {counted(others, 'setting')} is better than it by {limit} or more"
 
 
@@ -87,7 +80,9 @@ def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
         words = "probably " if whole.conclusion.probable else ""
         text = f"use {new}: {words}{size_in_words(whole, than=True)}"
         idle = [one.level for one in without if as_good(one)]
-        return text + (f"; {joined(map(label, idle))} {'is' if len(idle) == 1 else 'are'} as good" if idle else "")
+        return text + (
+            f"; {joined(map(label, idle))} {'is' if len(idle) == 1 else 'are'} as good" if idle else ""
+        )
     if whole.conclusion is Conclusion.UNDECIDED:
         return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
     return f"keep today's settings: on fresh blocks, {new} is not better"
@@ -100,11 +95,7 @@ def as_good(effect: Effect) -> bool:
 
 def described(settings: Sequence[Setting]) -> str:
     """Return e.g. "block.scheduler none and block.read_ahead_kb 4096"."""
-    return joined(label(" ".join([_name(one), one.value])) for one in settings)
-
-
-def _name(setting: Setting) -> str:
-    return " ".join(value.strip("{}") for _, value in setting.options) or setting.knob
+    return joined(label(" ".join([setting_name(one), one.value])) for one in settings)
 
 
 _WHY = {

@@ -20,7 +20,7 @@ from iotrial.documents import Count
 from iotrial.errors import RequestError
 from iotrial.report.designs import design_lines, design_of
 from iotrial.report.notation import counted, elided, joined
-from iotrial.study.model import DesignKind, Factor, Role, Setting, Study
+from iotrial.study.model import Factor, Role, Setting, Study
 from iotrial.study.select import select
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent

@@ -12,6 +12,7 @@ from iotrial.report.figure import Figure
 from iotrial.report.findings import arms_are_rows, strength
 from iotrial.report.matrix_figures import MatrixFigures, matrix_figures
 from iotrial.report.notation import quantity
+from iotrial.report.race import race_figures
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import (
     PanelFigures,
@@ -19,7 +20,6 @@ from iotrial.report.run_figures import (
     panel_figures,
     within_figure,
 )
-from iotrial.report.race import race_figures
 from iotrial.report.series import (
     Arm,
     LatencyPanel,

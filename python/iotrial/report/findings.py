@@ -42,7 +42,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.slow_runs import covers_typical
 from iotrial.stats.model import Conclusion, Effect, Verdict
-from iotrial.study.model import DesignKind, Scale, Study
+from iotrial.study.model import Scale, Study
 from iotrial.terminal import escape
 
 QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})

@@ -44,7 +44,7 @@ _LEDE = (
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One arm: the mean effect so far after each block that it ran in (a logarithm), its final interval, and whether it left."""
+    """One arm: the mean effect so far after each block that it ran in (a logarithm), its interval, and whether it left."""
 
     name: str
     blocks: tuple[int, ...]
@@ -84,8 +84,8 @@ def race_figures(document: Document) -> tuple[DrawnFigure, ...]:
                 title="How did the race go?",
                 sentence=f"{inside} of {counted(len(tracks), 'setting')} were still in the race after "
                 f"{counted(race.blocks, 'block')}.",
-                reading="Lines are mean effects against today’s settings so far; a line ends at a cross where its setting left. "
-                "Bars are final intervals; below 1 is less time, or a lower rate.",
+                reading="Lines are mean effects against today’s settings so far; a line ends at a cross where its "
+                "setting left. Bars are intervals at the end. A ratio under 1 means less time, or a lower rate.",
                 columns=("setting", "block", "ratio to today's so far"),
                 rows=tuple(
                     (track.name, block, math.exp(mean))
@@ -105,7 +105,9 @@ def _tracks(document: Document, race: Race) -> list[Track]:
     blocks = [block for block in document.data.blocks if block.condition == race.condition]
     arms = [one.arm for one in race.places]
     values, _ = Responses(Runs(blocks), response).by_arm(arms)
-    intervals = {row.effect.level: row.effect for row in document.primary if row.effect.response == race.response}
+    intervals = {
+        row.effect.level: row.effect for row in document.primary if row.effect.response == race.response
+    }
     tracks = []
     for place, one in enumerate(race.places):
         if one.arm == race.reference:
@@ -147,14 +149,26 @@ def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Drawing:
             if not track.blocks:
                 continue
             ink = MUTED if track.left else arm_ink(place + 1)
-            axes.plot(track.blocks, track.means, color=ink, linewidth=0.8 if track.left else 1.4, zorder=2 + (not track.left))
+            axes.plot(
+                track.blocks,
+                track.means,
+                color=ink,
+                linewidth=0.8 if track.left else 1.4,
+                zorder=2 + (not track.left),
+            )
             marker = "x" if track.left else arm_marker(place + 1)
             axes.plot(
                 [track.blocks[-1]], [track.means[-1]], marker=marker, linewidth=0, markersize=5, color=ink,
                 markerfacecolor=PAPER, markeredgewidth=1.0, zorder=4,
             )  # fmt: skip
             if not track.left and track.low is not None and track.high is not None:
-                axes.plot([track.blocks[-1]] * 2, [track.low, track.high], color=ink, linewidth=1.0, linestyle=DASHES[0])
+                axes.plot(
+                    [track.blocks[-1]] * 2,
+                    [track.low, track.high],
+                    color=ink,
+                    linewidth=1.0,
+                    linestyle=DASHES[0],
+                )
         if not narrow:
             _names(figure, tracks)
 
@@ -168,7 +182,9 @@ def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Drawing:
 
 def _names(figure: Figure, tracks: list[Track]) -> None:
     """List the settings at the right, those still in the race first."""
-    ordered = sorted(enumerate(tracks), key=lambda one: (one[1].left, one[1].means[-1] if one[1].means else 0.0))
+    ordered = sorted(
+        enumerate(tracks), key=lambda one: (one[1].left, one[1].means[-1] if one[1].means else 0.0)
+    )
     step = min(0.06, 0.83 / max(1, len(ordered)))
     for line, (place, track) in enumerate(ordered):
         figure.text(

@@ -77,7 +77,11 @@ def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
     varied = {factor.name for factor in study.factors if len(factor.levels) > 1}
     own = _of_the_command(study)
     together: dict[tuple[Safety, str], list[LevelSafety]] = {}
-    for one in every_level(study):
+    every = every_level(study)
+    if study.design.kind.one_factor:  # its levels share most settings: each is named once
+        every = tuple(_by_setting(study))
+        varied |= {one.factor for one in every}
+    for one in every:
         if one.at_risk or (
             one.safety is not Safety.HARMLESS and one.factor in varied and one.factor not in own
         ):
@@ -86,11 +90,35 @@ def safety_lines(study: Study) -> tuple[tuple[Safety, str], ...]:
     return tuple((safety, f"{_named(levels)}: {sentence}") for (safety, sentence), levels in ordered)
 
 
+def _by_setting(study: Study) -> Iterator[LevelSafety]:
+    """Yield every setting by which a level of the only treatment factor differs from the reference, once."""
+    for setting in dict.fromkeys(
+        setting for level in study.treatment_factors[0].levels for setting in changed(study, level.label)
+    ):
+        found = consequence_of(setting)
+        yield LevelSafety(setting_name(setting), setting.value, found.safety, found.sentence)
+
+
+def changed(study: Study, label: str) -> tuple[Setting, ...]:
+    """Return the settings of a level that differ from those of the reference, in a study of one treatment factor."""
+    factor = study.treatment_factors[0]
+    today = set(factor.level(factor.reference).settings)
+    return tuple(setting for setting in factor.level(label).settings if setting not in today)
+
+
+def setting_name(setting: Setting) -> str:
+    """Return a knob's name, or what addresses it: "block.scheduler", "vm.swappiness", "level" for {level}."""
+    return " ".join(value.strip("{}") for _, value in setting.options) or setting.knob
+
+
 def _of_the_command(study: Study) -> set[str]:
     """Return the factors of ``iotrial try`` that are only an argument or a variable of the command that the user typed."""
     if not study.quick:
         return set()
     own = {"command.argument", "environment.variable"}
+    if study.design.kind.one_factor:
+        settings = [s for level in study.treatment_factors[0].levels for s in level.settings]
+        return {setting_name(s) for s in settings if s.knob in own}
     return {f.name for f in study.factors if {s.knob for level in f.levels for s in level.settings} <= own}
 
 

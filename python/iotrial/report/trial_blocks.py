@@ -55,9 +55,9 @@ from iotrial.report.phrases import (
     reason_in_words,
     spoken,
 )
+from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
-from iotrial.report.race import race_blocks
 from iotrial.report.series import Arm
 from iotrial.report.within import changes_within
 from iotrial.stats.model import Conclusion, Effect

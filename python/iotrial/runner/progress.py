@@ -13,9 +13,9 @@ from iotrial.stats.model import Effect, Race
 class Snapshot:
     """Progress of a trial.
 
-    ``effects`` are those of the last analysis of each condition, ``races`` how races stand. ``upcoming`` is the next block, as the key
-    of its condition and its index (None: no block follows). ``block_s``: seconds that the last block of each
-    condition took.
+    ``effects`` are those of the last analysis of each condition, ``races`` how races stand. ``upcoming`` is the
+    next block, as the key of its condition and its index (None: no block follows). ``block_s``: seconds that the last
+    block of each condition took.
     """
 
     trial: int

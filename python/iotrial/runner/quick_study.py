@@ -15,7 +15,7 @@ from typing import Any
 import tomlkit
 
 from iotrial.errors import RequestError, UnknownName
-from iotrial.knobs.block import BlockScheduler, DeviceFile
+from iotrial.knobs.block import BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.study.model import BEST, QUICK, DesignKind, Level
@@ -30,6 +30,7 @@ COMMAND = "{command}"
 SCHEDULERS = ("none", "mq-deadline", "kyber", "bfq")
 VARIABLE, ARGUMENT, SYSCTL = "environment.variable", "command.argument", "sysctl"
 _ENVIRONMENT = "env."
+TUNABLE = f"{BlockTunable.name}."
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 LONGEST_LABEL = 60
 TIMEOUT = "1 h"
@@ -149,8 +150,10 @@ def _no_command(settings: Sequence[str]) -> RequestError:
 
 def known_settings() -> Iterable[str]:
     """Yield every name that may stand before the equals sign, but for those of variables."""
-    yield from (name for name in declarations() if name not in (VARIABLE, ARGUMENT, SYSCTL))
+    addressed = (VARIABLE, ARGUMENT, SYSCTL, BlockTunable.name)
+    yield from (name for name in declarations() if name not in addressed)
     yield from Sysctl.ALLOWED
+    yield from (f"{TUNABLE}{key}" for key in BlockTunable.TUNABLES)
 
 
 def levels_of(name: str) -> tuple[str, ...]:
@@ -177,6 +180,11 @@ def setting_of(text: str) -> Varied:
     if name.startswith(_ENVIRONMENT):
         variable = name.removeprefix(_ENVIRONMENT)
         return Varied(variable, VARIABLE, ("variable", variable), values)
+    if name.startswith(TUNABLE):
+        key = name.removeprefix(TUNABLE)
+        if key not in BlockTunable.TUNABLES:
+            raise UnknownName(f"key of {BlockTunable.name}", key, list(BlockTunable.TUNABLES))
+        return Varied(key, BlockTunable.name, ("key", key), values)
     name = name.removeprefix(f"{SYSCTL}.")
     if name in Sysctl.ALLOWED:
         return Varied(name, SYSCTL, ("key", name), values)
@@ -186,6 +194,8 @@ def setting_of(text: str) -> Varied:
     ending = [one for one in known if one.endswith(f".{name}")]
     if len(ending) != 1:
         raise UnknownName("knob", name, [*known, *(one.rpartition(".")[2] for one in known)])
+    if ending[0].startswith(TUNABLE):
+        return Varied(name, BlockTunable.name, ("key", name), values)
     if ending[0] in Sysctl.ALLOWED:
         return Varied(ending[0], SYSCTL, ("key", ending[0]), values)
     return Varied(ending[0], ending[0], None, values)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from iotrial.errors import ProbeError
-from iotrial.study.model import DesignKind, Study
+from iotrial.study.model import Study
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import calls_of
 

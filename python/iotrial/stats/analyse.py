@@ -31,9 +31,10 @@ from iotrial.stats.model import (
     FailureCounts,
     Interval,
     ObservedBlock,
+    Race,
 )
 from iotrial.stats.pooling import agree, span_of
-from iotrial.stats.race import Race, judge_race
+from iotrial.stats.race import judge_race
 from iotrial.stats.run_statistics import statistic_interval
 from iotrial.stats.spec import Spec
 from iotrial.stats.verdict import judge
@@ -53,8 +54,8 @@ class ConditionState:
     """State of one condition after its complete blocks: its primary effects and its controls.
 
     ``blocks`` counts blocks that are not void. ``decided``: no primary effect needs another block.
-    ``race``: how a race stands, which then decides. ``control_failed``: the trial is invalid. ``carried_over``: settings influence the run that follows, so further
-    blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
+    ``race``: how a race stands, which then decides. ``control_failed``: the trial is invalid. ``carried_over``: settings
+    influence the run that follows, so further blocks need a wash-in; ``carry_over`` is that control on the analysed blocks.
     """
 
     condition: Condition

@@ -401,7 +401,9 @@ class Place(JsonObject, frozen=True):
     left: Annotated[Left | None, Meta(description="why it left the race")] = None
     because_of: Annotated[str | None, Meta(description="the arm that is better")] = None
     better: Annotated[bool, Meta(description="shown to be better than the reference")] = False
-    good: Annotated[bool, Meta(description="no arm is better by the margin, and it is the reference or better")] = False
+    good: Annotated[
+        bool, Meta(description="no arm is better by the margin, and it is the reference or better")
+    ] = False
 
 
 class Race(JsonObject, frozen=True):

@@ -6,6 +6,7 @@ only after a race and a confirmation on fresh blocks.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -30,9 +31,12 @@ class Proposals:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
-        sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, group=True, n_startup_trials=0, constant_liar=True
-        )
+        with warnings.catch_warnings():
+            # the options for settings that act together, and for those that depend on others
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, group=True, n_startup_trials=0, constant_liar=True
+            )
         self._study: Any = optuna.create_study(sampler=sampler, direction="minimize")
         self._distribution: Any = optuna.distributions.CategoricalDistribution
         self._finished: Any = optuna.trial.create_trial
@@ -54,7 +58,8 @@ class Proposals:
                 break
             trial = self._study.ask()
             choice = self._suggested(trial)
-            if choice not in self._known and choice not in found and any(choice):
+            new = choice not in self._known and choice not in found and any(choice)
+            if new and self._space.possible(choice):
                 found.append(choice)
         return found
 
@@ -71,9 +76,9 @@ class Proposals:
             )
 
     def best(self, count: int) -> list[Choice]:
-        """Return the choices with the lowest effects."""
-        better = sorted((effect, choice) for choice, effect in self._known.items() if effect < 0.0)
-        return [choice for _, choice in better[:count]]
+        """Return the choices with the lowest effects. So few blocks leave the order of close ones to chance."""
+        lowest = sorted((effect, choice) for choice, effect in self._known.items() if any(choice))
+        return [choice for _, choice in lowest[:count]]
 
     def _suggested(self, trial: Any) -> Choice:
         choice = [0] * len(self._space.dimensions)
@@ -86,7 +91,8 @@ class Proposals:
     def _in_order(self) -> list[int]:
         """Return the dimensions so that one that depends on another comes after it."""
         return sorted(
-            range(len(self._space.dimensions)), key=lambda place: self._space.dimensions[place].only is not None
+            range(len(self._space.dimensions)),
+            key=lambda place: self._space.dimensions[place].only is not None,
         )
 
     def _parameters(self, choice: Choice) -> Iterator[tuple[str, int]]:

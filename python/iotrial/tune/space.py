@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iotrial.errors import IotrialError, RequestError
+from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
 from iotrial.knobs.declaration import Safety, consequence_of, declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.lab import registry
@@ -21,6 +22,7 @@ from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
+from iotrial.runner.combinations import clash
 from iotrial.runner.quick_study import SYSCTL, Varied, setting_of, short_names
 from iotrial.study.model import Level, Setting
 from iotrial.study.places import IN_PLACE
@@ -76,21 +78,39 @@ class Space:
                 yield choice
 
     def single_changes(self) -> Iterator[Choice]:
-        """Yield the choices that change one setting; a setting that needs another is changed together with it."""
+        """Yield the choices that change one setting, and another one only where it would be impossible otherwise."""
         for place, one in enumerate(self.dimensions):
             for level in range(1, len(one.levels)):
                 choice = list(self.today)
                 choice[place] = level
                 if one.only is not None:
                     choice[one.only[0]] = one.only[1]
-                yield tuple(choice)
+                if (found := self._without_clash(choice, place)) is not None:
+                    yield found
+
+    def _without_clash(self, choice: list[int], kept: int) -> Choice | None:
+        """Return the choice, with one other dimension changed if it is impossible as it is; None if that does not help."""
+        if self.possible(tuple(choice)):
+            return tuple(choice)
+        for place, one in enumerate(self.dimensions):
+            for level in range(len(one.levels)):
+                changed = [level if at == place else own for at, own in enumerate(choice)]
+                if place != kept and self.possible(tuple(changed)):
+                    return tuple(changed)
+        return None
 
     def possible(self, choice: Choice) -> bool:
-        """Return whether each setting that is changed exists with the other levels of the choice."""
-        return all(
+        """Return whether each setting that is changed exists with the other levels, and no two exclude each other."""
+        exist = all(
             one.only is None or level == 0 or choice[one.only[0]] == one.only[1]
             for one, level in zip(self.dimensions, choice, strict=True)
         )
+        settings = self._settings(choice)
+        return exist and not any(clash(*pair) for pair in itertools.combinations(settings, 2))
+
+    def _settings(self, choice: Choice) -> tuple[Setting, ...]:
+        levels = (one.levels[level] for one, level in zip(self.dimensions, choice, strict=True))
+        return tuple(setting for level in levels for setting in level.settings)
 
     def changed(self, choice: Choice) -> tuple[int, ...]:
         """Return the positions of the dimensions that a choice changes."""
@@ -98,12 +118,7 @@ class Space:
 
     def bundle(self, choice: Choice, label: str = "") -> Level:
         """Return a choice as one level that sets every knob, labelled by what it changes."""
-        settings = [
-            setting
-            for one, level in zip(self.dimensions, choice, strict=True)
-            for setting in one.levels[level].settings
-        ]
-        return Level(label or self.label(choice), tuple(settings))
+        return Level(label or self.label(choice), self._settings(choice))
 
     def label(self, choice: Choice) -> str:
         """Return e.g. "scheduler none and read_ahead_kb 4096"."""
@@ -179,7 +194,8 @@ def space_of_factors(factors: Sequence[Factor], *, allowed: frozenset[str] = fro
     """
     dimensions, refused = [], []
     for factor in factors:
-        levels = sorted(factor.levels, key=lambda level, factor=factor: level.label != factor.reference)
+        reference = factor.level(factor.reference)
+        levels = [reference, *(level for level in factor.levels if level is not reference)]
         kept = [levels[0]]
         for level in levels[1:]:
             risk = _risk(level.settings)
@@ -219,6 +235,10 @@ def _in_place(
             except IotrialError:
                 continue  # this device, mount or kernel does not have it
             kept = tuple(value for value in varied.values if not possible or value in possible)
+            if (
+                varied.knob == NR_REQUESTS and today is not None
+            ):  # a device may hold no more than it does today
+                kept = tuple(value for value in kept if int(value) < int(today))
             if today is not None and set(kept) - {today}:
                 rows.append((Varied(varied.name, varied.knob, varied.option, kept), None, today))
     return _space(rows, refused)
@@ -246,6 +266,8 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
             f"{varied.name} cannot be set in place",
             hint="use a copy of the folder on an image: --copy-from .",
         )
+    if varied.knob == BlockTunable.name:
+        return knob.read(subject, _setting(varied, ""))
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
     return knob.read(subject, _setting(varied, varied.values[0])) if shown else None
 
@@ -272,6 +294,8 @@ def _space(
     places = {varied.name: place for place, (varied, _, _) in enumerate(rows)}
     short = {names[varied.name]: place for place, (varied, _, _) in enumerate(rows)}
     for place, (varied, condition, _) in enumerate(rows):
+        if condition is None and varied.knob == BlockTunable.name and BlockScheduler.name in places:
+            condition = BlockScheduler.name, BlockTunable.TUNABLES[varied.name][0]
         if condition is not None:
             other, level = condition
             at = places.get(other, short.get(other))

@@ -113,4 +113,3 @@ def confirmed(space: Space, stage: Stage, effects: Sequence[Effect]) -> Confirme
 
 def _only(choice: Choice, place: int) -> Choice:
     return tuple(level if at == place else 0 for at, level in enumerate(choice))
-

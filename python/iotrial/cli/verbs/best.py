@@ -13,6 +13,7 @@ import click
 from msgspec import structs
 
 from iotrial.cli.best_summary import Outcome, print_outcome
+from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, write_page
 from iotrial.cli.options import AFTER
 from iotrial.cli.options import as_json as json_option
@@ -38,6 +39,7 @@ from iotrial.report.opening import document_of
 from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
 from iotrial.runner.quick_study import SETTINGS, Wish, study_text
+from iotrial.runner.resolve import Resolved
 from iotrial.study.catalogue import find
 from iotrial.study.model import BEST, Design, Factor, Role, Scale, Study
 from iotrial.study.reader import read_study
@@ -76,7 +78,9 @@ class _Measured:
 class _Search:
     """Runs the stages, each as a trial of its own, within the time."""
 
-    def __init__(self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool) -> None:
+    def __init__(
+        self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool
+    ) -> None:
         self._base, self._space, self._request, self._seed, self._quiet = base, space, request, seed, quiet
         self._began = time.monotonic()
         self.time_s = quantity_of("--time", request.time, parse_duration) or 0.0
@@ -116,15 +120,23 @@ class _Search:
             blocks=ROUND_BLOCKS if explore else self._request.blocks,
             controls=self._request.controls and not explore,
             no_stop=explore,
-            yes=self._request.yes or number > 0,
         )
-        study = narrowed(self.study(stage), request)
         store, ended = carry_out(
-            study, request, quiet=self._quiet, options={"best": {"stage": number, "seed": self._seed}}
+            narrowed(self.study(stage), request),
+            request,
+            quiet=self._quiet or explore,
+            agreed=True,
+            options={"best": {"stage": number, "seed": self._seed}},
         )
         found = _Measured(document_of(store, ended.trial.header.id), ended.signal)
         self.measured.append(found)
         return found
+
+    def everything(self) -> Resolved:
+        """Return, resolved, a study of every level that may be set: to show and to ask."""
+        choices = self._space.choices() if self._space.size <= MOST_ARMS else self._space.single_changes()
+        study = narrowed(self.study(race_stage(self._space, list(choices))), self._request)
+        return resolve_study(study, self._request)
 
     def search(self) -> list[Choice]:
         """Search a large space; return the choices that looked best, for a race."""
@@ -167,7 +179,9 @@ class _Search:
         race = raced.document.analysis.races[0] if raced.document.analysis.races else None
         label = None if race is None else recommended(raced.document.trial.header.study, race)
         if label is None:
-            return Outcome(space, None, None, self.trials(), undecided=race is None or not race.over, race=race)
+            return Outcome(
+                space, None, None, self.trials(), undecided=race is None or not race.over, race=race
+            )
         stage = confirmation(space, stage.choices[label])
         self._say(f"confirmation on fresh blocks: {label}")
         found = self.run(stage, self.left_s)
@@ -195,7 +209,7 @@ class _Cut(Exception):
     "--over",
     multiple=True,
     metavar="KNOB=LEVEL,LEVEL",
-    help="Choose among these levels and today's (may be repeated). \"KNOB=LEVELS if KNOB=LEVEL\": only with that level of "
+    help='Choose among these levels and today\'s (may be repeated). "KNOB=LEVELS if KNOB=LEVEL": only with that level of '
     "the other knob. all: every setting of the disk, the mount and the machine that is worth a try. With STUDY: the names "
     "of its factors (default: all).",
 )
@@ -218,7 +232,9 @@ class _Cut(Exception):
 @click.option("--html", metavar="FILE", help="Write an HTML report of the last trial to this file.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_json: bool, **values: Any) -> int:
+def command(
+    ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_json: bool, **values: Any
+) -> int:
     """Which settings should I use for this work?
 
     All settings race in randomised blocks: one that cannot be the best is dropped. The winner is then compared with
@@ -232,7 +248,9 @@ def command(ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_
     after = ctx.meta.get(AFTER, ())
     if bool(after) is (study is not None):
         raise RequestError(
-            "name a study, or a command after two dashes" if not after else f"both a study ({study}) and a command",
+            "name a study, or a command after two dashes"
+            if not after
+            else f"both a study ({study}) and a command",
             hint="iotrial best --over block.scheduler=none,mq-deadline -- grep -r error /var/log",
         )
     quantity_of("--time", values["time"], parse_duration)
@@ -249,6 +267,8 @@ def command(ctx: click.Context, /, study: str | None, over: tuple[str, ...], as_
     search = _Search(base, space, request, seed, quiet=as_json)
     if values["plan"]:
         return _plan(search, space, request)
+    resolved = search.everything()
+    seek_consent(resolved, default_folder(resolved, request.on), trust=request.trust, yes=request.yes)
     try:
         outcome = search.find()
     except _Cut as cut:
@@ -265,7 +285,7 @@ def _of_study(
     name: str, over: Sequence[str], request: RunRequest, values: dict[str, Any]
 ) -> tuple[Study, Space, RunRequest]:
     """Return a study with one workload under one condition, and the space of its factors."""
-    study = find(name, trust=request.trust)
+    study = find(name)
     conditions = dict(text.partition("=")[::2] for text in values["conditions"])
     if values["workload"]:
         conditions["workload"] = values["workload"]
@@ -288,7 +308,9 @@ def _of_study(
         )
     primary = next((r for r in chosen.responses if r.primary), None)
     if primary is None or primary.scale is not Scale.LOG:
-        raise RequestError(f"study {study.name}: its first response is not compared by ratio, so no setting can win")
+        raise RequestError(
+            f"study {study.name}: its first response is not compared by ratio, so no setting can win"
+        )
     factors = [f for f in study.treatment_factors if not over or f.name in over]
     fixed = [
         setting
@@ -308,8 +330,7 @@ def _plan(search: _Search, space: Space, request: RunRequest) -> int:
         tell(f"left out: {text}")
     how = "all race at once" if space.size <= MOST_ARMS else "a search proposes which of them to try"
     tell(f"{space.size:,} combinations: {how}; the winner is confirmed on fresh blocks")
-    study = narrowed(search.study(race_stage(space, list(space.single_changes())[:MOST_ARMS])), request)
-    resolved = resolve_study(study, request)
+    resolved = search.everything()
     for line in intent_lines(resolved, default_folder(resolved, request.on)):
         tell(line)
     return 0

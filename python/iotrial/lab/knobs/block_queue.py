@@ -12,8 +12,9 @@ Linux 6.18: twice max_sectors_kb). So read-ahead is journaled with the limit, re
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, RequestError, UnknownName, UnsupportedLevel
 from iotrial.knobs import block as declared
 from iotrial.knobs.block import (
     LEAST_READ_AHEAD_KB,
@@ -28,7 +29,7 @@ from iotrial.lab import disk_identity
 from iotrial.lab.device import DevicePlace
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Requirement, RunContext, a_lab, one_of, whole_number
+from iotrial.lab.knob import Requirement, RunContext, Undone, a_lab, one_of, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
@@ -39,6 +40,11 @@ from iotrial.study.places import DISK_LABS, IN_PLACE
 SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,14}")  # ELV_NAME_MAX is 16, with the NUL
 LOOP_FILE = re.compile(r"/sys/block/loop[0-9]{1,7}/((?:queue|bdi)/[a-z_]+)", re.ASCII)
 DISK_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/((?:queue|bdi)/[a-z_]+)")
+
+
+TUNABLE_FILE = re.compile(r"/sys/block/[A-Za-z0-9!_-]{1,31}/queue/iosched/([a-z_]+)", re.ASCII)
+#: a scheduler's setting as the kernel makes it
+DEFAULT = "default"
 
 
 #: labs with a queue that can be set
@@ -172,6 +178,24 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
+    def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
+        # The scheduler's own settings vanish with it and come back at the kernel's defaults.
+        files = _tunables(subject.target, path)
+        own = "".join(f"{key} {subject.target.read(file).strip()}\n" for key, file in files.items())
+        return {**super().identity(subject, setting, path), **({TUNABLES: own} if own else {})}
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        outcome = super().undo(target, entry)
+        if outcome not in (Undone.RESTORED, Undone.ALREADY):
+            return outcome
+        there = _tunables(target, entry.address["path"])
+        for line in entry.identity.get(TUNABLES, "").splitlines():
+            key, _, value = line.partition(" ")
+            if key in there and target.read(there[key]).strip() != value:
+                target.write(there[key], value)
+                outcome = Undone.RESTORED
+        return outcome
+
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         # Do not look it up first: the kernel lists a modular scheduler only after it has been requested.
         try:
@@ -181,6 +205,81 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
                 f'knob {self.name}: this kernel has no "{value}"',
                 hint="it has: " + ", ".join(self.levels(subject, setting)),
             ) from error
+
+
+#: key in an entry's ``identity``: the scheduler's own settings, one a line
+TUNABLES = "tunables"
+
+
+def _tunables(target: Target, path: str) -> Mapping[str, str]:
+    """Return the files of a scheduler's own settings by key; ``path`` is the scheduler file of a queue."""
+    folder = f"{path.rpartition('/')[0]}/iosched"
+    found = target.call("list", path=folder)["names"] if target.exists(folder) else ()
+    return {key: f"{folder}/{key}" for key in sorted(found) if key in declared.BlockTunable.TUNABLES}
+
+
+class BlockTunable(BlockKnob, declared.BlockTunable):
+    """Written only where the device has the scheduler; with another one every value reads as the one that was set."""
+
+    folder = "queue/iosched"
+
+    def parse(self, setting: Setting) -> str:
+        _, low, high, _ = self.TUNABLES[self._key(setting)]
+        if setting.value == DEFAULT:
+            return DEFAULT
+        return whole_number(f"knob {self.name}", setting.value, low, high)
+
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+        return ()
+
+    def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
+        return DEFAULT
+
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+        """Return the file of each queue, if it has the scheduler now."""
+        queues = BlockScheduler().paths(subject, setting)
+        files = (f"{path.rpartition('/')[0]}/iosched/{self._key(setting)}" for path in queues)
+        return tuple(path for path in files if subject.target.exists(path))
+
+    def where(self, subject: RunContext, setting: Setting) -> str:
+        return (
+            super().where(subject, setting)
+            or f"{subject.place.label}, whose scheduler has no {self._key(setting)}"
+        )
+
+    def is_own(self, path: str, entry: Entry) -> bool:
+        found = TUNABLE_FILE.fullmatch(path)
+        return found is not None and found[1] in self.TUNABLES
+
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        # A device with another scheduler has nothing to restore: the file goes away with the scheduler.
+        super().prepare(subject, setting, (*values, self._number(setting, DEFAULT)))
+
+    def read(self, subject: RunContext, setting: Setting) -> str:
+        wanted = setting.value or DEFAULT
+        found = {self._read(subject, path) for path in self.paths(subject, setting)}
+        return wanted if found <= {self._number(setting, wanted)} else " and ".join(sorted(found))
+
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+        super().write(subject, setting, self._number(setting, value))
+
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+        super().verify(subject, Setting(setting.knob, value, setting.options), value)
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"queue/iosched/{self._key(setting)} of the lab's device: {', '.join(values)}",)
+
+    def changes_in_place(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"queue/iosched/{self._key(setting)} of the device in use: {', '.join(values)}",)
+
+    def _key(self, setting: Setting) -> str:
+        key = dict(setting.options).get("key", "")
+        if key not in self.TUNABLES:
+            raise UnknownName(f"key of {self.name}", key, list(self.TUNABLES))
+        return key
+
+    def _number(self, setting: Setting, value: str) -> str:
+        return str(self.TUNABLES[self._key(setting)][3]) if value == DEFAULT else value
 
 
 class DeviceFileKnob(BlockKnob):

@@ -23,6 +23,8 @@ from iotrial.terminal import escape
 
 #: the most rows of a table on the page
 _MOST_ROWS = 8
+#: and of one with intervals, which has seven columns
+_MOST_INTERVALS = 6
 
 
 def published_section(audit: Audit, answer: Answer | None, *, file: str) -> str:
@@ -47,7 +49,8 @@ def published_section(audit: Audit, answer: Answer | None, *, file: str) -> str:
 def _table(audit: Audit) -> Iterator[str]:
     if len(audit.comparisons) < 2:
         return  # the headline has the numbers
-    if len(audit.comparisons) > _MOST_ROWS:
+    repeated = any(one.welch.bounded for one in audit.comparisons)
+    if len(audit.comparisons) > (_MOST_INTERVALS if repeated else _MOST_ROWS):
         yield from block_lines((range_table(audit),))
         yield f"Every comparison: {code(f'iotrial audit docs/audits/{audit.dataset.name}')}"
         yield ""

@@ -124,7 +124,9 @@ class Consistency:
         inside = {run.arm for run in runs} & names
         before = self._inside.get(end.condition, names)
         if not inside <= before or self._plan.reference.name not in inside:
-            raise ValueError(f"block {end.block} of a race has an arm that had left it, or lacks the reference")
+            raise ValueError(
+                f"block {end.block} of a race has an arm that had left it, or lacks the reference"
+            )
         self._inside[end.condition] = inside
         arms = self._plan.order(condition, end.block, inside)
         for run in runs:
