@@ -136,12 +136,11 @@ def table(found: dict[int, dict[str, list[Times]]], rounds: int) -> str:
     lines += [""] if len(names) < 3 else []
     heads = ["test"]
     for record in found:
-        heads += [f"{record >> 10} KiB, ns", *(f"/ {name}" for name in others)]
+        heads += [f"{record >> 10} KiB / {name}" for name in others]
     lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     for test in TESTS:
         cells = [test]
         for programs in found.values():
-            cells.append(f"{statistics.median(one[test] for one in programs['iotrial']):,.0f}")
             for name in others:
                 pairs = zip(programs["iotrial"], programs[name], strict=True)
                 cells.append(spread([a[test] / b[test] for a, b in pairs if test in b]))

@@ -78,7 +78,7 @@ class Row:
     def printed(self) -> str:
         """Format a line of the table."""
         takes = statistics.median(theirs.wall for _, theirs in self.pairs)
-        return f"| {self.what} | {self.theirs} | {takes:.0f} ns | {self.ratio()} | {len(self.pairs)} |"
+        return f"| {self.what} | {self.theirs} | {takes:.0f} ns | {self.ratio()} |"
 
 
 def main() -> None:
@@ -134,8 +134,8 @@ def heading(arguments: argparse.Namespace) -> list[str]:
         f"Machine: {'; '.join(versions)}. All on CPU {CPU}, {FILE // MIB} MiB of incompressible data in {arguments.folder}."
         + (f" Left out, because it is not here: {' and '.join(absent)}." if absent else ""),
         "",
-        "| work | peer | it takes | probe / peer, median [95 %] | pairs |",
-        "| --- | --- | --- | --- | --- |",
+        "| work | peer | it takes | probe / peer, median [95 %] |",
+        "| --- | --- | --- | --- |",
     ]
 
 

@@ -120,8 +120,8 @@ def measure(ways: dict[str, Run], rounds: int) -> dict[str, list[tuple[float, fl
 
 def rows(found: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield "| way | wall, median | times the bare command, median [quartiles] | CPU time likewise | n |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield "| way | wall, median | times the bare command, median [quartiles] | CPU time likewise |"
+    yield "| --- | --- | --- | --- |"
     bare = found["bare"]
     for name, runs in found.items():
         cells = []
@@ -130,7 +130,7 @@ def rows(found: dict[str, list[tuple[float, float]]]) -> Iterator[str]:
             low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
             cells.append("1" if name == "bare" else f"{middle:.2f} [{low:.2f}, {high:.2f}]")
         wall = statistics.median(run[0] for run in runs)
-        yield f"| {name} | {wall * 1e3:.1f} ms | {cells[0]} | {cells[1]} | {len(runs)} |"
+        yield f"| {name} | {wall * 1e3:.1f} ms | {cells[0]} | {cells[1]} |"
 
 
 def calls(probe: Probe, argv: list[str]) -> int:

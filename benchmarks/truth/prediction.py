@@ -221,7 +221,7 @@ def told(one: dict[str, Any]) -> str:
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    """Return Markdown: predicted and actual seconds per study, quantiles of actual/predicted, share within the range.
+    """Return Markdown: predicted and actual seconds over all studies, quantiles of actual/predicted, share within the range.
 
     A trial that was still open at the end of its budget counts as infinitely long.
     """
@@ -245,10 +245,6 @@ def summary(lines: list[dict[str, Any]]) -> str:
         "| study | predicted s | actual s | actual/predicted (10 to 90 %) | blocks likewise | within the range |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for name in STUDIES:
-        own = [one for one in lines if one["study"] == name]
-        if own:
-            out.append(f"| {name} | {' | '.join(_cells(own))} |")
     if every:
         out.append(f"| all | {' | '.join(_cells(lines))} |")
     return "\n".join(out)

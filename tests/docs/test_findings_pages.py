@@ -51,7 +51,7 @@ def test_every_study_has_its_line_in_the_index(name: str) -> None:
     rows = [
         line
         for line in INDEX.splitlines()
-        if line.startswith((f"| {name} |", f"| [{name}](catalogue/{name}.md) |"))
+        if line.startswith((f"- {name}: ", f"- [{name}](catalogue/{name}.md): "))
     ]
     assert len(rows) == 1, "run `make findings`"
     assert ("](catalogue/" in rows[0]) == (FOLDER / f"{name}.iotrial").exists()

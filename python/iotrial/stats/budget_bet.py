@@ -21,7 +21,7 @@ fixed times would have to assume that they do not. A trial may end early, be res
 
 Sources: Kulldorff, SIAM J. Control Optim. 31 (1993), 52-69; Mueller and Schaefer, Biometrics 57 (2001), 886-891; in terms of
 martingales: Ramdas et al., arXiv 2210.01948. The score and the estimate of R are ours;
-docs/method-details.md shows what they gain.
+docs/method-tables.md shows what they gain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import numpy as np
 from iotrial.stats.betting import Floats, Side, log_paths
 from iotrial.stats.chunked import Flags, Series
 
-#: share of the stake in new trials; docs/method-details.md has the table it was chosen from
+#: share of the stake in new trials; docs/method-tables.md has the table it was chosen from
 SHARE = 0.35
 #: the goal g of the capital: below 1, so that a path that is almost there need not wait for the last block
 AIM = 0.7

@@ -23,7 +23,7 @@ of that block is uniform over its arms, and without carry-over the results of th
 whose results have been used for such a bet is not itself bet on, so each block of a condition is in at most one pair.
 
 Each of the two e-processes ever reaches 1/alpha with probability at most alpha (Ville's inequality).
-docs/method-details.md has the
+docs/method-tables.md has the
 simulations; ``tests/unit/test_carryover.py`` computes the exact means over all orders of small blocks.
 """
 

@@ -1,20 +1,19 @@
-"""A published table as a section of docs/audits.md: question, answer, one table, limits, and what a trial would need.
+"""A published table as a section of docs/audits.md: question, answer, one table and its limits.
 
-It is shorter than the output of ``iotrial audit``, which has every comparison and every finding: what several
-comparisons or claims have in common appears once.
+It is shorter than the output of ``iotrial audit``, which has every comparison, every finding and what a trial would
+need: what several comparisons or claims have in common appears once.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from iotrial.audits.model import Audit
 from iotrial.report.audit.blocks import KEY, comparison_table, range_table
 from iotrial.report.audit.sentences import (
     claims_in_brief,
     findings_in_brief,
-    needs_in_brief,
     summary,
 )
 from iotrial.report.audit.studies import Answer
@@ -23,7 +22,7 @@ from iotrial.report.markdown import block_lines, code, escaped
 from iotrial.terminal import escape
 
 #: the most rows of a table on the page
-_MOST_ROWS = 12
+_MOST_ROWS = 8
 #: and of one with intervals, which has seven columns
 _MOST_INTERVALS = 6
 
@@ -41,8 +40,6 @@ def published_section(audit: Audit, answer: Answer | None, *, file: str) -> str:
     ]
     lines += _table(audit)
     sentences = [*claims_in_brief(audit), *findings_in_brief(audit), *map(escape, notes)]
-    if needed := needs_in_brief(audit):
-        sentences.append(needed)
     lines += block_lines(tuple(map(Note, sentences)))
     if answer is not None:
         lines += [f"To try it: {code(answer.command)}", ""]
@@ -60,14 +57,3 @@ def _table(audit: Audit) -> Iterator[str]:
         return
     table = comparison_table(audit)
     yield from block_lines((dataclasses.replace(table, note=table.note.replace(KEY, "").strip()),))
-
-
-def contents(titles: Iterable[str]) -> Iterator[str]:
-    """Yield a list of links to all sections."""
-    yield from (f"- [{escaped(title)}](#{anchor(title)})" for title in titles)
-
-
-def anchor(title: str) -> str:
-    """Return the name that GitHub gives a heading."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")

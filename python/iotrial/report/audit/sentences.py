@@ -222,28 +222,6 @@ def needs(audit: Audit) -> list[str]:
     return found
 
 
-def needs_in_brief(audit: Audit) -> str:
-    """Return the blocks of a randomised trial for the largest and smallest ratio and the margin; empty if unknown."""
-    rows = [one for row in _rows_with_needs(audit).values() for one in row]
-    if not rows:
-        return ""
-    most, least = _extreme(rows, largest=True), _extreme(rows, largest=False)
-    parts = [
-        f"{_block_range(need.effect_blocks for need in one.needs)} for {format_ratio(one.ratio or 0)}"
-        for one in ([most] if least is most else [most, least])
-    ]
-    margins = _block_range(need.margin_blocks for one in rows for need in one.needs)
-    return f"Blocks needed: {joined([*parts, f'{margins} for {percent(audit.margin)}'])}."
-
-
-def _block_range(numbers: Iterable[int | None]) -> str:
-    return ranged((MOST_BLOCKS + 1 if number is None else number for number in numbers), _limited)
-
-
-def _limited(number: float) -> str:
-    return _number(None if number > MOST_BLOCKS else int(number))
-
-
 def _rows_with_needs(audit: Audit) -> dict[str, list[Comparison]]:
     """Return the comparisons of each response that have needs, without odd first runs if there are any."""
     rows: dict[str, list[Comparison]] = defaultdict(list)
