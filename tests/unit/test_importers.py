@@ -233,16 +233,16 @@ def test_columns_can_be_named() -> None:
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("", "in no format|no number"),
+        ("", "unknown format|no numbers"),
         ("a\nb\n", "in no format"),
         ("a,b\nx,y\n", "no column of numbers"),
         ("a,b\n1,2,3\n", "row 1 has 3 cells"),
         ("#: nonsense = 1\na,b_s\nx,2\n", "directive"),
         ("#: unit\na,b_s\nx,2\n", "key = value"),
         ("#: group = nope\na,b_s\nx,2\n", "column"),
-        ('{"results": [{"command": "a", "times": ["x"]}]}', "no number"),
-        ('{"results": [{"command": "a", "times": [1e999]}]}', "no number"),
-        ('{"results": [{"command": "a", "times": [', "no JSON"),
+        ('{"results": [{"command": "a", "times": ["x"]}]}', "not a number"),
+        ('{"results": [{"command": "a", "times": [1e999]}]}', "not a number"),
+        ('{"results": [{"command": "a", "times": [', "not JSON"),
         ('{"fio version": "3", "jobs": 3}', "no list of jobs"),
     ],
 )
