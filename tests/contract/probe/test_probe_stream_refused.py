@@ -67,7 +67,9 @@ def test_the_labs_device_is_read_and_never_written(lab: Lab) -> None:
         {"operation": "read", "set": "s"},
         {"operation": "read", "streams": 2},
     ):
-        with pytest.raises(ProbeError, match="only for reads by the probe itself, in one stream, without a file set"):
+        with pytest.raises(
+            ProbeError, match="only for reads by the probe itself, in one stream, without a file set"
+        ):
             lab.probe("stream", device=lab.name, **fields)
     done = lab.probe("stream", operation="read", device=lab.name, devices=[lab.name], block_size=2 * MIB)
     assert (done["bytes"], done["ended"]) == (64 * MIB, "end")

@@ -57,7 +57,8 @@ def _merged(
     observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
     if len(observations) > MAX_OBSERVATIONS:
         raise RequestError(
-            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files", hint="audit fewer files at a time"
+            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files",
+            hint="audit fewer files at a time",
         )
     if not observations:
         raise RequestError(f"{sources[0].name}: contains no numbers to audit")

@@ -121,7 +121,9 @@ def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Sou
 def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool = True) -> Source:
     """Decode bytes into a source. Raises RequestError if there are too many, or they are not text."""
     if len(data) > MAX_BYTES:
-        raise RequestError(f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="split the file and audit the parts")
+        raise RequestError(
+            f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="split the file and audit the parts"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -59,9 +59,7 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
         codes = result.get("exit_codes")
         failed = {run for run, code in enumerate(codes) if code != 0} if isinstance(codes, list) else set()
         if failed:
-            unread.append(
-                f"{group}: {len(failed)} of {len(times)} runs (exit status other than 0)"
-            )
+            unread.append(f"{group}: {len(failed)} of {len(times)} runs (exit status other than 0)")
         for run, raw in enumerate(times):
             place += 1
             if run in failed:

@@ -55,7 +55,9 @@ def read_table(text: str, name: str) -> Table:
         elif line.strip() and not line.startswith("#"):
             body.append(line)
         if len(body) > MAX_ROWS:
-            raise RequestError(f"{name}: more than {MAX_ROWS} rows", hint="split the file and audit the parts")
+            raise RequestError(
+                f"{name}: more than {MAX_ROWS} rows", hint="split the file and audit the parts"
+            )
     if body and re.fullmatch(
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway

@@ -27,7 +27,9 @@ def read(source: Source, options: ReadOptions) -> Imported:
     table = read_table(source.text, source.name)
     layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
-        raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts")
+        raise RequestError(
+            f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts"
+        )
     unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
     observations = tuple(_observations(source, table, layout, options, unread))
     directives = {key: values[0] for key, values in table.directives.items()}
@@ -56,9 +58,7 @@ def _observations(
     known = {value.response for value in layout.values}
     if not wanted <= known:
         missing = sorted(wanted - known)[0]
-        raise RequestError(
-            f'{source.name}: no response named "{missing}"', hint=f"known: {', '.join(known)}"
-        )
+        raise RequestError(f'{source.name}: no response named "{missing}"', hint=f"known: {', '.join(known)}")
     for value in layout.values:
         if wanted and value.response not in wanted:
             continue
