@@ -491,7 +491,7 @@ def _numbers(comparison: Comparison, row: Row) -> str:
 
 
 def _gap(row: Row) -> float:
-    """Return the sort key by least gap between effects; differences sort after ratios, whose sizes can be compared."""
+    """Return the sort key by least gap between effects; differences, which have no common scale, after ratios."""
     known = [one.least or 0.0 for one in row.apart]
     return max(known) if row.scale is Scale.LOG else 0.0
 

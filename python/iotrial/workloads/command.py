@@ -125,8 +125,7 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             Line,
             Meta(
                 description=(
-                    "a file whose text is the standard input; path relative to the study file, stored with "
-                    "the study"
+                    "a file for the standard input; path relative to the study file, stored with the study"
                 )
             ),
         ],
@@ -164,7 +163,9 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     environment: Annotated[Variables, Meta(description="variables added to a minimal environment")] = ()
     inherit_environment: Annotated[
         bool,
-        Meta(description="the environment of whoever runs iotrial, instead of a minimal one; not stored"),
+        Meta(
+            description="the environment of the user who runs iotrial, instead of a minimal one; not stored"
+        ),
     ] = False
     reads: Annotated[
         Literal["data", "names"],

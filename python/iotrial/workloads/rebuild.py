@@ -88,7 +88,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
             ge=2,
             le=16,
             description=(
-                "number of equal parts whose rates are recorded; the first and last are responses. md "
+                "number of equal parts with a recorded rate each; the first and last are responses. md "
                 "reports progress in sixteenths"
             ),
         ),

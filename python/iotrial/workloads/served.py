@@ -114,7 +114,7 @@ MAKE_FILE = {
         Line,
         Meta(
             description=(
-                "a file whose text is the standard input of `make`; path relative to the study file, "
+                "a file for the standard input of `make`; path relative to the study file, "
                 "stored with the study"
             )
         ),

@@ -163,7 +163,7 @@ def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -
 
 
 def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
-    """Return an error that names the offending cell of a column whose name suggests measurements, or the columns."""
+    """Return an error that names the offending cell of a column of measurements, judged by its name, or all columns."""
     for name in filter(_looks_measured, cells):
         for row, cell in enumerate(cells[name], start=1):
             if parse_cell(cell, marks[name]) is None:

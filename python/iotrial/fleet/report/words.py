@@ -147,7 +147,7 @@ def claims(report: FleetReport) -> Iterator[str]:
         "says how far that moves the mean. `--no-stop` avoids it."
     )
     yield (
-        "Not averaged: a host that is invalid, failed, still runs, whose effect changed, or that has fewer than "
+        "Not averaged: hosts that are invalid, failed or still running, had a change of their effect, or have fewer than "
         f"{FEWEST_BLOCKS} usable blocks. No host is left out because of the size of its effect; outliers are "
         f"named and stay in the mean."
     )
