@@ -34,13 +34,13 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
     column. Not for text that users may want to copy, such as a command.
     """
     file = sys.stderr if err else sys.stdout
+    print(_escaped(text, file, fold), file=file, flush=True)
+
+
+def _escaped(text: str, file: TextIO, column: int | None) -> str:
+    """Escape all control characters but line breaks, and wrap the lines to a terminal if ``column`` is given."""
     text = escape_lines(text)
-    print(text if fold is None else _fitting(text, file, fold), file=file, flush=True)
-
-
-def _fitting(text: str, file: TextIO, column: int) -> str:
-    """Wrap the lines of a text if the file is a terminal."""
-    if not file.isatty():
+    if column is None or not file.isatty():
         return text
     width = shutil.get_terminal_size().columns
     return "\n".join(folded(line, width, column) for line in text.split("\n"))
@@ -95,5 +95,5 @@ def report_error(code: str, message: str, hint: str | None, *, as_json: bool) ->
         print(json_text(Failure(Error(code, message, hint)), indent=None), file=sys.stderr)
         return
     for text in (f"iotrial: {message}", *([f"hint: {hint}"] if hint else [])):
-        lines = escape_lines(text).replace("\n", f"\n{' ' * _INDENT}")
-        print(_fitting(lines, sys.stderr, _INDENT), file=sys.stderr)
+        set_in = text.replace("\n", f"\n{' ' * _INDENT}")
+        print(_escaped(set_in, sys.stderr, _INDENT), file=sys.stderr)
