@@ -68,7 +68,7 @@ def test_a_disk_with_a_partition_is_refused_though_nothing_is_in_it(disk: StandI
 
 def test_a_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
     with partition(disk) as part:
-        assert "wanted a whole disk, found the partition" in refused(disk, tmp_path, path=part)
+        assert "is a partition; use a whole disk" in refused(disk, tmp_path, path=part)
 
 
 @pytest.mark.alone  # the machine may swap to it during the test

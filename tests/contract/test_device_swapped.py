@@ -87,7 +87,7 @@ def test_another_file_behind_the_same_device_is_told_by_its_sequence_number(
         probe.call("device_release", device=claimed["device"])
         with open(disk.path, "rb") as device, other.open("rb") as file:  # noqa: PTH123
             ioctl(device, LOOP_CHANGE_FD, file.fileno())
-        with pytest.raises(IotrialError, match="found another in its place"):
+        with pytest.raises(IotrialError, match="has changed since it was checked"):
             probe.call("device_reclaim", device=claimed["device"])
 
 

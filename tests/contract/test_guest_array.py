@@ -180,7 +180,7 @@ def test_too_few_disks_for_a_level_are_told(array: ArrayPlace, tmp_path: Path) -
     )
     few.members = ("x", "y")
     few.want_array("level", "raid5")
-    with pytest.raises(LabError, match="raid5 wants 3 disks, but the lab has 2"):
+    with pytest.raises(LabError, match="raid5 needs 3 disks, but the lab has 2"):
         few.format()
 
 

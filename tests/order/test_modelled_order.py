@@ -86,7 +86,7 @@ def test_what_failed_first_is_told(tmp_path: Path) -> None:
     class Dying(Modelled):
         def _disk_pace(self, modelled: bool, **_: Any) -> None:
             if modelled and self.fails:
-                raise TargetError("ask a modelled disk: it has ended")
+                raise TargetError("query a simulated disk: its process has exited")
 
     probe = Dying(isolate=True)
     place = place_of(probe, tmp_path, parse_disk("disk-7200"))

@@ -159,7 +159,7 @@ def test_a_server_that_is_never_ready_ends_the_trial_with_its_words(state: Path,
         path = write_study(tmp_path, STUDY.replace("SIZE", "400 MiB") + workload("postgresql", "count"))
         done = iotrial("run", path, "--lab", "image", "--set", f"program={programs}", check=None)
         assert done.returncode not in (0, 2)
-        assert "ended with status 3 before it was ready; it said: no luck today" in done.stderr.replace(
+        assert "ended with status 3 before it was ready; its log: no luck today" in done.stderr.replace(
             "\n", " "
         )
         assert not list((state / "journal").glob("*.entry"))

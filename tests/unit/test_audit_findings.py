@@ -158,7 +158,7 @@ def test_what_is_no_claim_is_refused(text: str) -> None:
         ("b 25 % faster than a", False, "gain in speed"),
         ("b 20 %", False, "less than the reference"),
         ("b 80 % less than a", False, "percent of the reference"),
-        ("b 1.25 times a", False, "turned round"),
+        ("b 1.25 times a", False, "inverted ratio"),
         ("b 33 % of a", False, None),
         ("b about 82 % of a", True, None),
     ],

@@ -221,6 +221,6 @@ def test_the_picture_of_a_mean_of_opposites_has_the_span_and_no_mark() -> None:
 def test_a_level_that_is_probably_faster_and_puts_data_at_risk_is_not_called_faster() -> None:
     probable = effect(Verdict.FASTER, value=0.98, low=0.96, high=0.99)
     risks = {"mode": {"0444": "a power cut may cost data"}}
-    assert "; but the probably faster mode 0444 puts data at risk" in risk_note([probable], risks)
+    assert risk_note([probable], risks) == ". Caution: the probably faster mode 0444 puts data at risk"
     surely = effect(Verdict.FASTER, value=0.8, low=0.7, high=0.9)
-    assert "; but the faster mode 0444 puts data at risk" in risk_note([probable, surely], risks)
+    assert risk_note([probable, surely], risks) == ". Caution: the faster mode 0444 puts data at risk"

@@ -332,7 +332,7 @@ def test_many_whole_plots_are_refused_before_they_are_multiplied() -> None:
 
 
 def test_factors_that_a_design_cannot_separate_are_refused_in_words() -> None:
-    with pytest.raises(RequestError, match="cannot be told apart"):
+    with pytest.raises(RequestError, match="cannot be distinguished"):
         Plan(many(2, Design(DesignKind.DEFINITIVE)), SEED, controls=False)
 
 

@@ -225,7 +225,7 @@ def test_no_verb_prints_text_by_another_way() -> None:
                     "context.get_usage(",
                     "f'Error: {escape_lines(",
                 )
-                safe += ("f'iotrial: {_set_in(", "f'hint: {_set_in(")  # the inserted text is sanitised before
+                safe += ("_escaped(",)  # escapes, and wraps
                 safe += ("report.json()",)  # this is json.dumps, or its cached result
                 safe += ("script(shell)",)  # built from the program's own text, for a shell to read verbatim
                 known = file.name in ("errors.py", "leftovers.py") or isinstance(node.args[0], ast.Constant)

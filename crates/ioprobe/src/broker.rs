@@ -54,7 +54,7 @@ pub fn prepare() -> Result<(Broker, Outer)> {
 impl Broker {
     /// Start a simulated disk. Returns its opened file and the disk.
     pub fn disk(&self, description: Map<String, Value>, size: u64) -> Result<(OwnedFd, Disk)> {
-        require_privilege("make a modelled disk")?;
+        require_privilege("make a simulated disk")?;
         let fuse = open("/dev/fuse", libc::O_RDWR | libc::O_NONBLOCK, 0)?;
         let mount = simdisk::mount(&fuse)?;
         let (control, theirs) = Disk::sockets()?;
@@ -66,11 +66,11 @@ impl Broker {
         let (disk, inode) = Disk::started(control)?;
         let itself = c_text(&format!("/proc/self/fd/{}", mount.as_raw_fd()))?;
         let file = try_open(&itself, libc::O_RDWR, 0)
-            .map_err(|errno| Error::errno("open the file of a modelled disk", errno))?;
-        let found = stat_of(&file, "the file of a modelled disk")?;
+            .map_err(|errno| Error::errno("open the file of a simulated disk", errno))?;
+        let found = stat_of(&file, "the file of a simulated disk")?;
         if found.st_size as u64 != size || found.st_ino != inode {
             return Err(Error::verify(format!(
-                "open the file of a modelled disk: wanted {size} bytes and inode {inode}, found {} and {}",
+                "open the file of a simulated disk: expected {size} bytes and inode {inode}, found {} and {}",
                 found.st_size, found.st_ino
             )));
         }
@@ -164,7 +164,7 @@ fn hand_over(socket: &OwnedFd, text: &str, descriptors: [BorrowedFd<'_>; 2]) -> 
     control.push(SendAncillaryMessage::ScmRights(&descriptors));
     let parts = [IoSlice::new(text.as_bytes())];
     sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)
-        .doing(|| "ask for a modelled disk")?;
+        .doing(|| "request a simulated disk")?;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ impl Clock {
             None => Ok(Clock::best()),
             Some(word) if word == "monotonic" => Ok(Clock::monotonic()),
             Some(word) => Err(Error::bad(format!(
-                "read {CHOICE}: wanted \"monotonic\" or nothing, found {word:?}"
+                "read {CHOICE}: expected \"monotonic\" or an empty file, found {word:?}"
             ))),
         }
     }

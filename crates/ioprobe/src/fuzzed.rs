@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
         let name = std::env::var("IOPROBE_PARSER").unwrap_or_else(|_| "wire".to_string());
         match parsers::PARSERS.iter().find(|(known, _)| *known == name) {
             Some((_, parse)) => *parse,
-            None => panic!("IOPROBE_PARSER: there is no parser {name}"),
+            None => panic!("IOPROBE_PARSER: no parser named {name}"),
         }
     });
     parse(data);

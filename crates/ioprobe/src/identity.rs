@@ -54,7 +54,7 @@ impl<'a> Borrowed<'a> {
         let found = effective();
         if found != user || !groups()?.is_empty() {
             return Err(Error::verify(format!(
-                "act as user {} group {}: found user {} group {} with {} more groups",
+                "act as user {} group {}: found user {} group {} and {} extra groups",
                 user.uid,
                 user.gid,
                 found.uid,

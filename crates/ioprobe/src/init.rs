@@ -37,7 +37,7 @@ const PORT_WITHIN: Duration = Duration::from_secs(20);
 /// Serve as process 1, and power the guest off when the conductor has hung up. Does not return.
 pub fn run() -> ! {
     if std::process::id() != 1 {
-        eprintln!("ioprobe: --init: wanted to be process 1 of a guest");
+        eprintln!("ioprobe: --init: only works as process 1 of a guest");
         std::process::exit(2);
     }
     match bring_up().and_then(serve) {
@@ -105,7 +105,7 @@ fn port(wanted: &str) -> Result<OwnedFd> {
         }
         if Instant::now() > until {
             return Err(Error::verify(format!(
-                "look for the port {wanted} in {PORTS}: not there after {PORT_WITHIN:?}"
+                "find port {wanted} in {PORTS}: not found within {PORT_WITHIN:?}"
             )));
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -136,7 +136,7 @@ impl Origin {
         // only this process.
         let leader = getpid().as_raw_nonzero().get();
         let started = crate::process::orphans::started(leader).ok_or_else(|| {
-            Error::verify(format!("read /proc/{leader}/stat: wanted a start time"))
+            Error::verify(format!("read /proc/{leader}/stat: found no start time"))
         })?;
         Ok(Origin {
             session: leader,
@@ -203,7 +203,7 @@ fn guard_of(inner: pid_t, outer: &Lifeline) -> ! {
 /// Become a subreaper: orphans of commands become our children instead of those of the system's
 /// process 1, so that they can be found and ended.
 fn adopt_orphans() -> Result<()> {
-    set_child_subreaper(Some(getpid())).doing(|| "become the reaper of orphans")
+    set_child_subreaper(Some(getpid())).doing(|| "become the subreaper")
 }
 
 /// Leave the terminal's process group: after Ctrl-C the conductor still needs the probe to restore
@@ -257,7 +257,7 @@ pub fn require_privilege(doing: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::unsupported(format!(
-            "{doing}: wanted root (CAP_SYS_ADMIN), found uid {}",
+            "{doing}: needs root (CAP_SYS_ADMIN), but the probe runs as uid {}",
             geteuid().as_raw()
         )))
     }

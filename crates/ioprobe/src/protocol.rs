@@ -26,7 +26,7 @@ pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
     let wanted = |found: &dyn ToString| {
         let found = shortened(&found.to_string());
         Err(Error::bad(format!(
-            "request: wanted a JSON object: {found}"
+            "request: expected a JSON object: {found}"
         )))
     };
     let mut fields = match serde_json::from_slice(line) {
@@ -38,7 +38,7 @@ pub fn request(line: &[u8], id: &mut Value) -> Result<(String, Fields)> {
     match fields.remove("verb") {
         Some(Value::String(verb)) if verb.len() <= LONGEST_VERB => Ok((verb, fields)),
         Some(other) => Err(Error::bad(format!(
-            "request: verb: wanted a text, found {}",
+            "request: verb: expected a string, found {}",
             shortened(&other.to_string())
         ))),
         None => Err(Error::bad("request: missing field `verb`")),
@@ -62,8 +62,8 @@ const NUMBERS: [(&str, &str); 8] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
     ("u32", "a whole number from 0 to 4294967295"),
-    ("u64", "a whole number from 0 on"),
-    ("usize", "a whole number from 0 on"),
+    ("u64", "a whole number of at least 0"),
+    ("usize", "a whole number of at least 0"),
     ("i32", "a whole number"),
     ("i64", "a whole number"),
     ("f64", "a number"),
@@ -104,13 +104,13 @@ pub fn job_fields<T: DeserializeOwned>(verb: &str, own: Fields) -> Result<(Commo
     let common: Common = fields(verb, common)?;
     if !(common.stretch.is_finite() && (0.0..=100.0).contains(&common.stretch)) {
         return Err(Error::bad(format!(
-            "request {verb}: stretch: wanted between 0 and 100, found {}",
+            "request {verb}: stretch: expected between 0 and 100, found {}",
             common.stretch
         )));
     }
     if common.replicates == 0 {
         return Err(Error::bad(format!(
-            "request {verb}: replicates: wanted at least 1, found 0"
+            "request {verb}: replicates: expected at least 1, found 0"
         )));
     }
     Ok((common, fields(verb, own)?))
@@ -127,7 +127,7 @@ pub fn devices_of_job(verb: &str, params: &Fields) -> Result<Vec<String>> {
     let common: Common = fields(verb, devices)?;
     if common.devices.is_empty() {
         return Err(Error::bad(format!(
-            "request {verb}: account_requests: wanted a job with devices, found none"
+            "request {verb}: account_requests: needs a job with devices"
         )));
     }
     Ok(common.devices)
@@ -193,7 +193,7 @@ impl TryFrom<String> for Mode {
         match u32::from_str_radix(&text, 8) {
             Ok(mode) if octal && mode <= 0o7777 => Ok(Mode(mode)),
             _ => Err(format!(
-                "wanted a mode in octal such as \"0644\", found {text:?}"
+                "expected a mode in octal such as \"0644\", found {text:?}"
             )),
         }
     }
@@ -227,7 +227,7 @@ impl TryFrom<String> for Share {
         match percent {
             Some(percent) if percent <= 100 => Ok(Share { percent }),
             _ => Err(format!(
-                "wanted \"zeros\", \"random\" or a share such as \"50 % random\", found {text:?}"
+                "expected \"zeros\", \"random\" or a share such as \"50 % random\", found {text:?}"
             )),
         }
     }

@@ -69,7 +69,7 @@ impl Sampler {
     pub fn start(request: &SampleStart) -> Result<Self> {
         if !PERIODS_MS.contains(&request.period_ms) || request.devices.len() > MOST_DEVICES {
             return Err(Error::bad(format!(
-                "sample_start: wanted a period of {} to {} ms and at most {MOST_DEVICES} devices, found {} ms and {}",
+                "sample_start: expected a period of {} to {} ms and at most {MOST_DEVICES} devices, found {} ms and {}",
                 PERIODS_MS.start(),
                 PERIODS_MS.end(),
                 request.period_ms,
@@ -103,7 +103,7 @@ impl Sampler {
         let samples = self
             .thread
             .join()
-            .map_err(|_| Error::verify("the sampler has ended by itself"))?;
+            .map_err(|_| Error::verify("the sampler stopped unexpectedly"))?;
         Ok(columns(&samples, &self.names))
     }
 }

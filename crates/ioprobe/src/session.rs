@@ -82,7 +82,7 @@ impl Session {
                     server::judged(self.carry_out(verb, params))
                 }
                 Some(other) => Err(Error::bad(format!(
-                    "request {verb}: account_requests: wanted true or false, found {other}"
+                    "request {verb}: account_requests: expected true or false, found {other}"
                 ))),
             };
         }
@@ -223,13 +223,17 @@ impl Session {
                 fields::<protocol::Nothing>(verb, params)?;
                 let watch = self.watch.take();
                 watch
-                    .ok_or_else(|| Error::bad("watch_stop: wanted a watch that was started"))?
+                    .ok_or_else(|| {
+                        Error::bad("watch_stop: no watch is running; start one with watch_start")
+                    })?
                     .stop()
             }
             "sample_start" => {
                 let request: protocol::SampleStart = fields(verb, params)?;
                 if self.sampler.is_some() {
-                    return Err(Error::bad("sample_start: wanted none before it, found that one is running: end it with sample_stop"));
+                    return Err(Error::bad(
+                        "sample_start: a sampler is already running; stop it with sample_stop",
+                    ));
                 }
                 self.sampler = Some(Sampler::start(&request)?);
                 Ok(json!({}))
@@ -238,7 +242,11 @@ impl Session {
                 fields::<protocol::Nothing>(verb, params)?;
                 let sampler = self.sampler.take();
                 sampler
-                    .ok_or_else(|| Error::bad("sample_stop: wanted a sampler that was started"))?
+                    .ok_or_else(|| {
+                        Error::bad(
+                            "sample_stop: no sampler is running; start one with sample_start",
+                        )
+                    })?
                     .stop()
             }
 
@@ -271,7 +279,7 @@ impl Session {
                 jobs::stream::run(request, sets, device, timing, &self.lifeline)
             }
             _ => Err(Error::bad(format!(
-                "verb: wanted one of protocol {PROTOCOL}, found {verb:?}"
+                "verb: not in protocol {PROTOCOL}: {verb:?}"
             ))),
         }
     }

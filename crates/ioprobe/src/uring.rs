@@ -48,7 +48,7 @@ pub fn set_up(entries: u32) -> Result<(IoUring, Vec<&'static str>)> {
     }
     match errno {
         libc::ENOSYS | libc::EPERM | libc::EACCES => Err(Error::unsupported(format!(
-            "set up an io_uring: wanted a kernel that has it and lets us, found: {}",
+            "set up io_uring: the kernel lacks it or does not allow it (kernel.io_uring_disabled): {}",
             errno_text(errno)
         ))),
         errno => Err(Error::errno("set up an io_uring", errno)),

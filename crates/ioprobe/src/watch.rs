@@ -33,10 +33,10 @@ pub struct Peer(TcpStream);
 impl Peer {
     /// Signal that the timed part is about to begin. Returns when the mark has been answered.
     pub fn begin(address: &str) -> Result<Self> {
-        let doing = || format!("tell {address} that the work begins");
+        let doing = || format!("notify {address} that the work starts");
         let wanted: SocketAddr = address
             .parse()
-            .map_err(|_| Error::bad(format!("peer: wanted IP:PORT, found {address:?}")))?;
+            .map_err(|_| Error::bad(format!("peer: expected IP:PORT, found {address:?}")))?;
         let stream = TcpStream::connect_timeout(&wanted, ANSWERS_WITHIN).doing(doing)?;
         stream.set_nodelay(true).doing(doing)?;
         stream.set_read_timeout(Some(ANSWERS_WITHIN)).doing(doing)?;
@@ -48,7 +48,7 @@ impl Peer {
     /// Signal the end of the timed part.
     pub fn end(&mut self) -> Result<()> {
         self.say(ENDED)
-            .doing(|| "tell the machine that serves that the work is over")
+            .doing(|| "notify the server that the work has ended")
     }
 
     fn say(&mut self, mark: u8) -> std::io::Result<()> {
@@ -79,8 +79,8 @@ impl Watch {
         let (ending, recording, opened) = (over.clone(), found.clone(), open.clone());
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.doing(|| "take a connection")?;
-                *locked(&opened) = Some(stream.try_clone().doing(|| "keep a connection")?);
+                let mut stream = stream.doing(|| "accept a connection")?;
+                *locked(&opened) = Some(stream.try_clone().doing(|| "duplicate a connection")?);
                 if ending.load(Ordering::SeqCst) {
                     break;
                 }
@@ -114,10 +114,12 @@ impl Watch {
         drop(TcpStream::connect_timeout(&self.address, ANSWERS_WITHIN));
         self.thread
             .join()
-            .map_err(|_| Error::verify("watch: its thread ended by itself".to_string()))??;
+            .map_err(|_| Error::verify("watch: its thread stopped unexpectedly".to_string()))??;
         let found = locked(&self.found).take();
         found.ok_or_else(|| {
-            Error::verify("watch: wanted both marks of a timed part, found none".to_string())
+            Error::verify(
+                "watch: the start and end marks of the timed part did not arrive".to_string(),
+            )
         })
     }
 }
@@ -176,7 +178,7 @@ impl Counted {
         stream.read_exact(&mut mark).doing(|| "wait for a mark")?;
         if mark != [wanted] {
             return Err(Error::verify(format!(
-                "watch: wanted the mark {:?}, found {:?}",
+                "watch: expected the mark {:?}, found {:?}",
                 char::from(wanted),
                 char::from(mark[0])
             )));
@@ -204,7 +206,7 @@ impl Card {
     fn find(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return Err(Error::bad(format!(
-                "cards: wanted a name as in {CARDS}, found {name:?}"
+                "cards: expected a name from {CARDS}, found {name:?}"
             )));
         }
         let link = fs::read_link(format!("{CARDS}/{name}/device"))
@@ -224,7 +226,7 @@ impl Card {
             let path = format!("{CARDS}/{}/statistics/{name}", self.name);
             let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
             found[place] = text.trim().parse().map_err(|_| {
-                Error::verify(format!("read {path}: wanted a number, found {text:?}"))
+                Error::verify(format!("read {path}: expected a number, found {text:?}"))
             })?;
         }
         let path = "/proc/interrupts";
@@ -290,7 +292,10 @@ mod tests {
         drop(peer);
 
         let nothing = Watch::start(&request).unwrap().stop();
-        assert!(nothing.unwrap_err().to_string().contains("both marks"));
+        assert!(nothing
+            .unwrap_err()
+            .to_string()
+            .contains("start and end marks"));
         assert!(Peer::begin("here").is_err());
     }
 }

@@ -69,7 +69,7 @@ impl Disk {
             .map_err(Error::os("make a pair of sockets"))?;
         // Time out instead of waiting forever for a disk that was stopped by a signal.
         set_socket_timeout(&ours, Timeout::Recv, Some(STARTS_WITHIN))
-            .map_err(Error::os("set how long to wait for a simulated disk"))?;
+            .map_err(Error::os("set the time-out of a simulated disk"))?;
         Ok((ours, theirs))
     }
 
@@ -106,13 +106,15 @@ impl Disk {
     }
 }
 
-const ASK: &str = "ask a simulated disk";
+const ASK: &str = "query a simulated disk";
 
 fn receive<T: for<'a> Deserialize<'a>>(control: &OwnedFd) -> Result<T> {
     let mut text = vec![0_u8; LONGEST];
     match recv(control, &mut text[..], RecvFlags::empty()) {
         Err(errno) => Err(Error::os(ASK)(errno)),
-        Ok((0, _)) => Err(Error::os(format!("{ASK}: it has ended"))(Errno::IO)),
+        Ok((0, _)) => Err(Error::os(format!("{ASK}: its process has exited"))(
+            Errno::IO,
+        )),
         Ok((n, _)) => serde_json::from_slice(&text[..n])
             .map_err(|cause| Error::Protocol(format!("{ASK}: {cause}"))),
     }

@@ -184,7 +184,7 @@ impl Model {
     fn of(request: &Description) -> Result<Self> {
         if request.size == 0 || request.size % 4096 != 0 || request.size > LARGEST {
             return Err(Error::Description(format!(
-                "make a modelled disk: size: wanted a multiple of 4096 up to {LARGEST}, found {}",
+                "make a simulated disk: size: expected a multiple of 4096 up to {LARGEST}, found {}",
                 request.size
             )));
         }
@@ -192,7 +192,7 @@ impl Model {
             (Some(drive), None) => rotating_of(drive, request.size),
             (None, Some(flash)) => flat_of(flash),
             _ => Err(Error::Description(
-                "make a modelled disk: wanted either rotating or flat".to_string(),
+                "make a simulated disk: expected exactly one of rotating and flat".to_string(),
             )),
         }
     }
@@ -267,7 +267,7 @@ fn rotating_of(drive: &Turning, size: u64) -> Result<Model> {
     }
     let seek = Seek::through(seeks[0] * US, seeks[1] * US, seeks[2] * US).ok_or_else(|| {
         Error::Description(format!(
-            "make a modelled disk: wanted seek times that a curve rises through (track, mean, full stroke), found {seeks:?}"
+            "make a simulated disk: expected seek times that increase from track to mean to full stroke, found {seeks:?}"
         ))
     })?;
     let capacity = size as f64 / drive.stroke;
@@ -319,7 +319,7 @@ fn within(name: &str, found: f64, least: f64, most: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::Description(format!(
-        "make a modelled disk: {name}: wanted {least} to {most}, found {found}"
+        "make a simulated disk: {name}: expected {least} to {most}, found {found}"
     )))
 }
 

@@ -173,7 +173,9 @@ impl<'a> Server<'a> {
             };
             let arrival = self.now();
             let Some((unique, request)) = fuse::parse(&buffer[..n], &self.file) else {
-                return Err(Error::Protocol("read a request: found none".to_string()));
+                return Err(Error::Protocol(
+                    "read a request: the request is empty".to_string(),
+                ));
             };
             let (kind, offset, length) = match request {
                 FuseRequest::Nothing => continue,
@@ -218,7 +220,7 @@ impl<'a> Server<'a> {
 
     fn answer(&mut self, due: &Due) -> Result<()> {
         let Some((kind, offset, length)) = self.pending.remove(&due.tag) else {
-            let text = "answer a request: it was not asked";
+            let text = "answer a request: no such request is pending";
             return Err(Error::Protocol(text.to_string()));
         };
         self.reply_to(due.tag, kind, offset, length)?;
@@ -286,9 +288,9 @@ fn reply(fuse: &OwnedFd, head: &[u8], body: &[u8]) -> Result<()> {
 }
 
 fn tell(control: &OwnedFd, what: &impl Serialize) -> Result<()> {
-    let failed = |cause| Error::Protocol(format!("tell the probe: {cause}"));
+    let failed = |cause| Error::Protocol(format!("report to the probe: {cause}"));
     let text = serde_json::to_vec(what).map_err(failed)?;
-    send(control, &text, SendFlags::NOSIGNAL).map_err(Error::os("tell the probe"))?;
+    send(control, &text, SendFlags::NOSIGNAL).map_err(Error::os("report to the probe"))?;
     Ok(())
 }
 

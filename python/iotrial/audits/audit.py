@@ -255,7 +255,7 @@ def _checks(
         if not matching:
             raise RequestError(
                 f'claim "{claim.text}": no values of {claim.group} and {base} under one condition',
-                hint="name response and condition as the table does: ... in RESPONSE where column=value",
+                hint="write response and condition as in the table: ... in RESPONSE where column=value",
             )
         for level, other in matching[: MOST_CHECKS - len(found)]:
             comparison = _comparison_of(comparisons, level, other) or compare(

@@ -39,12 +39,12 @@ _HINT = 'e.g. "noatime 53.67 % of strictatime", "0444 12 % faster than 0777 in m
 def parse_claim(text: str) -> Claim:
     """Parse a claim; RequestError if it is malformed."""
     if len(text) > LONGEST or "\n" in text:
-        raise RequestError(f"a claim is one line of at most {LONGEST} characters", hint=_HINT)
+        raise RequestError(f"a claim must be one line of at most {LONGEST} characters", hint=_HINT)
     head, _, where = text.partition(" where ")
     head, _, response = head.partition(" in ")
     match = _HEAD.fullmatch(head.strip())
     if match is None:
-        raise RequestError(f'claim "{text}": wanted a group, a number and % or times', hint=_HINT)
+        raise RequestError(f'claim "{text}": expected a group, a number and % or times', hint=_HINT)
     number = float(match["number"])
     decimals = len(match["number"].partition(".")[2])
     if match["unit"] in ("times", "x"):
@@ -73,7 +73,7 @@ def _condition(text: str, where: str) -> Condition:
         name, equals, level = part.partition("=")
         if not equals or not name.strip() or not level.strip():
             raise RequestError(
-                f'claim "{text}": wanted "where column=value", found "{part.strip()}"', hint=_HINT
+                f'claim "{text}": expected "where column=value", found "{part.strip()}"', hint=_HINT
             )
         pairs.append((name.strip(), level.strip()))
     return tuple(pairs)
@@ -88,7 +88,7 @@ def check_claim(claim: Claim, level: Cell, reference: Cell, comparison: Comparis
     ]
     tried = [one for one in tried if one[1][0] > 0.0 and one[2][0] > 0.0]
     if not tried:
-        return ClaimCheck(claim, None, "", False, None, "no ratio can be made of these values", comparison)
+        return ClaimCheck(claim, None, "", False, None, "these values have no ratio", comparison)
     found = _quantity(claim.reading, is_time, _middle(tried[0][1]), _middle(tried[0][2]))
     for name, a, b in tried:
         if _agrees(claim, lambda x, y: _quantity(claim.reading, is_time, x, y), a, b):
@@ -160,7 +160,7 @@ def _quantity(reading: Reading, is_time: bool, a: float, b: float) -> float:
 def _slips(reading: Reading, is_time: bool) -> list[tuple[str, Callable[[float, float], float]]]:
     """Return mistaken meanings that the number may have, the most likely first."""
     if reading is Reading.TIMES:
-        return [("the ratio turned round (reference over group)", lambda a, b: b / a)]
+        return [("the inverted ratio (reference over group)", lambda a, b: b / a)]
     of = ("percent of the reference", lambda a, b: 100.0 * a / b)
     inverted = ("percent that the reference is of the group", lambda a, b: 100.0 * b / a)
     less = ("percent less than the reference", lambda a, b: 100.0 * (1.0 - a / b))

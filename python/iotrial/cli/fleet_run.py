@@ -64,10 +64,10 @@ _REFUSED = {
     "erase": "--erase: a spare disk has to be confirmed on its own machine",
     "discard_contents": "--discard-contents: a spare disk has to be confirmed on its own machine",
     "discard_contents_of": "--discard-contents-of: a spare disk has to be confirmed on its own machine",
-    "like": "--like: name the study itself; each host draws a plan of its own",
-    "html": "--html: each host has a report of its own",
-    "markdown": "--markdown: each host has a report of its own",
-    "fail_if": "--fail-if: each host has a verdict of its own",
+    "like": "--like: name the study itself; each host draws its own plan",
+    "html": "--html: each host has its own report",
+    "markdown": "--markdown: each host has its own report",
+    "fail_if": "--fail-if: each host has its own verdict",
     "rehearse": "--rehearse: rehearse on one host first",
 }
 

@@ -44,7 +44,7 @@ _ENVIRONMENT = (
         "The state folder is $XDG_STATE_HOME/iotrial; if this is not set, /var/lib/iotrial for root and "
         "~/.local/state/iotrial for others.",
     ),
-    ("NO_COLOR", "If set, no colours are used."),
+    ("NO_COLOR", "If set, text is not coloured, bold or dim."),
     ("TERM", "With dumb, a running trial prints plain lines instead of a live table."),
     ("COLUMNS", "Width of tables if the terminal does not report its own."),
 )

@@ -24,7 +24,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options under headings: in the order in which these first appear, the others last."""
+    """A command with its options under headings in the help, in order of first appearance; options without one come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

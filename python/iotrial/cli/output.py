@@ -7,10 +7,11 @@ indented, so that no part of it can pass for a separate line.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
-from typing import Annotated
+from typing import Annotated, TextIO
 
 from msgspec import Meta
 
@@ -19,6 +20,11 @@ from iotrial.terminal import escape, escape_lines
 
 #: a narrower column is worse than none
 _LEAST = 30
+#: of the continuation lines of an error
+_INDENT = 4
+_COMMAND = re.compile(r"`[^`]*`")
+#: in place of the blanks of a command while lines are broken
+_GLUE = "\ue000"
 
 
 def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
@@ -27,21 +33,34 @@ def tell(text: str, *, err: bool = False, fold: int | None = None) -> None:
     ``fold``: on a terminal, wrap lines that are too wide between words, and indent continuation lines to this
     column. Not for text that users may want to copy, such as a command.
     """
-    if fold is not None and (sys.stderr if err else sys.stdout).isatty():
-        width = shutil.get_terminal_size().columns
-        text = "\n".join(folded(line, width, fold) for line in escape_lines(text).split("\n"))
-    print(escape_lines(text), file=sys.stderr if err else sys.stdout, flush=True)
+    file = sys.stderr if err else sys.stdout
+    print(_escaped(text, file, fold), file=file, flush=True)
+
+
+def _escaped(text: str, file: TextIO, column: int | None) -> str:
+    """Escape all control characters but line breaks, and wrap the lines to a terminal if ``column`` is given."""
+    text = escape_lines(text)
+    if column is None or not file.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(folded(line, width, column) for line in text.split("\n"))
 
 
 def folded(line: str, width: int, column: int) -> str:
     """Wrap one line to ``width`` columns, between words. Continuation lines begin at ``column`` if that
-    leaves enough room."""
+    leaves enough room. A `command` stays on one line if it fits."""
     if len(line) <= width:
         return line
     indent = " " * (column if width - column >= _LEAST else 4)
-    return textwrap.fill(
-        line, max(width, _LEAST), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    whole = _COMMAND.sub(
+        lambda command: (
+            command[0].replace(" ", _GLUE) if len(command[0]) < width - len(indent) else command[0]
+        ),
+        line,
     )
+    return textwrap.fill(
+        whole, max(width, _LEAST), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ).replace(_GLUE, " ")
 
 
 def warn(text: str) -> None:
@@ -75,10 +94,6 @@ def report_error(code: str, message: str, hint: str | None, *, as_json: bool) ->
     if as_json:
         print(json_text(Failure(Error(code, message, hint)), indent=None), file=sys.stderr)
         return
-    print(f"iotrial: {_set_in(message)}", file=sys.stderr)
-    if hint:
-        print(f"hint: {_set_in(hint)}", file=sys.stderr)
-
-
-def _set_in(text: str) -> str:
-    return escape_lines(text).replace("\n", "\n    ")
+    for text in (f"iotrial: {message}", *([f"hint: {hint}"] if hint else [])):
+        set_in = text.replace("\n", f"\n{' ' * _INDENT}")
+        print(_escaped(set_in, sys.stderr, _INDENT), file=sys.stderr)

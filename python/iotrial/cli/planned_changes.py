@@ -37,7 +37,7 @@ def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, A
 
 
 def typed_intent_lines(resolved: Resolved, folder: str) -> Iterator[str]:
-    """Yield the lines for a trial whose command the user has just typed (``iotrial try``): folder and changes."""
+    """Yield the lines for a trial of a command that the user has just typed (``iotrial try``): folder and changes."""
     if resolved.lab == IN_PLACE:
         yield from _held(folder)
     else:

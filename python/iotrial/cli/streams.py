@@ -4,7 +4,7 @@ clear error.
 A failed write to standard output raises OutputError (exit status 1), once; a closed pipe stays a
 BrokenPipeError. Messages that cannot be written to standard error are dropped: a trial does not end because
 its progress cannot be shown. A character that the locale's encoding lacks is printed as a similar one, or as
-"?".
+"?". LC_ALL=C means ASCII.
 """
 
 from __future__ import annotations
@@ -113,11 +113,19 @@ def _stream(raw: io.FileIO, before: TextIO | None, *, line_buffering: bool) -> T
         before.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=locale.getencoding() if before is None else before.encoding,
+        encoding=_encoding(before),
         errors="iotrial.resembling",
         line_buffering=line_buffering or raw.isatty(),
         write_through=bool(getattr(before, "write_through", False)),
     )
+
+
+def _encoding(before: TextIO | None) -> str:
+    """Return the encoding of a stream: Python's choice, but ASCII with LC_ALL=C, which Python takes for UTF-8."""
+    chosen = any(os.environ.get(name) for name in ("PYTHONUTF8", "PYTHONIOENCODING"))
+    if os.environ.get("LC_ALL") in ("C", "POSIX") and not chosen:
+        return "ascii"
+    return locale.getencoding() if before is None else before.encoding
 
 
 def _resembling(error: UnicodeError) -> tuple[str, int]:

@@ -47,7 +47,7 @@ def _screen(matrix: Matrix, kind: DesignKind, what: str) -> Screen:
         weights = column_weights(matrix)
     except Inseparable as error:
         raise RequestError(
-            f"{what}: its factors cannot be told apart in a {kind.value} design",
+            f"{what}: its factors cannot be distinguished in a {kind.value} design",
             hint="omit [design]: with this few factors a full factorial is small",
         ) from error
     return Screen(matrix.astype(int).tolist(), weights.tolist(), to_text(matrix))

@@ -155,7 +155,7 @@ class DaskLink:
         return self._task is not None and self._begun_at == self.address and not self._task.done()
 
     def _refusal(self) -> str:
-        """Return why the host refused to start, if it said so."""
+        """Return the host's reason for refusing to start, if it gave one."""
         task = self._task
         if task is None or not task.done():
             return self._refusal_text

@@ -8,7 +8,7 @@ the process list.
 Dask's own ``SSHCluster`` is not suitable. It puts all options of a worker on the host's command line, where
 every user can read them; it needs open ports between all machines; its scheduler outlives a killed
 coordinator; one host that does not answer aborts the start of all others, without a reason; and a worker
-whose connection breaks is not restarted.
+is not restarted when its connection breaks.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def report_of(
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The trials of one fleet, by number, one per host. ``replaced``: trials whose host has a newer one here."""
+    """The trials of one fleet, by number, one per host. ``replaced``: trials superseded by a newer one of the same host."""
 
     id: str
     trials: tuple[Outline, ...]
@@ -156,7 +156,7 @@ class FleetComparison:
 class FleetReport:
     """The results of one fleet.
 
-    ``replaced``: numbers of trials whose host has a newer one in this fleet. ``shared``: levels of conditions
+    ``replaced``: numbers of trials superseded by a newer one of the same host. ``shared``: levels of conditions
     common to all comparisons.
     """
 

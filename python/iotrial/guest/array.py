@@ -220,7 +220,7 @@ class ArrayPlace(DiskPlace):
         level, maker = LEVELS[wanted["level"]], wanted["maker"]
         if len(self.members) < level.least:
             raise LabError(
-                f"{wanted['level']} wants {level.least} disks, but the lab has {len(self.members)}",
+                f"{wanted['level']} needs {level.least} disks, but the lab has {len(self.members)}",
                 hint="set `disks = ` in [lab]",
             )
         if maker == "btrfs" and self._wanted_filesystem != "btrfs":

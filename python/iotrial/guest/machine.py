@@ -31,7 +31,7 @@ _STAMP = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *T\d+\])? ")
 _TROUBLE = re.compile(
     r"BUG:|kernel BUG at|Oops|[a-z ]*(fault|error|exception|opcode): |RIP: |Kernel panic|Out of memory|watchdog: "
 )
-#: a guest whose init has not run for this long hangs; init of a guest that is merely busy runs many times a second
+#: if init has not run for this long, the guest hangs; even in a busy guest, init runs many times a second
 HUNG_AFTER_S = 60.0
 _SAVED_WITHIN_S = 60.0
 _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}

@@ -171,5 +171,5 @@ class Monitor:
         except (OSError, ValueError) as error:
             raise LabError(f"guest: QEMU's monitor: {error}") from error
         if not isinstance(found, dict):
-            raise LabError(f"guest: QEMU's monitor said {line[:200]!r}")
+            raise LabError(f"guest: QEMU's monitor reported {line[:200]!r}")
         return found

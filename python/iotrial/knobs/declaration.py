@@ -82,7 +82,7 @@ def at_risk(sentence: str) -> Consequence:
 
 
 def not_judged(sentence: str) -> Consequence:
-    """Build the consequence of a setting whose safety is not known."""
+    """Build the consequence of a setting with unknown safety."""
     return Consequence(Safety.NOT_JUDGED, sentence)
 
 
@@ -108,7 +108,7 @@ class Declaration:
     candidates: tuple[str, ...] = ()
     #: for every value that is not in ``consequences``
     consequence: Consequence
-    #: by value, if it depends on the value. A knob whose values have an address or an argument overrides
+    #: by value, if it depends on the value. A knob with an address or argument in its values overrides
     #: ``consequence_of``, and the keys here are those that it looks up.
     consequences: Mapping[str, Consequence] = MappingProxyType({})
 

@@ -1,7 +1,7 @@
 """The user's own folder, file system and device, used in place: nothing is made there but a folder for output.
 
-Settings act on what holds the folder. A mount's access time mode is changed in the probe's own mount namespace, so no other
-program sees it, and it is gone with the probe. Everything else (queue settings, options of the file system) is seen by the
+Settings act on what holds the folder. A mount's access time mode is changed only in the probe's own mount namespace: other
+programs do not see it, and it ends with the probe. Everything else (queue settings, options of the file system) affects the
 whole machine, and is journaled by its knob. Other programs use the same device, so its counters also hold their requests.
 """
 

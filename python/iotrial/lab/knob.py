@@ -175,7 +175,7 @@ class Knob(Declaration, ABC):
         """Record in the journal, before the first write of a trial, what would outlive the conductor."""
 
     def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
-        """Move the probe to where this value wants it, and verify it.
+        """Move the probe to where this value needs it, and verify it.
 
         Called in stage WORK, after all other settings. The cache is prepared and the work is done there. Raises KnobError.
         """

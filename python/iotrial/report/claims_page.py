@@ -50,7 +50,7 @@ _ABOUT = re.compile(r"^(the claim|it) is (?=about )")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with the study whose trial judged it."""
+    """A claim with the study that judged it."""
 
     study: str
     ran: Study

@@ -25,9 +25,10 @@ from msgspec import Meta
 from iotrial.documents import Unbounded
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
-from iotrial.report.notation import counted, interval_numbers, joined, named_level, percent, quantity, some
+from iotrial.report.notation import counted, interval_numbers, joined, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
+from iotrial.report.risks import explained
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
 from iotrial.study.model import Better, Scale
@@ -490,7 +491,7 @@ def _numbers(comparison: Comparison, row: Row) -> str:
 
 
 def _gap(row: Row) -> float:
-    """Return the sort key by least gap between effects; differences sort after ratios, whose sizes can be compared."""
+    """Return the sort key by least gap between effects; differences, which have no common scale, after ratios."""
     known = [one.least or 0.0 for one in row.apart]
     return max(known) if row.scale is Scale.LOG else 0.0
 
@@ -542,15 +543,8 @@ def _nothing_held(comparison: Comparison) -> str:
 
 def _risks(comparison: Comparison) -> Iterator[str]:
     """Describe each level that puts data at risk, once."""
-    levels_at_risk = dict.fromkeys(
-        (factor, level, sentence)
-        for column in comparison.columns
-        for factor, levels in column.trial.risks.items()
-        for level, sentence in levels.items()
-    )
-    yield from (
-        f"Data at risk under {named_level(escape(factor), escape(level))}: {what}."
-        for factor, level, what in levels_at_risk
+    yield from dict.fromkeys(
+        sentence for column in comparison.columns for sentence in explained(column.trial.risks)
     )
 
 

@@ -211,7 +211,7 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
         count = counted(text.interactions, "interaction")
         yield f"{count} of two factors can be estimated, {text.primary_interactions} of them primary"
     if text.mixed:
-        yield f"{len(text.mixed)} of these cannot be told apart from others:"
+        yield f"{len(text.mixed)} of these cannot be distinguished from others:"
         for name, aliases in text.mixed[:most]:
             yield f"  {escape(name)} = {' = '.join(map(escape, aliases[:_MIXED_WITH]))}" + (
                 f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""

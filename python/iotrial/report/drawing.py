@@ -1,13 +1,13 @@
 """A study's design as a small text drawing: what varies, what is fixed, the crossing of conditions, an example block.
 
-Used by ``show``, before anything is measured: with the study's defaults and an example seed, within 80 columns.
+Used by ``show``, before anything is measured: with the study's defaults and an example seed. Sentences are lines of any
+length, which ``show`` wraps on a terminal; tables are at most 80 columns wide.
 ``plan`` has the same for the requested options and the seed that a run would have.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -295,13 +295,7 @@ def _labels(labels: Sequence[str]) -> str:
 
 
 def _part(name: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=f"{name:<{_INDENT}}",
-        subsequent_indent=" " * (_INDENT + 2),
-        break_on_hyphens=False,
-    )
+    return [f"{name:<{_INDENT}}{text}"]
 
 
 def _chips(begin: str, names: Sequence[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ the table; and the medians differ by more than the margin (or one of them is zer
 This is exploratory: it suggests a mechanism, it is not a verdict.
 
 System calls of accounted repetitions are metrics too: how many, how many failed, how long they took. A program makes
-dozens of different calls, most of them at start-up. Only those are shown whose counts or errors differ between the arms
+dozens of different calls, most of them at start-up. Shown are only calls with different counts or errors in the arms
 of a condition, and those that took most of the time.
 
 Requests of accounted repetitions are metrics too: how many of each kind, and how long they took. A percentile covers

@@ -36,8 +36,8 @@ class Figure:
 
     ``stem`` names its files, ``sentence`` says what this figure shows, ``reading`` how to read figures of its kind.
     ``columns`` and ``rows`` are the numbers behind it, unrounded, including all that the picture omits. ``parts`` are
-    placed side by side (most figures have one); ``narrow`` is for narrow pages; ``key`` lists the arms whose colours it
-    uses.
+    placed side by side (most figures have one); ``narrow`` is for narrow pages; ``key`` lists the arms that
+    its colours stand for.
     """
 
     stem: str

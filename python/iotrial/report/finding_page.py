@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
+from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Table, View
 from iotrial.report.claims import Outcome
 from iotrial.report.claims_page import Judged, alike, found, merged, reasons
@@ -188,6 +189,11 @@ def _facts(document: Document) -> Iterator[str]:
 
 def _limits(document: Document, *, changed: bool) -> Iterator[str]:
     yield _machine(document)
+    yield from (
+        f"{safety.value.capitalize()} with {line}."
+        for safety, line in document.safety
+        if safety is Safety.DATA_AT_RISK
+    )
     if document.summary.outlook:
         yield f"Undecided: {document.summary.outlook[:1].lower()}{document.summary.outlook[1:]}"
     if (

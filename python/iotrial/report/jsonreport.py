@@ -166,7 +166,7 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     conclusion: Annotated[
         Conclusion,
         Meta(
-            description="What may be said, the margin considered: plain where the whole interval is beyond the "
+            description="The conclusion, with the margin considered: plain where the whole interval is beyond the "
             "margin, probably_ "
             "where zero is excluded but not the margin; equivalent_more_slow_runs and equivalent_fewer_slow_runs where the "
             "whole interval is inside the margin but one side has more slow runs; varies where a pooled effect "
@@ -218,7 +218,7 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     mean_ratio: Annotated[
         MeanRatio | None,
         Meta(
-            description="The ratio of the arms' mean values beside that of typical runs; null with fewer than 20 blocks and "
+            description="Ratio of the mean values, next to that of typical runs; null with fewer than 20 blocks and "
             "where factors are crossed."
         ),
     ]
@@ -276,7 +276,7 @@ class Evidence(JsonObject, frozen=True):
     moved: Annotated[
         Literal["up", "down"] | None,
         Meta(
-            description="Told from the reference by e-BH over the whole table, and by more than the margin. Exploratory."
+            description="Differs from the reference by e-BH over the whole table, and by more than the margin. Exploratory."
         ),
     ]
     e_value: Annotated[

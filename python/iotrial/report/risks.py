@@ -1,11 +1,11 @@
-"""What is said of an effect whose faster level puts data at risk: in headlines and in rows of tables."""
+"""The warning about an effect with a faster level that puts data at risk, for headlines and rows of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.knobs.declaration import Safety
-from iotrial.report.notation import named_level
+from iotrial.report.notation import joined, named_level, some
 from iotrial.report.safety import Risks, risks_of
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Study
@@ -26,9 +26,10 @@ def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
 
 
 def safety_note(effects: Sequence[Effect], study: Study) -> str:
-    """Return the warning for a headline that calls a level faster.
+    """Return the warning for a headline that calls a level faster, to follow its text.
 
-    E.g. "; but the faster barrier nobarrier puts data at risk: ..."; "" if no faster level puts data at risk.
+    E.g. ". Caution: the faster barrier nobarrier puts data at risk"; "" if no faster level does. Reports say how it does
+    so elsewhere.
     """
     return risk_note(effects, risks_of(study))
 
@@ -41,14 +42,19 @@ def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
             sure = not effect.conclusion.probable
             found[effect.factor, level] = found.get((effect.factor, level), False) or sure
     parts = [
-        f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))} puts data at risk: "
-        f"{risks[factor][level]}"
+        f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))}"
         for (factor, level), sure in found.items()
     ]
     if not parts:
         return ""
-    more = f"; and {len(parts) - _MOST_IN_HEADLINE} more" if len(parts) > _MOST_IN_HEADLINE else ""
-    return f"; but {'; '.join(parts[:_MOST_IN_HEADLINE])}{more}"
+    return f". Caution: {joined(some(parts, _MOST_IN_HEADLINE))} {'puts' if len(parts) == 1 else 'put'} data at risk"
+
+
+def explained(risks: Risks) -> Iterator[str]:
+    """Yield a sentence on each level that puts data at risk, and how."""
+    for factor, levels in risks.items():
+        for level, how in levels.items():
+            yield f"Data at risk under {named_level(escape(factor), escape(level))}: {how}."
 
 
 def risk_of(effect: Effect, risks: Risks) -> str:

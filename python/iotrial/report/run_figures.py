@@ -60,7 +60,7 @@ def panel_figures(
 ) -> PanelFigures:
     """Build the figures of one panel.
 
-    ``effects`` are those on the panel's response whose levels are its arms; ``diagnostic`` is that of its condition.
+    ``effects`` are those on the panel's response between its arms; ``diagnostic`` is that of its condition.
     """
     changes_s = tuple(one.at_s for one in diagnostic.changes) if diagnostic is not None else ()
     title = panel.condition.text

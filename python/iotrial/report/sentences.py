@@ -175,12 +175,12 @@ def summarise(
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
     controls = " (without controls)" if without_controls(trial, analysis) else ""
     return Summary(
-        headline=f"{begun}{note}{outlook}{controls}.",
+        headline=f"{begun}{controls}{note}{outlook}.",
         supports=supports,
         limits=limits,
         tone=tone,
         answer=f"{begun}{controls}.",
-        risk=f"{capitalised(note.removeprefix('; but '))}." if note else "",
+        risk=f"{capitalised(note.removeprefix('. Caution: '))}." if note else "",
         outlook=f"{outlook.removeprefix('. ')}." if outlook else "",
         by_level=sentences_by_level,
     )

@@ -87,7 +87,7 @@ class LatencyPanel:
 def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
     """Return all arms of the trial: reference, treatments in the study's order, controls.
 
-    ``by`` names a factor whose levels replace the arms if there are too many to distinguish.
+    ``by`` names a factor; its levels replace the arms if there are too many to distinguish.
     """
     if by is not None:
         factor = data.trial.header.study.factor(by)

@@ -118,7 +118,7 @@ def bounds(effects: Sequence[Effect]) -> str:
 
 
 def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
-    """Return a sentence on comparisons whose mean has another ratio than typical runs; None if there are none."""
+    """Return a sentence on comparisons in which means and typical runs have different ratios; None if there are none."""
     found = [effect for effect in effects if effect.mean_ratio is not None and effect.mean_ratio.differs]
     if not found:
         return None

@@ -8,8 +8,10 @@ leave, and say what they omit.
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import rich.console
 from rich.cells import cell_len
@@ -43,6 +45,8 @@ _GAP = "  "
 _TOGETHER = re.compile(r" %|`[^`]*`")
 #: in place of their blanks while lines are broken; rich breaks at a no-break space
 _GLUE = "\ue000"
+#: of a command: quoted blanks do not end it
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
 _STYLES = {
     **VERDICT_STYLES,
@@ -55,10 +59,15 @@ _STYLES = {
 
 
 class Console(rich.console.Console):
-    """rich's Console, but a broken pipe raises BrokenPipeError.
+    """rich's Console, with two differences.
 
-    rich would end the process, and a trial with it before its settings are restored.
+    With NO_COLOR text is not bold or dim either. A broken pipe raises BrokenPipeError: rich would end the process, and a
+    trial with it before its settings are restored.
     """
+
+    def __init__(self, **options: Any) -> None:
+        color = None if os.environ.get("NO_COLOR") else "auto"
+        super().__init__(**{"color_system": color, **options})
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -77,7 +86,7 @@ def plain_lines(report: Report, *, width: int) -> list[str]:
 
 
 def text_lines(report: Report, console: Console, *, full: bool = False) -> list[Text]:
-    """Return the report line by line. Lines for copying may exceed the console's width, all others fit it."""
+    """Return the report line by line. Paths may exceed the console's width, and commands in a pipe; all others fit it."""
     return _Printer(console, View.FULL if full else View.SHORT).lines(report)
 
 
@@ -176,13 +185,27 @@ class _Printer:
                 for name, value in block.rows:
                     yield from self._two_columns(name, value, names)
             case Code():
-                first, *rest = escape_lines(block.text).split("\n")
+                first, *rest = self._command(escape_lines(block.text), len(block.label) + len(": ")).split(
+                    "\n"
+                )
                 yield Text(f"{block.label}: " if block.label else "", style="dim").append(
                     first, style="not dim"
                 )
                 yield from map(Text, rest)
             case _:
                 raise TypeError(f"no text for {type(block).__name__}")
+
+    def _command(self, text: str, column: int) -> str:
+        """Continue a command of iotrial that is too long for a terminal after a backslash, as a shell reads it."""
+        if not (self._console.is_terminal and text.startswith("iotrial ")):
+            return text
+        lines, room = [""], self._width - column - len(" \\")
+        for word in _WORD.findall(text):
+            if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > room:
+                lines.append(" " * 3)
+                room = self._width - len(" \\")
+            lines[-1] += f" {word}" if lines[-1] else word
+        return " \\\n".join(lines)
 
     def _two_columns(self, name: str, value: str, width: int) -> Iterator[Text]:
         names = self._wrapped(Text(name, style="bold"), width)

@@ -78,7 +78,7 @@ def within_of(
 ) -> tuple[WithinPanel, ...]:
     """Return one panel for each condition and metric that was ever above zero.
 
-    ``by``: a factor whose levels replace the arms, as in ``arms_of``.
+    ``by``: a factor; its levels replace the arms, as in ``arms_of``.
     """
     found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
     treatment = ArmKind.TREATMENT.value

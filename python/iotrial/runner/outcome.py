@@ -144,7 +144,7 @@ def requested_of(subject: RunContext) -> tuple[str, ...]:
 
 
 def counters_of(subject: RunContext) -> tuple[str, ...]:
-    """Return the block devices whose counters the working probe reads around a run.
+    """Return the block devices that the working probe reads counters of around a run.
 
     These are all devices that the work may reach, and the disks of an array; none if another machine has
     them.

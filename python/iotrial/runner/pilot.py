@@ -242,7 +242,7 @@ def _in_columns(spec: Spec) -> bool:
 
 
 def arms_of(weights: Mapping[str, float]) -> float:
-    """Return the number of arms at each of two levels whose mean difference scatters as much as this contrast."""
+    """Return the number of arms per level at which the difference of two means scatters as much as this contrast."""
     return 2.0 / math.fsum(weight * weight for weight in weights.values())
 
 

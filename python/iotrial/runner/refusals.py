@@ -33,7 +33,7 @@ from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
 #: Combinations of a workload's values tried in advance; others fail in the run, if they do.
 MOST_COMBINATIONS = 10_000
-#: Stages whose knobs have no effect while a file system is made.
+#: Stages of knobs that have no effect while a file system is made.
 IDLE_WHILE_MADE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
 
 
@@ -183,7 +183,7 @@ def check_filesystem(filesystem: str, means: Means) -> None:
 
 
 def check_files(study: Study, means: Means) -> None:
-    """Refuse files that cannot be brought to a level, and a level whose program is missing for one of the file systems."""
+    """Refuse files that cannot be brought to a level, and levels that need a program missing for one of the file systems."""
     settings = study.settings
     sizes = [int(registry.knob(s.knob).parse(s)) for s in settings if s.knob == "file.size"]
     made = {s.value for s in settings if s.knob == "filesystem.type"} or {study.lab.filesystem}
@@ -378,7 +378,7 @@ def check_primary(study: Study, workload: Workload) -> None:
 def check_mkfs_work(study: Study, *, lab_bytes: int) -> None:
     """Refuse settings that do not fit a work that makes the lab's file system itself.
 
-    Refused are other workloads, whose files it would destroy; knobs that have no effect on it; and a file
+    Refused are other workloads, because it would destroy their files; knobs that have no effect on it; and a file
     system larger than the lab or smaller than its type allows.
     """
     own = [w for w in study.workloads if w.work.makes_filesystem]

@@ -181,7 +181,7 @@ def _smaller_lab(study: Study) -> LabSpec:
     """Return a lab as small as its files allow.
 
     Keeps the declared size if mkfs options are varied, which were chosen for it, or if the study makes a
-    site, whose size is unknown.
+    site of unknown size.
     """
     makes = any(isinstance(w.work, ServedWork) and w.work.make for w in study.workloads)
     if makes or any(setting.knob == "mkfs.option" for setting in study.settings) or study.places:

@@ -1,6 +1,6 @@
 """Requirements of a trial: programs and kernel modules, checked on this machine or collected for a guest.
 
-Optional workloads whose program is not installed are left out, with a note.
+Optional workloads are left out, with a note, if their program is not installed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Brought(Means):
 
 
 def without_missing(study: Study) -> tuple[Study, list[str]]:
-    """Return the study without workloads whose optional program is missing, and a note for each.
+    """Return the study without optional workloads that lack their program, and a note for each.
 
     If none would be left, the study stays unchanged, and what is missing is refused later.
     """

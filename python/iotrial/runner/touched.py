@@ -51,7 +51,7 @@ class Touched:
     outside_bytes: int
     outside_read: int
     outside: tuple[str, ...]
-    #: in place: the files whose data it read and did not write, without those of the system
+    #: in place: the files that it read data from and did not write, without those of the system
     own: tuple[str, ...] = ()
 
     @classmethod

@@ -558,7 +558,7 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
     """Raise RequestError if a work on the user's own files has none that could be made cold or warm."""
     if subject.place.data is not None and state in ("cold-data", "warm") and not touched.own:
         raise RequestError(
-            f'workload "{workload}" read no data of files in or beside {subject.place.data}, '
+            f'workload "{workload}" read no data of files in or next to {subject.place.data}, '
             f"so nothing can be {state}",
             hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",

@@ -123,7 +123,7 @@ class Series:
 
     @property
     def alike(self) -> object:
-        """Batch key, equal for series whose candidates can be answered in one batch: short, of the same length and bets.
+        """Batch key, equal for series that can share one batch of candidates: short, of the same length and bets.
 
         None for others.
         """

@@ -398,7 +398,7 @@ def read_factors(source: Source, tables: Sequence[dict[str, Any]]) -> tuple[Fact
             if not factors
             else 'one factor needs role = "treatment"'
         )
-        raise source.error("a study needs a factor whose effect is named", hint=hint)
+        raise source.error("a study needs a factor with the role treatment", hint=hint)
     return tuple(factors)
 
 

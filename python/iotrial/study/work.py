@@ -209,7 +209,7 @@ class Measured:
 
     @classmethod
     def lacking(cls, numbers: Mapping[str, float], error: RequestError) -> Self:
-        """Return the known numbers of a run whose program did not print what should be read from it."""
+        """Return the known numbers of a run if its program did not print the others."""
         return cls(numbers, missing=f"{error.message} ({error.hint})" if error.hint else error.message)
 
 
@@ -437,7 +437,7 @@ class FileSet(Work, frozen=True, kw_only=True):
             ge=0,
             le=1_000_000,
             description="how many files there are to draw a run's files from; 0: as many as the arms of a block "
-            "need, so that each has files of its own; equal to `files`: all arms work on the same files",
+            "need, so that each has its own files; equal to `files`: all arms work on the same files",
         ),
     ] = 0
     contiguous: Annotated[

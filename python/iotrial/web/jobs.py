@@ -25,7 +25,7 @@ from iotrial.web.cpu_priority import give_way, lowest_session
 
 T = TypeVar("T")
 
-MOST_JOBS = 16  # waiting and running ones, and finished ones whose result is kept
+MOST_JOBS = 16  # waiting and running ones, and finished ones until their result is dropped
 LOOK_S = 1.0  # polling interval for a trial that has begun
 LONGEST_S = 1800.0  # timeout of one job
 IDLE_S = 120.0  # until an idle worker ends

@@ -1,4 +1,4 @@
-"""Workload kind ``calls``: whole processes whose system calls are counted exactly and not timed.
+"""Workload kind ``calls``: whole processes, with their system calls counted exactly, untimed.
 
 For questions of fact: how often does a program read, and on what does that depend? Every run is traced, so
 its times are not responses.
@@ -34,10 +34,10 @@ _ALL = (_count("calls", "system calls"), _count("errors", "system calls with an 
 
 
 class CallsWork(CommandWork, frozen=True, kw_only=True):
-    """Whole processes whose system calls are counted instead of their time. ``calls`` names those that are responses."""
+    """Whole processes, with system calls counted instead of time. ``calls`` names those that are responses."""
 
     kind = "calls"
-    about = "Whole processes whose system calls are counted exactly, untimed."
+    about = "Whole processes, with their system calls counted exactly, untimed."
     notes = (
         "Counts calls that returned, of all processes that the command starts, from its execve on, like strace "
         "-f. Needs BPF, usually root. All keys except calls are those of command."

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: maximum client output that the probe keeps
 MOST_OUTPUT_BYTES = 16 << 20
-#: created when a database has been filled; a database whose creation did not finish has none
+#: created when a database has been filled; missing if its creation did not finish
 FILLED = "filled"
 ENGINES = {
     "sqlite": "embedded in its command-line program, which is both client and engine",

@@ -26,7 +26,7 @@ from iotrial.study.work import (
     time_response,
 )
 
-_SERVED = 'use kind = "command" with serve and a load generator, whose numbers are [[workload.output]] (docs/programs.md)'
+_SERVED = 'use kind = "command" with serve and a load generator, with its numbers as [[workload.output]] (docs/programs.md)'
 Paths = Annotated[tuple[Argument, ...], Meta(max_length=10_000)]
 Patterns = Annotated[tuple[Line, ...], Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=0, le=10_000_000)]
@@ -169,7 +169,7 @@ class AtimeWork(PastWork, frozen=True, kw_only=True):
         texts = {
             "changed": "calls that change the access time of their file",
             "changed_again": "those that change it again when repeated some clock ticks later",
-            "changed_lazily": "those whose change is only in memory",
+            "changed_lazily": "those that change it only in memory",
             **{f"changes.{call}": f"1 where {call} changes it, else 0" for call in self.each},
         }
         return tuple(

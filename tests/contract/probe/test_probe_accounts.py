@@ -347,7 +347,7 @@ def test_latencies_of_requests_are_as_many_as_the_device_counted(big: Lab) -> No
     # A program that interrupts another is not run, and must be reported as lost; here at most one in
     # thousands.
     assert done["requests_lost"] < 10
-    with pytest.raises(ProbeError, match="wanted a job with devices"):
+    with pytest.raises(ProbeError, match="needs a job with devices"):
         big.probe("command", set="s", steps=[step], account_requests=True)
 
 

@@ -216,7 +216,7 @@ def test_a_folder_to_write_to_is_filled_in_and_counted(probe: Probe, folder: Pat
     assert done["out"] == {"files": 3, "folders": 2, "bytes": 2 * size + len("/usr")}
     assert (out / "deep/er/b").read_bytes() == (folder / "s/f000000").read_bytes()
     assert probe("command", steps=[{"name": "t", "argv": ["true"]}])["out"] is None
-    with pytest.raises(ProbeError, match="wanted a folder to write to"):
+    with pytest.raises(ProbeError, match="needs a folder to write to"):
         probe("command", steps=steps, set="s")
 
 

@@ -88,8 +88,8 @@ def test_verification_names_the_file_that_is_not_what_it_should_be(probe: Probe,
     good = path.read_bytes()
     for bad, said in [
         (good[:50] + b"X" + good[51:], "offset 50"),
-        (good + b"x", "wanted 100 bytes, found 101"),
-        (good[:-1], "wanted 100 bytes, found 99"),
+        (good + b"x", "expected 100 bytes, found 101"),
+        (good[:-1], "expected 100 bytes, found 99"),
     ]:
         path.write_bytes(bad)
         with pytest.raises(ProbeError, match=f"f000007.*{said}") as caught:
@@ -110,7 +110,7 @@ def test_a_set_never_replaces_a_file_and_can_be_registered_again(probe: Probe, f
     make_set(probe, folder, create=False)
     assert probe("fileset_verify", set="s")["files"] == 20
     make_set(probe, folder, create=False, size=101)
-    with pytest.raises(ProbeError, match="wanted 101 bytes, found 100"):
+    with pytest.raises(ProbeError, match="expected 101 bytes, found 100"):
         probe("fileset_verify", set="s")
 
 

@@ -163,11 +163,11 @@ def test_an_outcome_that_is_not_what_it_should_be_is_an_error(probe: Probe, fold
     path = make_set(probe, folder)
     open_before = len(descriptors(probe))
     (path / "f000003").write_text("shorter")
-    with pytest.raises(ProbeError, match="wanted 2000 bytes read, found 1907") as caught:
+    with pytest.raises(ProbeError, match="expected 2000 bytes read, found 1907") as caught:
         probe("files", set="s", operations=["open", "read-to-end", "close"])
     assert caught.value.code == "verify"
     (path / "stranger").write_text("")
-    with pytest.raises(ProbeError, match="wanted 20 entries listed, found 21"):
+    with pytest.raises(ProbeError, match="expected 20 entries listed, found 21"):
         probe("files", set="s", operations=["getdents"])
     (path / "f000005").unlink()
     with pytest.raises(ProbeError, match=f"open {path}/f000005: No such file") as caught:

@@ -223,7 +223,7 @@ def test_what_its_write_cache_held_is_on_it_when_the_model_is_put_aside(isolated
 
 
 def test_another_device_has_no_pace(isolated: Probe) -> None:
-    with pytest.raises(ProbeError, match="wanted one over a modelled disk"):
+    with pytest.raises(ProbeError, match="is not on a simulated disk"):
         isolated("disk_pace", device="loop77", modelled=False)
 
 
@@ -315,9 +315,9 @@ def test_a_stopped_server_makes_whoever_waits_wait_until_it_is_killed(isolated: 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({}, "either rotating or flat"),
-        ({"rotating": TURNING, "flat": FLAT}, "either rotating or flat"),
-        ({"rotating": {**TURNING, "seek_mean_us": 5000}}, "a curve rises through"),
+        ({}, "exactly one of rotating and flat"),
+        ({"rotating": TURNING, "flat": FLAT}, "exactly one of rotating and flat"),
+        ({"rotating": {**TURNING, "seek_mean_us": 5000}}, "seek times that increase"),
         ({"rotating": {**TURNING, "inner_bytes_per_s": 300e6}}, "inner_bytes_per_s"),
         ({"rotating": {**TURNING, "turns_per_minute": 0}}, "turns_per_minute"),
         ({"rotating": {**TURNING, "stroke": 0}}, "stroke"),
@@ -333,7 +333,7 @@ def test_what_is_no_disk_is_refused(isolated: Probe, model: dict[str, Any], mess
 
 
 def test_more_memory_than_there_is_is_the_kernels_error(isolated: Probe) -> None:
-    with pytest.raises(ProbeError, match=r"memory|make a modelled disk") as caught:
+    with pytest.raises(ProbeError, match=r"memory|make a simulated disk") as caught:
         isolated("image_modelled", size=1 << 44, flat=FLAT)
     assert caught.value.code == "os"
 

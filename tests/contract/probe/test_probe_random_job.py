@@ -112,7 +112,7 @@ def test_one_changed_byte_in_any_block_that_is_read_fails_the_job(
     with (blocks / "f000002").open("r+b") as file:
         file.seek(17 * BLOCK + 3)
         file.write(b"\x00" if content("random", 1, 2, 17 * BLOCK + 4)[-1] else b"\x01")
-    with pytest.raises(ProbeError, match=f"f000002: wanted .* at offset {17 * BLOCK + 3}") as caught:
+    with pytest.raises(ProbeError, match=f"f000002: expected .* at offset {17 * BLOCK + 3}") as caught:
         probe("random", set="s", files=[2], operations=64, order="sequential", **engine)
     assert caught.value.code == "verify"
     probe("random", set="s", files=[0, 1], operations=64, **engine)
@@ -131,24 +131,24 @@ def test_a_file_that_has_become_shorter_fails_the_job(probe: Probe, blocks: Path
     ("given", "message"),
     [
         ({}, "operations, time_s or both"),
-        ({"operations": 0}, "operations: wanted at least 1"),
-        ({"operations": 1, "depth": 2}, "depth: wanted 1 "),
-        ({"operations": 1, "depth": 0}, "depth: wanted 1 "),
-        ({"operations": 1, "engine": "io_uring", "depth": 2, "batch": 3}, "batch: wanted 1 to depth"),
-        ({"operations": 1, "batch": 1}, "batch: wanted 1 to depth"),
+        ({"operations": 0}, "operations: expected at least 1"),
+        ({"operations": 1, "depth": 2}, "depth: expected 1 "),
+        ({"operations": 1, "depth": 0}, "depth: expected 1 "),
+        ({"operations": 1, "engine": "io_uring", "depth": 2, "batch": 3}, "batch: expected 1 to depth"),
+        ({"operations": 1, "batch": 1}, "batch: expected 1 to depth"),
         ({"operations": 1, "engine": "mmap", "direct": True}, "direct: a mapping"),
-        ({"operations": 1, "block": 4}, "block: wanted 8 bytes"),
-        ({"operations": 1, "block": 1 << 31}, "block: wanted 8 bytes"),
+        ({"operations": 1, "block": 4}, "block: expected at least 8 bytes"),
+        ({"operations": 1, "block": 1 << 31}, "block: expected at least 8 bytes"),
         ({"operations": 1, "block": 128 * BLOCK}, "blocks of 524288 bytes, found"),
-        ({"operations": 1, "write_share": 1.5}, "write_share: wanted 0 to 1"),
-        ({"operations": 1, "rate": 0}, "rate: wanted"),
-        ({"time_s": 0}, "time_s: wanted more than 0"),
-        ({"time_s": 1, "replicates": 2}, "replicates: wanted 1 without operations"),
+        ({"operations": 1, "write_share": 1.5}, "write_share: expected 0 to 1"),
+        ({"operations": 1, "rate": 0}, "rate: expected"),
+        ({"time_s": 0}, "time_s: expected more than 0"),
+        ({"time_s": 1, "replicates": 2}, "replicates: expected 1 without operations"),
         (
             {"operations": 1, "engine": "libaio"},
             "engine: unknown variant `libaio`, expected one of `psync`, `mmap`, `io_uring`",
         ),
-        ({"operations": 1, "files": []}, "wanted at least one file"),
+        ({"operations": 1, "files": []}, "expected at least one file"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_done(
@@ -275,7 +275,7 @@ def test_a_clock_that_is_not_known_is_refused() -> None:
         [BINARY], env={**os.environ, "IOPROBE_CLOCK": "sundial"}, capture_output=True, text=True, check=False
     )
     assert found.returncode == 1
-    assert 'wanted "monotonic" or nothing, found "sundial"' in found.stderr
+    assert 'expected "monotonic" or an empty file, found "sundial"' in found.stderr
 
 
 def test_the_clock_says_how_far_off_it_may_be(probe: Probe) -> None:
@@ -381,5 +381,5 @@ def test_operations_of_the_ramp_are_done_and_told_of_nowhere(
 
 
 def test_a_ramp_that_never_ends_is_refused(probe: Probe, blocks: Path) -> None:
-    with pytest.raises(ProbeError, match="ramp: wanted at most"):
+    with pytest.raises(ProbeError, match="ramp: expected at most"):
         probe("random", set="s", ramp=(1 << 40) + 1, operations=1)

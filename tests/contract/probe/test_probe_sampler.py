@@ -72,11 +72,11 @@ def test_what_cannot_be_sampled_is_refused(probe: Probe) -> None:
         with pytest.raises(ProbeError) as caught:
             probe("sample_start", **fields)
         assert caught.value.code == "bad_request"
-    with pytest.raises(ProbeError, match="wanted a sampler"):
+    with pytest.raises(ProbeError, match="no sampler is running"):
         probe("sample_stop")
     with pytest.raises(ProbeError, match="loop999"):
         probe("sample_start", devices=["loop999"])
     probe("sample_start")
-    with pytest.raises(ProbeError, match="one is running"):
+    with pytest.raises(ProbeError, match="already running"):
         probe("sample_start")
     assert len(probe("sample_stop")["at_ns"]) >= 2

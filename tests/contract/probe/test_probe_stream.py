@@ -374,6 +374,6 @@ def test_what_leads_in_is_read_from_the_device_before_the_counted_part(lab: Lab)
     assert done["bytes"] == 4 * MIB
     assert done["devices"][lab.name]["read_bytes"] == 4 * MIB
     assert (int(counted.read_text().split()[2]) - before) * 512 == 5 * MIB
-    with pytest.raises(ProbeError, match="whole blocks"):
+    with pytest.raises(ProbeError, match="multiple of the block size"):
         lab.probe("stream", operation="read", device=lab.name, lead_in=MIB + 512, block_size=MIB, volume=MIB)
     lab.mount()

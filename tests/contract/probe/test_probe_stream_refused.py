@@ -19,26 +19,26 @@ from probe_client import (
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"operation": "read", "data": "random"}, "are for writing"),
-        ({"operation": "read", "flush": "fsync"}, "are for writing"),
-        ({"operation": "write", "seconds": 1}, "of reading"),
+        ({"operation": "read", "data": "random"}, "only for writes"),
+        ({"operation": "read", "flush": "fsync"}, "only for writes"),
+        ({"operation": "write", "seconds": 1}, "only for reads"),
         ({"operation": "write", "data": "130 % random"}, "share such as"),
-        ({"operation": "write", "data": "random", "beside": True}, "/dev/zero has zeros only"),
+        ({"operation": "write", "data": "random", "beside": True}, "needs data"),
         ({"operation": "read", "block_size": 0}, "block_size"),
-        ({"operation": "read", "volume": 1000}, "whole blocks"),
-        ({"operation": "read", "replicates": 2}, "done once"),
-        ({"operation": "read", "streams": 2}, "wanted 2 of"),
-        ({"operation": "copy"}, "wanted 2 of"),
+        ({"operation": "read", "volume": 1000}, "multiple of the block size"),
+        ({"operation": "read", "replicates": 2}, "runs once"),
+        ({"operation": "read", "streams": 2}, "expected 2 of"),
+        ({"operation": "copy"}, "expected 2 of"),
         ({"operation": "read", "streams": 0}, "streams"),
         ({"operation": "read", "streams": 65}, "streams"),
-        ({"operation": "read", "copy_with": "copy-file-range"}, "of a copy"),
+        ({"operation": "read", "copy_with": "copy-file-range"}, "only for copies"),
         (
             {"operation": "copy", "copy_with": "copy-file-range", "direct": True},
-            "of a copy through the cache",
+            "only for copies through the page cache",
         ),
-        ({"operation": "copy", "data": "random"}, "for writing what the probe makes"),
-        ({"operation": "rewrite", "truncate": False}, "as long as it is"),
-        ({"operation": "copy", "seconds": 1}, "of reading"),
+        ({"operation": "copy", "data": "random"}, "data that the probe generates"),
+        ({"operation": "rewrite", "truncate": False}, "does not change the size"),
+        ({"operation": "copy", "seconds": 1}, "only for reads"),
         ({"operation": "read", "pause_s": -1}, "pause_s"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -55,7 +55,7 @@ def test_what_no_original_could_do_is_refused(
 def test_a_device_that_is_not_the_labs_is_refused(probe: Probe) -> None:
     disk = sorted(x.name for x in Path("/sys/block").iterdir())[0]
     for name in (disk, "sda", "../sda", "/dev/sda", "loop0"):
-        with pytest.raises(ProbeError, match="one of this lab") as caught:
+        with pytest.raises(ProbeError, match="not in this lab") as caught:
             probe("stream", operation="read", device=name)
         assert caught.value.code == "bad_request"
 
@@ -67,7 +67,9 @@ def test_the_labs_device_is_read_and_never_written(lab: Lab) -> None:
         {"operation": "read", "set": "s"},
         {"operation": "read", "streams": 2},
     ):
-        with pytest.raises(ProbeError, match="read only, by the probe itself, once and without a set"):
+        with pytest.raises(
+            ProbeError, match="only for reads by the probe itself, in one stream, without a file set"
+        ):
             lab.probe("stream", device=lab.name, **fields)
     done = lab.probe("stream", operation="read", device=lab.name, devices=[lab.name], block_size=2 * MIB)
     assert (done["bytes"], done["ended"]) == (64 * MIB, "end")

@@ -87,7 +87,7 @@ def test_everything_but_mounts_works_without_root(folder: Path) -> None:
     probe("fileset_verify", set="s")
     probe("image_free", image=probe("image", folder=str(folder), size=MIB, fill="allocate")["image"])
     image = probe("image", folder=str(folder), size=MIB, fill="write")["image"]
-    with pytest.raises(ProbeError, match="wanted root") as caught:
+    with pytest.raises(ProbeError, match="needs root") as caught:
         probe("loop_attach", image=image, direct_io=True)
     assert caught.value.code == "unsupported"
     with pytest.raises(ProbeError, match="not permitted"):

@@ -84,7 +84,7 @@ impl Device {
             .doing(|| format!("read counters of {name}"))?;
         parse(&text[..n]).ok_or_else(|| {
             Error::verify(format!(
-                "read counters of {name}: wanted at least {OLDEST} numbers, found {:?}",
+                "read counters of {name}: expected at least {OLDEST} numbers, found {:?}",
                 String::from_utf8_lossy(&text[..n])
             ))
         })
@@ -152,7 +152,7 @@ impl Counters {
 pub fn open_stat(name: &str) -> Result<File> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(Error::bad(format!(
-            "devices: wanted a name as in /sys/block, found {name:?}"
+            "devices: expected a name from /sys/block, found {name:?}"
         )));
     }
     // class/block has partitions too, which /sys/block does not.

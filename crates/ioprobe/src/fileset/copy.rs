@@ -47,7 +47,7 @@ fn one(set: &FileSet, index: u32, path: &str, copy: &str, writer: &mut Writer) -
 /// bits.
 fn give(file: &OwnedFd, old: &Stat, copy: &str) -> Result<()> {
     let fd = file.as_raw_fd();
-    let doing = || format!("give {copy} the owner and the mode of what it is a copy of");
+    let doing = || format!("set owner and mode of {copy} as on the original");
     // SAFETY: no pointers are involved.
     unsafe {
         check(libc::fchown(fd, old.st_uid, old.st_gid), doing)?;

@@ -57,7 +57,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
     let doing = format!("make set {}", request.set);
     if request.count > MOST_FILES || !(1..=MOST_FOLDERS).contains(&request.directories) {
         return Err(Error::bad(format!(
-            "{doing}: wanted at most {MOST_FILES} files in 1 to {MOST_FOLDERS} folders, found {} in {}",
+            "{doing}: expected at most {MOST_FILES} files in 1 to {MOST_FOLDERS} folders, found {} in {}",
             request.count, request.directories
         )));
     }
@@ -65,7 +65,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
     let dir = request.dir.trim_end_matches('/').to_string();
     if !dir.starts_with('/') {
         return Err(Error::bad(format!(
-            "{doing}: dir: wanted an absolute path, found {:?}",
+            "{doing}: dir: expected an absolute path, found {:?}",
             request.dir
         )));
     }
@@ -108,7 +108,7 @@ pub fn make(request: MakeSet, registry: &mut Registry) -> Result<Value> {
 fn check_size(size: u64, doing: &str) -> Result<()> {
     if size > LARGEST {
         return Err(Error::bad(format!(
-            "{doing}: size: wanted at most {LARGEST} bytes a file, found {size}"
+            "{doing}: size: expected at most {LARGEST} bytes per file, found {size}"
         )));
     }
     Ok(())
@@ -151,8 +151,12 @@ pub fn give_at(folder: impl AsFd, name: &CStr, owner: Option<User>, path: &str) 
     if let Some(owner) = owner {
         let (user, group) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        chownat(folder, name, Some(user), Some(group), flags)
-            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
+        chownat(folder, name, Some(user), Some(group), flags).doing(|| {
+            format!(
+                "change the owner of {path} to user {} group {}",
+                owner.uid, owner.gid
+            )
+        })?;
     }
     Ok(())
 }
@@ -172,7 +176,12 @@ fn make_files(set: &FileSet, size: u64, owner: Option<User>) -> Result<()> {
                 Some(rustix::fs::Uid::from_raw(owner.uid)),
                 Some(rustix::fs::Gid::from_raw(owner.gid)),
             )
-            .doing(|| format!("give {path} to user {} group {}", owner.uid, owner.gid))?;
+            .doing(|| {
+                format!(
+                    "change the owner of {path} to user {} group {}",
+                    owner.uid, owner.gid
+                )
+            })?;
         }
         // Writing and changing the owner clear the special bits.
         if set.mode & 0o7000 != 0 {

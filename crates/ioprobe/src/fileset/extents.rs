@@ -88,7 +88,7 @@ fn map_from(file: &OwnedFd, start: u64, path: &str) -> Result<Box<Map>> {
     match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut *map as *mut Map) } {
         -1 => match last_errno() {
             errno @ (libc::EOPNOTSUPP | libc::ENOTTY) => Err(Error::unsupported(format!(
-                "count the extents of {path}: its file system does not tell where files lie ({})",
+                "count the extents of {path}: its file system has no FIEMAP ({})",
                 crate::error::errno_text(errno)
             ))),
             errno => Err(Error::errno(format!("count the extents of {path}"), errno)),

@@ -59,8 +59,8 @@ fn shares(set: &FileSet, files: &[u32], extents: u64) -> Result<Vec<u64>> {
     let room = files.iter().map(blocks).min().unwrap_or(0);
     if count == 0 || extents < count || extents > count * room {
         return Err(Error::bad(format!(
-            "lay files of {}: wanted from {count} extents, one for each file, to {}, one for each block of {BLOCK} bytes of \
-             as many of the smallest, found {extents}",
+            "lay out files of {}: extents: expected {count} (one per file) to {} (if every file had one per block of {BLOCK} bytes \
+             in the smallest file), found {extents}",
             set.dir,
             count * room
         )));
@@ -170,7 +170,7 @@ fn order(pieces: u64, key: u64) -> Vec<u64> {
 fn take(file: &OwnedFd, offset: u64, length: u64, path: &str) -> Result<()> {
     match fallocate(file, FallocateFlags::KEEP_SIZE, offset, length) {
         Err(Errno::OPNOTSUPP) => Err(Error::unsupported(format!(
-            "allocate {length} bytes of {path}: its file system gives no space before it is written"
+            "allocate {length} bytes of {path}: its file system does not support fallocate"
         ))),
         taken => taken.doing(|| format!("allocate {length} bytes of {path} at {offset}")),
     }
@@ -199,7 +199,7 @@ fn past_the_cache(file: &OwnedFd, path: &str, on: bool) -> Result<()> {
 }
 
 fn is_btrfs(folder: &OwnedFd) -> Result<bool> {
-    let facts = rustix::fs::fstatfs(folder).doing(|| "ask which file system the files are on")?;
+    let facts = rustix::fs::fstatfs(folder).doing(|| "look up the file system of the files")?;
     Ok(facts.f_type as u64 & 0xffff_ffff == BTRFS_SUPER_MAGIC)
 }
 

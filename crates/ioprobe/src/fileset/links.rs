@@ -29,12 +29,12 @@ pub fn link(request: Link, registry: &mut Registry) -> Result<Value> {
             .all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
     {
         return Err(Error::bad(format!(
-            "view: wanted letters, digits, - and _, found {view:?}"
+            "view: a name may contain letters, digits, - and _, found {view:?}"
         )));
     }
     if request.kind == LinkKind::SymlinkChain && !(2..=LONGEST_CHAIN).contains(&request.chain) {
         return Err(Error::bad(format!(
-            "chain: wanted 2 to {LONGEST_CHAIN} links, found {}",
+            "chain: expected 2 to {LONGEST_CHAIN} links, found {}",
             request.chain
         )));
     }
@@ -44,7 +44,7 @@ pub fn link(request: Link, registry: &mut Registry) -> Result<Value> {
         .find(|n| set.files[**n as usize].moved_to.is_some())
     {
         return Err(Error::bad(format!(
-            "view {view} of {}: wanted file {away} at home, found it moved to a view",
+            "view {view} of {}: file {away} has already been moved to another view",
             set.dir
         )));
     }
@@ -126,7 +126,7 @@ pub fn get(request: OfView, registry: &mut Registry) -> Result<Value> {
         let (found, file) = (stat(&name, true)?, stat(&set.path(index), false)?);
         if (found.st_dev, found.st_ino) != (file.st_dev, file.st_ino) {
             return Err(Error::verify(format!(
-                "look at {name}: wanted it to lead to inode {}, found {}",
+                "check {name}: expected a link to inode {}, found {}",
                 file.st_ino, found.st_ino
             )));
         }

@@ -101,7 +101,7 @@ impl FileSet {
                 Ok(self.name_in(view, index))
             }
             Some(name) => Err(Error::bad(format!(
-                "view {name} of {}: wanted file {index} in it, found {} others",
+                "view {name} of {}: file {index} is not among its {} files",
                 self.dir,
                 self.view(name)?.kinds.len()
             ))),
@@ -111,7 +111,7 @@ impl FileSet {
     pub fn view(&self, name: &str) -> Result<&View> {
         self.views.get(name).ok_or_else(|| {
             Error::bad(format!(
-                "view {name} of {}: wanted one that `link` made, found {:?}",
+                "view {name} of {}: no such view; views made by `link`: {:?}",
                 self.dir,
                 self.views.keys().collect::<Vec<_>>()
             ))
@@ -130,13 +130,13 @@ impl FileSet {
             match seen.get_mut(*index as usize) {
                 None => {
                     return Err(Error::bad(format!(
-                        "files of {}: wanted indices below {count}, found {index}",
+                        "files of {}: expected indices below {count}, found {index}",
                         self.dir
                     )))
                 }
                 Some(true) => {
                     return Err(Error::bad(format!(
-                        "files of {}: wanted each index once, found {index} again",
+                        "files of {}: index {index} occurs twice",
                         self.dir
                     )))
                 }
@@ -186,7 +186,7 @@ impl Registry {
         let known = self.sets.keys().cloned().collect::<Vec<_>>();
         match self.sets.get_mut(name) {
             None => Err(Error::bad(format!(
-                "set {name}: wanted one that `fileset` made, found {known:?}"
+                "set {name}: no such set; sets made by `fileset`: {known:?}"
             ))),
             Some(FileSet {
                 spoiled: Some(why), ..
@@ -238,7 +238,7 @@ fn expect(path: &str, kind: libc::mode_t, wanted: &str) -> Result<()> {
     match stat(path, false) {
         Ok(status) if status.st_mode & libc::S_IFMT == kind => Ok(()),
         Ok(status) => Err(Error::verify(format!(
-            "look at {path} after a command: wanted {wanted}, found a file of type {:#o}; its set is not touched again",
+            "check {path} after a command: expected {wanted}, found a file of type {:#o}; the set is left as it is",
             status.st_mode & libc::S_IFMT
         ))),
         Err(Error::Os {

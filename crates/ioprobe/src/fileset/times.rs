@@ -112,7 +112,7 @@ pub fn atimes(request: OfFiles, registry: &mut Registry) -> Result<Value> {
             "oldest_ns": *oldest as i64,
         })),
         _ => Err(Error::bad(format!(
-            "access times of {}: wanted at least one file, found none",
+            "access times of {}: expected at least one file",
             request.set
         ))),
     }

@@ -50,7 +50,7 @@ fn file(
     let actual = stat_of(&opened, &path)?.st_size as u64;
     if actual != size {
         return Err(Error::verify(format!(
-            "verify {path}: wanted {size} bytes, found {actual}"
+            "verify {path}: expected {size} bytes, found {actual}"
         )));
     }
     let mut offset = 0;
@@ -60,7 +60,7 @@ fn file(
         set.content.fill(index, offset, wanted);
         if let Some(at) = found.iter().zip(wanted.iter()).position(|(f, w)| f != w) {
             return Err(Error::verify(format!(
-                "verify {path}: wanted {:#04x} at offset {}, found {:#04x}",
+                "verify {path}: expected {:#04x} at offset {}, found {:#04x}",
                 wanted[at],
                 offset + at as u64,
                 found[at]
@@ -74,7 +74,7 @@ fn file(
     }
     if offset != size {
         return Err(Error::verify(format!(
-            "verify {path}: wanted {size} bytes read, found {offset}"
+            "verify {path}: read {offset} of {size} bytes"
         )));
     }
     Ok(size)

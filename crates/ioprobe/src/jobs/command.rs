@@ -142,14 +142,12 @@ pub fn run(
     };
     if own.keep_output > MOST_OUTPUT {
         return Err(Error::bad(format!(
-            "request command: keep_output: wanted at most {MOST_OUTPUT} bytes, found {}",
+            "request command: keep_output: expected at most {MOST_OUTPUT} bytes, found {}",
             own.keep_output
         )));
     }
     if own.steps.is_empty() {
-        return Err(Error::bad(
-            "request command: steps: wanted at least one, found none",
-        ));
+        return Err(Error::bad("request command: steps: expected at least one"));
     }
     let places = Places::new(set, &common, own.out.as_deref())?;
     let environment = Environment::new(own.environment.as_ref())?;
@@ -336,7 +334,7 @@ fn one_traced(
         });
         tracer.join().unwrap_or_else(|_| {
             Err(Error::verify(
-                "follow a command: its tracer broke".to_string(),
+                "trace a command: the tracer thread failed".to_string(),
             ))
         })
     });
@@ -412,9 +410,8 @@ fn beginning_of(file: &OwnedFd, limit: usize) -> Result<(String, bool)> {
 fn kept_files(out: Option<&str>, names: &[String], limit: usize) -> Result<Value> {
     let mut found = serde_json::Map::new();
     for name in names {
-        let folder = out.ok_or_else(|| {
-            Error::bad("request command: keep_files: wanted the folder `out`, found none")
-        })?;
+        let folder =
+            out.ok_or_else(|| Error::bad("request command: keep_files: needs the folder `out`"))?;
         let folder = open(folder, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;

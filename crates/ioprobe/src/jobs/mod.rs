@@ -33,7 +33,7 @@ pub fn require_root_for_user() -> Result<()> {
     match rustix::process::geteuid().as_raw() {
         0 => Ok(()),
         uid => Err(Error::unsupported(format!(
-            "act as another user: wanted to be root, found uid {uid}"
+            "run as another user: needs root, but the probe runs as uid {uid}"
         ))),
     }
 }
@@ -46,7 +46,7 @@ pub fn require_open_files(files: usize) -> Result<()> {
     match open_files().rlim_cur {
         limit if wanted <= limit => Ok(()),
         limit => Err(Error::unsupported(format!(
-            "open {files} files at once: wanted a limit of {wanted} open files, found {limit}"
+            "open {files} files at once: needs an open-file limit (ulimit -n) of {wanted}, found {limit}"
         ))),
     }
 }

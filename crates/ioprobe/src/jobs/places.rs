@@ -54,7 +54,7 @@ impl Places {
         let all = argv.iter().any(|argument| argument == "{files}");
         if each && all {
             return Err(Error::bad(format!(
-                "argv {argv:?}: wanted either {{file}} or {{files}}, found both"
+                "argv {argv:?}: use either {{file}} or {{files}}, not both"
             )));
         }
         let mut whole = Vec::with_capacity(argv.len());
@@ -82,11 +82,7 @@ impl Places {
             }
             text = match folder {
                 Some(folder) => text.replace(placeholder, folder),
-                None => {
-                    return Err(Error::bad(format!(
-                        "{placeholder}: wanted {wanted}, found none"
-                    )))
-                }
+                None => return Err(Error::bad(format!("{placeholder}: needs {wanted}"))),
             };
         }
         Ok(text)
@@ -99,7 +95,7 @@ impl Places {
     fn files(&self) -> Result<&[String]> {
         self.files
             .as_deref()
-            .ok_or_else(|| Error::bad("{file}: wanted a file set, found none"))
+            .ok_or_else(|| Error::bad("{file}: needs a file set"))
     }
 }
 

@@ -95,7 +95,7 @@ pub fn run(
                 }
                 if elapsed > limit_ns {
                     return Err(Error::verify(format!(
-                        "rebuild {}: wanted it whole within {} s, found {} of {} disks missing, {}",
+                        "rebuild {}: not complete after {} s: {} of {} disks missing, {}",
                         own.array,
                         own.timeout_s,
                         attribute("degraded")?,
@@ -113,9 +113,9 @@ pub fn run(
         over.store(true, Ordering::SeqCst);
         let ended = loading.map(|thread| thread.join());
         let loaded = match ended {
-            Some(Ok(Err(error))) => Err(error).doing(|| "load the array meanwhile"),
+            Some(Ok(Err(error))) => Err(error).doing(|| "load the array during the rebuild"),
             Some(Err(_)) => Err(Error::verify(
-                "the load of the array ended by itself".to_string(),
+                "the load on the array stopped before the rebuild ended".to_string(),
             )),
             _ => Ok(()),
         };
@@ -138,25 +138,25 @@ fn check(own: &RebuildJob) -> Result<()> {
     let refuse = |text: String| Err(Error::bad(format!("request rebuild: {text}")));
     if own.array.is_empty() || own.array.contains('/') || own.array.starts_with('.') {
         return refuse(format!(
-            "array: wanted a name as in /sys/block, found {:?}",
+            "array: expected a name from /sys/block, found {:?}",
             own.array
         ));
     }
     if !(1..=MOST_PARTS).contains(&own.parts) {
         return refuse(format!(
-            "parts: wanted 1 to {MOST_PARTS}, found {}",
+            "parts: expected 1 to {MOST_PARTS}, found {}",
             own.parts
         ));
     }
     if !(own.timeout_s > 0.0 && own.timeout_s <= 86_400.0) {
         return refuse(format!(
-            "timeout_s: wanted more than 0 and at most a day, found {}",
+            "timeout_s: expected more than 0 and at most a day, found {}",
             own.timeout_s
         ));
     }
     if !(0.0..=1.0).contains(&own.announced_at) {
         return refuse(format!(
-            "announced_at: wanted a share, found {}",
+            "announced_at: expected a share from 0 to 1, found {}",
             own.announced_at
         ));
     }
@@ -175,13 +175,13 @@ fn open_loaded(common: &Common, registry: &mut Registry) -> Result<(fs::File, u6
     let name = common
         .set
         .as_deref()
-        .ok_or_else(|| Error::bad("request rebuild: a load wants a set, found none"))?;
+        .ok_or_else(|| Error::bad("request rebuild: a load needs a file set"))?;
     let set = registry.get(name)?;
     let first = set
         .select_in(common.view.as_deref(), &common.files)?
         .first()
         .copied()
-        .ok_or_else(|| Error::bad("request rebuild: a load wants a file, found none"))?;
+        .ok_or_else(|| Error::bad("request rebuild: a load needs a file"))?;
     let path = set.path(first);
     let file = fs::OpenOptions::new()
         .read(true)
@@ -192,7 +192,7 @@ fn open_loaded(common: &Common, registry: &mut Registry) -> Result<(fs::File, u6
     let blocks = file.metadata().doing(|| format!("stat {path}"))?.len() / BLOCK as u64;
     if blocks == 0 {
         return Err(Error::bad(format!(
-            "request rebuild: {path} holds no block"
+            "request rebuild: {path} is smaller than one block"
         )));
     }
     Ok((file, blocks))

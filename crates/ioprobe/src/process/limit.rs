@@ -24,7 +24,7 @@ impl Limit {
     pub fn new(seconds: Option<f64>) -> Result<Self> {
         match seconds {
             Some(s) if !(s.is_finite() && (0.001..=1e8).contains(&s)) => Err(Error::bad(format!(
-                "timeout_s: wanted between 0.001 and 1e8, found {s}"
+                "timeout_s: expected between 0.001 and 1e8, found {s}"
             ))),
             _ => Ok(Limit(seconds)),
         }

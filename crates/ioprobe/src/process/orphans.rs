@@ -35,7 +35,7 @@ struct Process {
 pub fn end_session(request: EndSession, isolated: bool) -> Result<Value> {
     if isolated {
         return Err(Error::unsupported(
-            "end_session: wanted a probe that sees all processes, found one in a PID namespace of its own",
+            "end_session: the probe must see all processes, but runs in its own PID namespace",
         ));
     }
     let mut killed = std::collections::BTreeSet::new();

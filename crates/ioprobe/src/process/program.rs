@@ -80,7 +80,7 @@ impl Environment {
         for (name, value) in requested.into_iter().flatten() {
             if name.is_empty() || name.contains('=') {
                 return Err(Error::bad(format!(
-                    "environment: wanted names without '=', found {name:?}"
+                    "environment: names must not contain '=', found {name:?}"
                 )));
             }
             variables.insert(name.clone(), value.clone());
@@ -111,7 +111,9 @@ impl Environment {
         let name = argv
             .first()
             .filter(|name| !name.is_empty())
-            .ok_or_else(|| Error::bad("argv: wanted at least a program's name, found nothing"))?;
+            .ok_or_else(|| {
+                Error::bad("argv: expected at least a program name, found an empty list")
+            })?;
         Ok(Program {
             name: name.clone(),
             path: c_text(&self.resolve(name)?)?,

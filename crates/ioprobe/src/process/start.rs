@@ -137,7 +137,10 @@ extern "C" fn child(errand: *mut c_void) -> c_int {
                 libc::setrlimit(libc::RLIMIT_NOFILE, &errand.inherited.open_files)
             );
             if let Some(folder) = &around.folder {
-                step!("change to its folder", libc::chdir(folder.as_ptr()));
+                step!(
+                    "change to its working directory",
+                    libc::chdir(folder.as_ptr())
+                );
             }
             if let Some(user) = around.user {
                 let none = std::ptr::null::<libc::gid_t>();

@@ -72,7 +72,7 @@ impl Dead {
 
     fn explained(self, error: Error) -> Error {
         let (name, stderr) = (self.name, self.stderr.trim());
-        let before = format!("server {name} {}: {stderr}; and then", how(self.status));
+        let before = format!("server {name} {}: {stderr}; then", how(self.status));
         match error {
             Error::Os { doing, errno } => Error::errno(format!("{before} {doing}"), errno),
             Error::Verify(text) => Error::verify(format!("{before} {text}")),

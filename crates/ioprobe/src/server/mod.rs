@@ -70,7 +70,7 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
     });
     if taken {
         return Err(Error::bad(format!(
-            "{doing}: wanted a name of its own and fewer than {MOST_SERVERS} servers before it"
+            "{doing}: the name must be unique, and at most {MOST_SERVERS} servers can run"
         )));
     }
     check(&request.ready)?;
@@ -116,8 +116,8 @@ pub fn start(request: ServerStart, starter: &mut Starter, isolated: bool) -> Res
         let stderr = server.last_words();
         give_up(server.reaper, isolated)?;
         let stderr = match stderr.trim() {
-            "" => "it said nothing".to_string(),
-            text => format!("it said: {text}"),
+            "" => "its log is empty".to_string(),
+            text => format!("its log: {text}"),
         };
         return Err(Error::verify(format!("{doing}: {error}; {stderr}")));
     }
@@ -134,7 +134,9 @@ fn started(reaper: &mut Reaper, deadline: Instant) -> Result<pid_t> {
                 let doing = doing.rsplit_once(": ").map_or("", |(doing, _)| doing);
                 return Err(Error::errno(doing, errno));
             }
-            _ if Instant::now() > deadline => return Err(Error::verify("it was not started")),
+            _ if Instant::now() > deadline => {
+                return Err(Error::verify("it did not start in time"))
+            }
             _ => {}
         }
     }
@@ -297,7 +299,7 @@ fn taken(name: &str) -> Result<Server> {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::bad(format!("wanted a server that was started, found {name:?}"))
+    Error::bad(format!("no server named {name:?} is running"))
 }
 
 fn append_only(log: &OwnedFd) -> Result<()> {
@@ -329,7 +331,7 @@ pub fn check(wanted: &Ready) -> Result<()> {
     match ways {
         Some(1) if wanted.contains.is_none() || wanted.file.is_some() => Ok(()),
         _ => Err(Error::bad(
-            "request server_start: ready: wanted one of tcp (a port from 1 to 65535), socket and file (with contains)",
+            "request server_start: ready: expected exactly one of tcp (a port from 1 to 65535), socket and file (with contains)",
         )),
     }
 }

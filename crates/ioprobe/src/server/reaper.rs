@@ -65,7 +65,9 @@ impl Reaper {
         let mut piece = [0_u8; 512];
         match rustix::io::read(&self.reading, &mut piece) {
             Err(_) => Ok(None),
-            Ok(0) => Err(Error::verify("the reaper of a server has ended by itself")),
+            Ok(0) => Err(Error::verify(
+                "the server's reaper process exited unexpectedly",
+            )),
             Ok(n) => {
                 self.received
                     .push_str(&String::from_utf8_lossy(&piece[..n]));

@@ -48,9 +48,7 @@ impl Devices {
         let request: Description = protocol::fields(verb, params.clone())?;
         request.check()?;
         let broker = broker.ok_or_else(|| {
-            Error::unsupported(
-                "make a modelled disk: wanted a probe that was started with --isolate",
-            )
+            Error::unsupported("make a simulated disk: the probe must be started with --isolate")
         })?;
         let (file, disk) = broker.disk(params, request.size)?;
         let pid = disk.pid;
@@ -79,7 +77,7 @@ impl Devices {
         let found = self.loops.get(&format!("/dev/{device}"));
         found.and_then(LoopDevice::disk).ok_or_else(|| {
             Error::bad(format!(
-                "{verb}: device {device:?}: wanted one over a modelled disk"
+                "{verb}: device {device:?} is not on a simulated disk"
             ))
         })
     }
@@ -98,7 +96,7 @@ impl Devices {
     fn take_image(&mut self, number: u64) -> Result<Backing> {
         self.images.remove(&number).ok_or_else(|| {
             Error::bad(format!(
-                "image {number}: wanted one that is made and not attached, found {:?}",
+                "image {number}: no such unattached image; unattached images: {:?}",
                 self.images.keys().collect::<Vec<_>>()
             ))
         })
@@ -166,7 +164,7 @@ impl Devices {
 
     fn not_attached(&self, doing: &str, path: &str) -> Error {
         Error::bad(format!(
-            "{doing} {path}: wanted one that is attached here, found {:?}",
+            "{doing} {path}: not attached by this probe; attached: {:?}",
             self.loops.keys().collect::<Vec<_>>()
         ))
     }
@@ -184,7 +182,7 @@ impl Devices {
         let known = self.disks.keys().cloned().collect::<Vec<_>>();
         self.disks.get_mut(name).ok_or_else(|| {
             Error::bad(format!(
-                "device {name:?}: wanted one that is claimed here, found {known:?}"
+                "device {name:?}: not claimed by this probe; claimed: {known:?}"
             ))
         })
     }
@@ -218,7 +216,7 @@ impl Devices {
             (Some(device), _) => Ok(LabDevice::Loop(device)),
             (_, Some(device)) => Ok(LabDevice::Disk(device)),
             _ => Err(Error::bad(format!(
-                "request stream: device {name:?}: wanted one of this lab, found {:?}",
+                "request stream: device {name:?}: not in this lab; its devices: {:?}",
                 (self.loops.values().map(|device| &device.name))
                     .chain(self.disks.keys())
                     .collect::<Vec<_>>()

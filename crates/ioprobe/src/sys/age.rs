@@ -32,7 +32,7 @@ const FITRIM: libc::c_ulong = 0xc018_5879;
 pub fn age(request: &Age) -> Result<Value> {
     if !(1..=99).contains(&request.percent) || !(1..=MOST_ROUNDS).contains(&request.rounds) {
         return Err(Error::bad(format!(
-            "age {}: wanted 1 to 99 percent and 1 to {MOST_ROUNDS} rounds, found {} and {}",
+            "age {}: expected 1 to 99 percent and 1 to {MOST_ROUNDS} rounds, found {} and {}",
             request.path, request.percent, request.rounds
         )));
     }
@@ -127,7 +127,7 @@ impl<'a> Files<'a> {
 /// Return the size of a file system and its free space, in bytes.
 fn space(folder: &OwnedFd, path: &str) -> Result<(u64, u64)> {
     let facts = rustix::fs::fstatvfs(folder)
-        .doing(|| format!("ask how full the file system of {path} is"))?;
+        .doing(|| format!("get the free space of the file system of {path}"))?;
     Ok((
         facts.f_blocks * facts.f_frsize,
         facts.f_bfree * facts.f_frsize,

@@ -26,7 +26,7 @@ pub fn read(request: Path) -> Result<Value> {
         .doing(doing)?;
     if data.len() as u64 > READ_LIMIT {
         return Err(Error::bad(format!(
-            "{}: wanted at most {READ_LIMIT} bytes, found more",
+            "{}: larger than {READ_LIMIT} bytes",
             doing()
         )));
     }
@@ -40,7 +40,7 @@ pub fn write(request: Write) -> Result<Value> {
         .doing(|| format!("write {:?} to {}", shortened(&request.data), request.path))?;
     if written != data.len() {
         return Err(Error::verify(format!(
-            "write {}: wanted {} bytes written, found {written}",
+            "write {}: short write: {written} of {} bytes",
             request.path,
             data.len()
         )));
@@ -174,7 +174,7 @@ pub fn sync() -> Value {
 pub fn drop_caches(request: DropCaches) -> Result<Value> {
     if !(1..=3).contains(&request.what) {
         return Err(Error::bad(format!(
-            "request drop_caches: what: wanted 1, 2 or 3, found {}",
+            "request drop_caches: what: expected 1, 2 or 3, found {}",
             request.what
         )));
     }

@@ -23,7 +23,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     let doing = || format!("make an image in {}", request.folder);
     if request.size == 0 || request.size % 4096 != 0 || i64::try_from(request.size).is_err() {
         return Err(Error::bad(format!(
-            "{}: size: wanted a multiple of 4096, found {}",
+            "{}: size: expected a multiple of 4096, found {}",
             doing(),
             request.size
         )));
@@ -33,7 +33,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     let magic = rustix::fs::fstatfs(&folder).doing(doing)?.f_type as u64 & 0xffff_ffff;
     if magic == TMPFS_MAGIC || magic == RAMFS_MAGIC {
         return Err(Error::bad(format!(
-            "{}: wanted a file system on a disk, found one in memory (type {magic:#x})",
+            "{}: is on a file system in memory (type {magic:#x}); choose a folder on a disk",
             doing()
         )));
     }
@@ -48,7 +48,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
         // Filling allocates blocks too, if less evenly.
         if request.fill == Fill::Allocate {
             return Err(Error::unsupported(format!(
-                "{}: this file system cannot allocate without writing; ask for fill \"write\"",
+                "{}: this file system cannot allocate without writing; use fill \"write\"",
                 doing()
             )));
         }
@@ -59,7 +59,7 @@ pub fn make(request: &Image) -> Result<OwnedFd> {
     let found = stat_of(&image, "the image")?;
     if found.st_size as u64 != request.size || (found.st_blocks as u64) * 512 < request.size {
         return Err(Error::verify(format!(
-            "{}: wanted {} bytes allocated, found size {} with {} bytes allocated",
+            "{}: expected {} allocated bytes, found size {} with {} bytes allocated",
             doing(),
             request.size,
             found.st_size,

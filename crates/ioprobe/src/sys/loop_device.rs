@@ -116,7 +116,9 @@ fn try_attach(
         }
     }
     Err(Error::errno(
-        format!("attach an image: all of {ATTEMPTS} free loop devices were taken by others"),
+        format!(
+            "attach an image: {ATTEMPTS} times another program took the free loop device first"
+        ),
         libc::EBUSY,
     ))
 }
@@ -149,7 +151,7 @@ fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result
         let wanted = stat_of(&image.file, "the image")?.st_ino;
         if found.inode != wanted {
             return Err(Error::verify(format!(
-                "attach to {name}: wanted inode {wanted} behind it, found {}",
+                "attach to {name}: expected inode {wanted} behind it, found {}",
                 found.inode
             )));
         }
@@ -157,7 +159,7 @@ fn configure(image: &Backing, direct_io: bool, name: &str, path: &str) -> Result
     }
     match last_errno() {
         libc::EINVAL | libc::ENOTTY => Err(Error::unsupported(format!(
-            "attach an image to {path}: this kernel refuses LOOP_CONFIGURE (Linux 5.8)"
+            "attach an image to {path}: needs LOOP_CONFIGURE (Linux 5.8 or later)"
         ))),
         errno => Err(Error::errno(format!("attach an image to {path}"), errno)),
     }
@@ -336,7 +338,7 @@ impl LoopDevice {
         Err((
             None,
             Error::errno(
-                format!("detach {path}: closed, but somebody else still has it open"),
+                format!("detach {path}: still open in another program"),
                 libc::EBUSY,
             ),
         ))

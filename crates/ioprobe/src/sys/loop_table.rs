@@ -96,7 +96,7 @@ pub fn attached() -> Vec<Attached> {
 }
 
 fn over(nodes: &OwnedFd, name: &str, rdev: libc::dev_t) -> Result<Over> {
-    let doing = || format!("ask {name} what it is attached to");
+    let doing = || format!("look up what {name} is attached to");
     let mode = Mode::from_bits_retain(0o600);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = mknodat(nodes, name, FileType::BlockDevice, mode, rdev)
@@ -203,7 +203,7 @@ pub fn number_of(name: &str) -> Result<u32> {
         .and_then(|digits| digits.parse().ok())
         .ok_or_else(|| {
             Error::bad(format!(
-                "device {name:?}: wanted a loop device such as loop3"
+                "device {name:?}: expected a loop device such as loop3"
             ))
         })
 }

@@ -74,9 +74,7 @@ pub fn open_at(
 pub fn hold(path: &str, flags: c_int, doing: &str) -> Result<OwnedFd> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW | flags;
     open_at(CWD, &c_text(path)?, flags, ResolveFlags::NO_SYMLINKS).map_err(|errno| match errno {
-        libc::ENOSYS => {
-            Error::unsupported(format!("{doing}: wanted openat2 (Linux 5.6), found none"))
-        }
+        libc::ENOSYS => Error::unsupported(format!("{doing}: needs openat2 (Linux 5.6 or later)")),
         libc::ELOOP => Error::errno(
             format!("{doing}: a folder of that path has become a link"),
             errno,
@@ -90,9 +88,7 @@ pub fn hold_parent(path: &str, doing: &str) -> Result<(OwnedFd, CString)> {
     let trimmed = path.trim_end_matches('/');
     let (parent, name) = trimmed.rsplit_once('/').unwrap_or((".", trimmed));
     if name.is_empty() || name == "." || name == ".." {
-        return Err(Error::bad(format!(
-            "{doing}: wanted a path that ends in a name"
-        )));
+        return Err(Error::bad(format!("{doing}: the path must end in a name")));
     }
     let parent = if parent.is_empty() { "/" } else { parent };
     Ok((hold(parent, libc::O_DIRECTORY, doing)?, c_text(name)?))

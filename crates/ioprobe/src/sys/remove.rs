@@ -121,7 +121,7 @@ impl Walk<'_> {
         .map_err(|errno| match errno {
             libc::EXDEV => Error::errno(
                 format!(
-                    "remove {}: {} is a mount point, which is not crossed",
+                    "remove {}: {} is a mount point; unmount it first",
                     self.path,
                     name.to_string_lossy()
                 ),

@@ -22,7 +22,7 @@ pub struct Held {
 
 /// Count everything below a folder, excluding the folder itself.
 pub fn of(folder: &str) -> Result<Held> {
-    let doing = || format!("count what is in {folder}");
+    let doing = || format!("count the files in {folder}");
     let mut held = Held::default();
     let device = fs::symlink_metadata(folder).doing(doing)?.dev();
     let mut waiting = vec![PathBuf::from(folder)];

@@ -73,7 +73,7 @@ impl Requests {
 fn number(name: &str) -> Result<(u32, u32)> {
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(Error::bad(format!(
-            "devices: wanted a name as in /sys/block, found {name:?}"
+            "devices: expected a name from /sys/block, found {name:?}"
         )));
     }
     let path = format!("/sys/block/{name}/dev");
@@ -82,7 +82,7 @@ fn number(name: &str) -> Result<(u32, u32)> {
     match (major.parse(), minor.parse()) {
         (Ok(major), Ok(minor)) => Ok((major, minor)),
         _ => Err(Error::verify(format!(
-            "{path}: wanted two numbers, found {text:?}"
+            "{path}: expected two numbers, found {text:?}"
         ))),
     }
 }

@@ -11,7 +11,7 @@ pub fn possible() -> Result<usize> {
     let text = fs::read_to_string(POSSIBLE).doing(|| format!("read {POSSIBLE}"))?;
     count(text.trim()).ok_or_else(|| {
         Error::verify(format!(
-            "{POSSIBLE}: wanted ranges of numbers, found {text:?}"
+            "{POSSIBLE}: expected ranges of numbers, found {text:?}"
         ))
     })
 }

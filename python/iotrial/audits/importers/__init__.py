@@ -34,8 +34,8 @@ def detect(source: Source) -> Format:
         if form.recognises(source.text):
             return form
     raise RequestError(
-        f"{source.name}: in no format that is known",
-        hint=f"known: {', '.join(formats())}; force one with --format",
+        f"{source.name}: unknown format",
+        hint=f"name the format with --format: {', '.join(formats())}",
     )
 
 
@@ -57,10 +57,11 @@ def _merged(
     observations = _one_unit_each(tuple(one for part in parts for one in part.observations))
     if len(observations) > MAX_OBSERVATIONS:
         raise RequestError(
-            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files; audit fewer at a time"
+            f"more than {MAX_OBSERVATIONS} numbers in {len(sources)} files",
+            hint="audit fewer files at a time",
         )
     if not observations:
-        raise RequestError(f"{sources[0].name}: no number in it to audit")
+        raise RequestError(f"{sources[0].name}: contains no numbers to audit")
     claims = [*options.claims, *(claim for part in parts for claim in part.claims)]
     return Dataset(
         name=", ".join(source.name for source in sources[:4]) + (" ..." if len(sources) > 4 else ""),

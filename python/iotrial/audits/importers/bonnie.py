@@ -50,7 +50,7 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
             observations += _of_words(source, group, size, words, text)
             fast += sum("+++" in word for word in words)
     if not observations and not fast:
-        raise RequestError(f"{source.name}: no result of bonnie++ in it")
+        raise RequestError(f"{source.name}: contains no bonnie++ result")
     return Imported(tuple(observations), unread=(_TOO_FAST.format(fast),) if fast else ())
 
 

@@ -166,9 +166,9 @@ def unclear(column: str, cells: Sequence[str], where: str) -> RequestError:
     if Mark.COMMA in rows and Mark.POINT in rows:
         both = f"{rows[Mark.COMMA]} has a decimal comma, {rows[Mark.POINT]} a decimal point"
         return RequestError(
-            f"{where}: column {column}: {both}", hint=f"write one of them throughout, or {hint}"
+            f"{where}: column {column}: {both}", hint=f"use the same mark throughout, or {hint}"
         )
     return RequestError(
-        f"{where}: column {column}: {rows.get(None, 'a cell')} may have a decimal mark or one of thousands",
+        f"{where}: column {column}: {rows.get(None, 'a cell')} is ambiguous: decimal mark or thousands separator?",
         hint=hint,
     )

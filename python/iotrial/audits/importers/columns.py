@@ -163,17 +163,17 @@ def _marks(name: str, cells: Mapping[str, Sequence[str]], decimal: str | None) -
 
 
 def _no_values(table: Table, cells: Mapping[str, Sequence[str]], marks: Mapping[str, Mark]) -> RequestError:
-    """Return an error that names the offending cell of a column whose name suggests measurements, or the columns."""
+    """Return an error that names the offending cell of a column of measurements, judged by its name, or all columns."""
     for name in filter(_looks_measured, cells):
         for row, cell in enumerate(cells[name], start=1):
             if parse_cell(cell, marks[name]) is None:
                 return RequestError(
-                    f'{table.name}: no column of numbers: in {name}, row {row} "{cell[:40]}" is no number',
-                    hint=f"--value {name} leaves such cells out, if others hold numbers; other columns: "
+                    f'{table.name}: no column of numbers: in {name}, row {row} "{cell[:40]}" is not a number',
+                    hint=f"--value {name} skips such cells if others hold numbers; other columns: "
                     f"{', '.join(one for one in table.columns[:20] if one != name)}",
                 )
     return RequestError(
-        f"{table.name}: no column of numbers that could be measured values",
+        f"{table.name}: no column of numbers that look like measurements",
         hint=f"name it: --value COLUMN (columns: {', '.join(table.columns[:20])})",
     )
 

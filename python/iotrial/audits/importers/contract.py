@@ -113,7 +113,7 @@ def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Sou
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         absent = isinstance(error, FileNotFoundError | NotADirectoryError)
-        hint = 'name a file of results that is there, or "-" for standard input' if absent else None
+        hint = 'name an existing file of results, or "-" for standard input' if absent else None
         raise RequestError(f"read {name}: {error.strerror or error}", hint=hint) from error
     return source_of(data, name=name, label=label, alone=alone)
 
@@ -121,16 +121,18 @@ def open_source(path: Path, *, name: str, label: str | None, alone: bool) -> Sou
 def source_of(data: bytes, *, name: str, label: str | None = None, alone: bool = True) -> Source:
     """Decode bytes into a source. Raises RequestError if there are too many, or they are not text."""
     if len(data) > MAX_BYTES:
-        raise RequestError(f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="audit a part of it")
+        raise RequestError(
+            f"{name}: larger than {MAX_BYTES >> 20} MiB", hint="split the file and audit the parts"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         try:
             text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("latin-1")
         except UnicodeDecodeError:
-            raise RequestError(f"{name}: no text") from None
+            raise RequestError(f"{name}: not a text file") from None
     if "\0" in text:
         raise RequestError(
-            f"{name}: holds zero bytes, so it is no text", hint="export it as CSV or JSON first"
+            f"{name}: contains NUL bytes, so it is not a text file", hint="export it as CSV or JSON first"
         )
     return Source(name, text.replace("\r\n", "\n").replace("\r", "\n"), label, alone)

@@ -30,14 +30,14 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     document = _document(source)
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise RequestError(f"{source.name}: no list of jobs, so it is no result of fio")
+        raise RequestError(f"{source.name}: not a fio result: it has no list of jobs")
     stamp = finite(document.get("timestamp_ms")) or finite(document.get("timestamp"))
     unread = []
     clones: dict[str, list[dict[str, Any]]] = {}
     for job in jobs[:10_000]:
         name = label(job.get("jobname", "?"))
         if job.get("error"):
-            unread.append(f"{source.name}: job {name}, which ended with error {label(job['error'])}")
+            unread.append(f"{source.name}: job {name} (ended with error {label(job['error'])})")
         else:
             clones.setdefault(name, []).append(job)
     observations: list[Observation] = []
@@ -67,9 +67,9 @@ def _document(source: Source) -> dict[str, Any]:
     try:
         document, _ = json.JSONDecoder().raw_decode(source.text, start)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{source.name}: no JSON ({str(error)[:100]})") from None
+        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
     if not isinstance(document, dict):
-        raise RequestError(f"{source.name}: no JSON object")
+        raise RequestError(f"{source.name}: not a JSON object")
     return document
 
 

@@ -21,7 +21,7 @@ from iotrial.audits.importers.contract import (
 from iotrial.audits.model import Observation
 from iotrial.errors import RequestError
 
-_WITHOUT_TIMES = "without single times; export with --export-json, whose results hold times"
+_WITHOUT_TIMES = "no individual times; export with --export-json, which includes them"
 
 
 def recognises(text: str) -> bool:
@@ -33,10 +33,10 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     try:
         document = json.loads(source.text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{source.name}: no JSON ({str(error)[:100]})") from None
+        raise RequestError(f"{source.name}: not JSON ({str(error)[:100]})") from None
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
-        raise RequestError(f"{source.name}: no list of results, so it is no export of hyperfine")
+        raise RequestError(f"{source.name}: not a hyperfine export: it has no list of results")
     observations: list[Observation] = []
     unread = []
     seen: dict[str, int] = {}
@@ -59,16 +59,14 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
         codes = result.get("exit_codes")
         failed = {run for run, code in enumerate(codes) if code != 0} if isinstance(codes, list) else set()
         if failed:
-            unread.append(
-                f"{group}: {len(failed)} of {len(times)} runs, which ended with an exit status other than 0"
-            )
+            unread.append(f"{group}: {len(failed)} of {len(times)} runs (exit status other than 0)")
         for run, raw in enumerate(times):
             place += 1
             if run in failed:
                 continue
             seconds = finite(raw)
             if seconds is None:
-                raise RequestError(f"{source.name}: {group}: a time is no number")
+                raise RequestError(f"{source.name}: {group}: a time is not a number")
             observations.append(
                 Observation(
                     group,

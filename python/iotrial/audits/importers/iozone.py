@@ -59,7 +59,7 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
     if not found:
         found = list(_reports(lines))
     if not found:
-        raise RequestError(f"{source.name}: no table and no report of iozone in it")
+        raise RequestError(f"{source.name}: contains no iozone table or report")
     observations = (
         Observation(source.stem, test, unit, value, condition, step=1.0 if value == int(value) else None)
         for test, condition, value in found

@@ -42,13 +42,13 @@ def read_meter(
         moments.append(_moment(moment, zone, where))
         found.append(_watts(power, where))
     if len(moments) < _FEWEST:
-        raise RequestError(f"{source.name}: wanted at least {_FEWEST} readings, found {len(moments)}")
+        raise RequestError(f"{source.name}: expected at least {_FEWEST} readings, found {len(moments)}")
     at_s = np.array(moments)
     if not (np.diff(at_s) > 0).all():
         row = int(np.argmin(np.diff(at_s) > 0)) + 2
         raise RequestError(
-            f"{source.name}: reading {row} is not later than the one before it",
-            hint="readings go forward in time; where clocks were put back in autumn, write the distance from UTC",
+            f"{source.name}: reading {row} is not later than the previous one",
+            hint="sort the readings by time; where clocks went back in autumn, add the UTC offset to each time",
         )
     return Readings(at_s, np.array(found))
 
@@ -60,7 +60,7 @@ def _column(table: Table, name: str | None, known: Sequence[str], what: str, opt
     found = [name for name in table.columns if name.strip().casefold() in known]
     if len(found) != 1:
         raise RequestError(
-            f"{table.name}: wanted one column of {what}, found {len(found)} among {', '.join(table.columns)[:200]}",
+            f"{table.name}: expected one column of {what}, found {len(found)} among {', '.join(table.columns)[:200]}",
             hint=f"name it with {option}",
         )
     return found[0]
@@ -74,20 +74,20 @@ def _moment(text: str, zone: timezone | None, where: str) -> float:
             when = datetime.fromisoformat(text[:40])
         except ValueError:
             raise RequestError(
-                f"{where}: wanted a time as Unix seconds or ISO 8601, found {text[:40]!r}"
+                f"{where}: expected a time as Unix seconds or ISO 8601, found {text[:40]!r}"
             ) from None
         if when.tzinfo is None:
             if zone is None:
                 raise RequestError(
-                    f"{where}: {text[:40]!r} does not say its distance from UTC",
-                    hint="say it for the whole file, such as --utc-offset +01:00 (in summer +02:00 there)",
+                    f"{where}: {text[:40]!r} has no UTC offset",
+                    hint="give one for the whole file, such as --utc-offset +01:00",
                 )
             when = when.replace(tzinfo=zone)
         seconds = when.astimezone(UTC).timestamp() if 1 < when.year < 9999 else 0.0
     if not _FIRST_S <= seconds <= _LAST_S:
         raise RequestError(
-            f"{where}: no reading was taken at {text[:40]!r}",
-            hint="Unix time counts seconds, not milliseconds",
+            f"{where}: not a plausible time of a reading: {text[:40]!r}",
+            hint="use Unix time in seconds, not milliseconds",
         )
     return seconds
 
@@ -95,5 +95,5 @@ def _moment(text: str, zone: timezone | None, where: str) -> float:
 def _watts(text: str, where: str) -> float:
     power = number(text.removesuffix("W").strip())
     if power is None or not 0.0 <= power <= _LARGEST_WATTS:
-        raise RequestError(f"{where}: wanted watts, found {text[:40]!r}")
+        raise RequestError(f"{where}: expected watts, found {text[:40]!r}")
     return power

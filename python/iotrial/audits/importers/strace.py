@@ -34,7 +34,7 @@ def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
         series = "" if number_of == 0 else f"table {number_of + 1}"
         observations += _rows(source, lines, header, start, spans, series)
     if not observations:
-        raise RequestError(f"{source.name}: no table of strace -c in it")
+        raise RequestError(f"{source.name}: contains no table of strace -c")
     return Imported(tuple(observations), traced="strace -c")
 
 

@@ -49,19 +49,21 @@ def read_table(text: str, name: str) -> Table:
     body = []
     for at, line in enumerate(text.split("\n"), start=1):
         if len(line) > _LONGEST_LINE:
-            raise RequestError(f"{name}:{at}: a line of more than {_LONGEST_LINE} characters")
+            raise RequestError(f"{name}:{at}: line longer than {_LONGEST_LINE} characters")
         if line.startswith("#:"):
             _directive(directives, line[2:], f"{name}:{at}")
         elif line.strip() and not line.startswith("#"):
             body.append(line)
         if len(body) > MAX_ROWS:
-            raise RequestError(f"{name}: more than {MAX_ROWS} rows", hint="audit a part of it")
+            raise RequestError(
+                f"{name}: more than {MAX_ROWS} rows", hint="split the file and audit the parts"
+            )
     if body and re.fullmatch(
         r"sep=[,;\t]", body[0].strip(" ")
     ):  # written by spreadsheets; the header shows the delimiter anyway
         del body[0]
     if len(body) < 2:
-        raise RequestError(f"{name}: no table: wanted a line of column names and rows under it")
+        raise RequestError(f"{name}: not a table: expected a line of column names, then rows")
     rows = _split(body, name)
     columns = tuple(_distinct([label(cell) for cell in rows[0]]))
     if len(columns) > MAX_COLUMNS:
@@ -71,8 +73,8 @@ def read_table(text: str, name: str) -> Table:
         if len(row) > len(columns) and any(cell.strip() for cell in row[len(columns) :]):
             raise RequestError(
                 f"{name}: row {at} has {len(row)} cells, the header {len(columns)}",
-                hint="a row has no more cells than the header. Are commas decimal marks? Then separate the columns by "
-                'semicolons or quote the numbers ("1,25"). Is it no CSV? Then name its --format',
+                hint="a row cannot have more cells than the header. Are commas decimal marks? Then separate the columns by "
+                'semicolons or quote the numbers ("1,25"). If it is not CSV, name its --format',
             )
         cells = [cell.strip() for cell in row[: len(columns)]]
         kept.append(tuple(cells + [""] * (len(columns) - len(cells))))
@@ -83,12 +85,12 @@ def _directive(found: dict[str, list[str]], text: str, where: str) -> None:
     key, equals, value = text.partition("=")
     key, value = key.strip(), " ".join(value.split())
     if not equals or not value:
-        raise RequestError(f"{where}: wanted #: key = value", hint=f"keys: {', '.join(KEYS)}")
+        raise RequestError(f"{where}: expected #: key = value", hint=f"keys: {', '.join(KEYS)}")
     if key not in KEYS:
         raise UnknownName("directive", key[:60], KEYS, where=where)
     row = found.setdefault(key, [])
     if row and key not in MANY:
-        raise RequestError(f"{where}: {key} is said twice")
+        raise RequestError(f"{where}: {key} occurs twice")
     if sum(map(len, found.values())) >= _MOST_DIRECTIVES:
         raise RequestError(f"{where}: more than {_MOST_DIRECTIVES} directives")
     row.append(value[:4000])
@@ -99,13 +101,13 @@ def _split(body: Sequence[str], name: str) -> list[list[str]]:
     delimiter = max(";\t,", key=body[0].count)
     if not body[0].count(delimiter):
         raise RequestError(
-            f"{name}: no table: its first line has one column",
-            hint="columns are separated by commas, semicolons or tabs",
+            f"{name}: not a table: its first line has only one column",
+            hint="separate columns by commas, semicolons or tabs",
         )
     try:
         return list(csv.reader(body, delimiter=delimiter, skipinitialspace=True))
     except csv.Error as error:
-        raise RequestError(f"{name}: no CSV: {error}") from None
+        raise RequestError(f"{name}: not CSV: {error}") from None
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -27,7 +27,9 @@ def read(source: Source, options: ReadOptions) -> Imported:
     table = read_table(source.text, source.name)
     layout = find_layout(table, options)
     if len(table.rows) * len(layout.values) > MAX_OBSERVATIONS:
-        raise RequestError(f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="audit a part of it")
+        raise RequestError(
+            f"{source.name}: more than {MAX_OBSERVATIONS} numbers", hint="split the file and audit the parts"
+        )
     unread = [f"{name}: {_named(enumerate(table.cells(name), 1), len(table.rows))}" for name in layout.empty]
     observations = tuple(_observations(source, table, layout, options, unread))
     directives = {key: values[0] for key, values in table.directives.items()}
@@ -56,9 +58,7 @@ def _observations(
     known = {value.response for value in layout.values}
     if not wanted <= known:
         missing = sorted(wanted - known)[0]
-        raise RequestError(
-            f'{source.name}: no response is called "{missing}"', hint=f"known: {', '.join(known)}"
-        )
+        raise RequestError(f'{source.name}: no response named "{missing}"', hint=f"known: {', '.join(known)}")
     for value in layout.values:
         if wanted and value.response not in wanted:
             continue
@@ -102,8 +102,8 @@ def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) 
         other = next(filter(None, units), None)
         if other is not None and not declared:
             raise RequestError(
-                f"{where} has no unit, and other cells have ({other})",
-                hint="write one in each cell, or give the unit of those without: --unit UNIT",
+                f"{where} has no unit, but other cells have ({other})",
+                hint="write the unit in each cell, or name it for the cells without one: --unit UNIT",
             )
         return declared, found.value
     if not declared:
@@ -111,8 +111,8 @@ def _in_unit(found: Quantity, value: Value, units: Collection[str], where: str) 
     measured = converted(found.value, found.unit, declared)
     if measured is None:
         raise RequestError(
-            f"{where} is no value in {declared}, the unit of the column",
-            hint="put values of different kinds into columns of their own",
+            f"{where} is not a value in {declared}, the unit of its column",
+            hint="put values of different kinds in separate columns",
         )
     return declared, measured
 

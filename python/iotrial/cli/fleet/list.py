@@ -22,7 +22,7 @@ class Host(JsonObject, frozen=True):
 
 
 class Row(JsonObject, frozen=True):
-    """One fleet. ``replaced``: numbers of trials whose host has a newer one in it."""
+    """One fleet. ``replaced``: numbers of trials superseded by a newer one of the same host."""
 
     id: str
     study: str

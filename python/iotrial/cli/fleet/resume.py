@@ -1,4 +1,4 @@
-"""``iotrial fleet resume``: go on with a fleet whose coordinator was stopped or killed."""
+"""``iotrial fleet resume``: resume a fleet after its coordinator was stopped or killed."""
 
 from __future__ import annotations
 

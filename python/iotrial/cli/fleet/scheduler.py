@@ -18,7 +18,7 @@ from iotrial.fleet.keys import STDIN, Part
     "--keys",
     required=True,
     metavar="FOLDER",
-    help="Folder with the keys from `iotrial fleet keys`; `-` reads them from standard input, whose end stops the program.",
+    help="Folder with the keys from `iotrial fleet keys`; `-` means standard input, and the program stops when that ends.",
 )
 def command(bind: str, keys: str) -> None:
     """Run the scheduler of a fleet until interrupted. It answers only peers with a key of the same set."""

@@ -32,7 +32,7 @@ from iotrial.fleet.keys import STDIN, Part
     help="Address where the scheduler reaches this worker, if different: the other end of a tunnel.",
 )
 def command(address: str, keys: str, name: str | None, bind: str | None, contact: str | None) -> None:
-    """Run this machine as a host of the fleet whose scheduler is at ADDRESS, until interrupted.
+    """Run this machine as a host of the fleet with the scheduler at ADDRESS, until interrupted.
 
     Anyone who holds a key of the fleet can run programs here, as you: start it as the user who may measure.
     """

@@ -57,5 +57,5 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     for name, study in studies:
         mark = " [data at risk]" if worst(study) is Safety.DATA_AT_RISK else ""
         tell(f"{name:<{width}}  {study.question}{mark}", fold=width + 2)
-    tell("\n[data at risk]: a level of this study, if kept, may lose data in a power cut", err=True)
-    tell("Run a study: iotrial run NAME    Read about it: iotrial show NAME", err=True)
+    tell("\n[data at risk]: a level of this study, if kept, may lose data in a power cut", err=True, fold=0)
+    tell("Run a study: iotrial run NAME    Read about it: iotrial show NAME", err=True, fold=0)

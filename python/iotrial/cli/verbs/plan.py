@@ -210,9 +210,8 @@ def _print(
         tell(line, fold=_COLUMN)
     for line in plan_lines(plan):
         tell(line, fold=_COLUMN)
-    tell(
-        f"conditions {len(plan.conditions)}: " + "\n           ".join(c.key for c in plan.conditions), fold=13
-    )
+    keys = [condition.key.replace(",", ", ") for condition in plan.conditions]
+    tell(f"conditions {len(keys)}: " + "\n           ".join(keys), fold=13)
     tell(
         f"budget     {format_duration(study.budget.time_s)}, at most {study.budget.blocks} blocks per condition",
         fold=_COLUMN,
@@ -233,7 +232,7 @@ def _print(
             ),
             fold=_COLUMN,
         )
-    tell(f"seed       {plan.seed} (without --seed, a run chooses its own at random)\n")
+    tell(f"seed       {plan.seed} (without --seed, a run chooses its own at random)\n", fold=_COLUMN)
     tell("first blocks, with the runs in order:")
     for block in listed:
         order = " ".join(run.arm for run in block.runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import click
@@ -11,10 +12,13 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
-from iotrial.report.drawing import WIDTH, Shape, drawn
+from iotrial.report.drawing import Shape, drawn
 from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
 from iotrial.study.catalogue import find
 from iotrial.study.reference import describe
+
+#: where the second column begins
+_COLUMN = 11
 
 
 class Shown(JsonDocument, frozen=True):
@@ -69,22 +73,29 @@ def _show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json_text(Shown(to_builtins(study), shape, every_level(study))))
         return
-    tell(click.wrap_text(f"{study.name}: {study.question}", WIDTH) + "\n")
-    tell(click.wrap_text(study.why, WIDTH, preserve_paragraphs=True) + "\n")
+    tell(f"{study.name}: {_one_line(study.question)}\n", fold=0)
+    for paragraph in re.split(r"\n\s*\n", study.why.strip()):
+        tell(f"{_one_line(paragraph)}\n", fold=0)
     for line in lines:
-        tell(line)
+        tell(line, fold=_COLUMN)
     for line in study_safety_lines(study):
-        tell(line, fold=11)
+        tell(line, fold=_COLUMN)
     for claim in study.claims:
-        tell(f"\n{_set_in('claimed', claim.text)}\n{_set_in('', claim.source)}")
+        tell("")
+        _tell_row("claimed", claim.text)
+        _tell_row("", claim.source)
         for fact, words in claim.needs.items():
-            tell(_set_in("", f"needs: {fact} {' or '.join(words)}"))
+            _tell_row("", f"needs: {fact} {' or '.join(words)}")
         if claim.cannot:
-            tell(_set_in("", f"this study cannot check it: {claim.cannot}"))
+            _tell_row("", f"this study cannot check it: {claim.cannot}")
         if claim.note:
-            tell(_set_in("", f"note: {claim.note}"))
+            _tell_row("", f"note: {claim.note}")
 
 
-def _set_in(name: str, prose: str) -> str:
-    """Indent prose next to the row names, so that none of its lines can pass for a row."""
-    return click.wrap_text(prose, 80, initial_indent=f"{name:<11}", subsequent_indent=" " * 11)
+def _tell_row(name: str, prose: str) -> None:
+    """Print prose next to a row name, on one line, so that no part of it can pass for a row."""
+    tell(f"{name:<{_COLUMN}}{_one_line(prose)}", fold=_COLUMN)
+
+
+def _one_line(prose: str) -> str:
+    return " ".join(prose.split())

@@ -19,7 +19,7 @@ from iotrial.report.phrases import (
     statement,
     still_possible,
 )
-from iotrial.report.risks import risk_note, risk_of
+from iotrial.report.risks import explained, risk_note, risk_of
 from iotrial.stats.fleet.combine import FEWEST_BLOCKS
 from iotrial.stats.fleet.outliers import FEWEST as FEWEST_FOR_OUTLIERS
 from iotrial.stats.model import Conclusion, Verdict
@@ -79,6 +79,7 @@ def details(report: FleetReport) -> Iterator[str]:
             f"{counted(report.running, 'host')} still running: the mean is provisional. Its interval is valid "
             f"only once, after the last host; the hosts' own verdicts are valid at any time."
         )
+    yield from explained(report.risks)
     if report.shared and main:
         yield f"Measured with {_levels(report.shared)}."
     if len(main) == 1:
@@ -146,7 +147,7 @@ def claims(report: FleetReport) -> Iterator[str]:
         "says how far that moves the mean. `--no-stop` avoids it."
     )
     yield (
-        "Not averaged: a host that is invalid, failed, still runs, whose effect changed, or that has fewer than "
+        "Not averaged: hosts that are invalid, failed or still running, had a change of their effect, or have fewer than "
         f"{FEWEST_BLOCKS} usable blocks. No host is left out because of the size of its effect; outliers are "
         f"named and stay in the mean."
     )

@@ -43,7 +43,7 @@ def programs(
 ) -> tuple[Program, ...]:
     """Return the programs that labs and knobs need, by name, then the other useful ones.
 
-    ``subject``: a lab for asking the knobs for their levels; ``more``: further (program, package, who needs it).
+    ``subject``: a lab to query the knobs' levels in; ``more``: further (program, package, who needs it).
     """
     wanted: dict[str, tuple[str, list[str]]] = {}
     for kind in FILESYSTEMS.values():

@@ -1,4 +1,4 @@
-"""One drawing: from matplotlib to inline SVG whose colours the page's style sheet decides.
+"""One drawing: from matplotlib to inline SVG, with colours from the page's style sheet.
 
 matplotlib draws in the palette's inks, which are then replaced by CSS variables, so that one drawing serves light and
 dark pages. Ids get a prefix, since several figures share one page. Rounding coordinates and hoisting repeated styles

@@ -146,9 +146,9 @@ def space_finding(what: str, folder: str, facts: dict[str, object] | None, *, wa
         do = "a lab cannot be in memory: name a folder on a disk with --on FOLDER"
         return Finding(area, Grade.PROBLEM, f"{text}, in memory ({MEMORY_FILE_SYSTEMS[kind]})", do, numbers)
     if free < wanted:
-        do = f"a lab wants {format_bytes(wanted)}: free some space, or name another folder with --on FOLDER"
+        do = f"a lab needs {format_bytes(wanted)}: free some space, or name another folder with --on FOLDER"
         if what != "the state folder":
-            do = f"mount points want {format_bytes(wanted)} of memory there: free some"
+            do = f"mount points need {format_bytes(wanted)} of memory there: free some"
         return Finding(area, Grade.PROBLEM, text, do, numbers)
     return Finding(area, Grade.OK, text, facts=numbers)
 

@@ -39,7 +39,7 @@ def likely_reasons(
     """Return the likely causes of an invalid trial, the most likely first (empty if it is valid).
 
     ``blocks`` of all conditions in time order; ``facts`` by (condition, block, slot); ``weights``: the controls' contrasts,
-    by kind (``Plan.control_weights``); ``same_files`` names the workloads whose arms all work on the same files; ``mixed``
+    by kind (``Plan.control_weights``); ``same_files`` names the workloads in which all arms work on the same files; ``mixed``
     are the interactions confounded with the control columns of a design.
     """
     found: list[Reason] = []

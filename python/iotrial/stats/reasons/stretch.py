@@ -100,7 +100,7 @@ def _coarse(case: Case) -> Iterator[Reason]:
 
 
 def _left_running(case: Case) -> Iterator[Reason]:
-    """Commands leave processes behind whose time is not part of any response."""
+    """Commands leave processes behind, which no response includes the time of."""
     runs = [facts.evidence.get("stragglers", 0.0) for pair in case.pairs.files for facts in pair]
     if np.mean(np.array(runs) > 0.0) < 0.1:
         return

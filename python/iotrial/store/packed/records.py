@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, Any] = {
     "asked": _Words,
     "lab": Annotated[str, Meta(max_length=64)],
 }
-"""What a packed trial keeps of how its user asked, with types. The rest are folders and processes of another machine."""
+"""The options of the run that a packed trial keeps, with types. The rest are folders and processes of another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _trial(header: TrialHeader) -> TrialHeader:
 
 
 _OF_PACKED_RUN = ("attempt", "at")
-#: fields whose name in the file has no unit
+#: fields without the unit in their name in the file
 _IN_FILE = {"at_s": "at"}
 
 

@@ -135,7 +135,7 @@ impl Plan<'_> {
                 return Ok(());
             }
             Err(Error::bad(format!(
-                "operation {} on file {} of {}: wanted {what}, found {found}",
+                "operation {} on file {} of {}: expected {what}, found {found}",
                 word(operation),
                 fate.index,
                 self.set.dir
@@ -167,7 +167,7 @@ impl Plan<'_> {
                 open(true)?;
                 wanted(!fate.name_exists, "no file of that name", "one".to_string())?;
                 let plain = matches!(fate.kind, None | Some(LinkKind::Regular));
-                wanted(plain, "no link in the way", format!("{:?}", fate.kind))?;
+                wanted(plain, "no link at that path", format!("{:?}", fate.kind))?;
                 fate.descriptor = Writing;
                 fate.name_exists = true;
                 fate.offset = 0;
@@ -176,7 +176,7 @@ impl Plan<'_> {
             Operation::Read | Operation::ReadToEnd | Operation::Sendfile => {
                 wanted(
                     one(Reading),
-                    "it open for reading",
+                    "a file open for reading",
                     format!("{descriptor:?}"),
                 )?;
                 let left = fate.size.saturating_sub(fate.offset);
@@ -190,7 +190,7 @@ impl Plan<'_> {
             Operation::WriteByte => {
                 wanted(
                     one(Writing),
-                    "it open for writing",
+                    "a file open for writing",
                     format!("{descriptor:?}"),
                 )?;
                 fate.offset += 1;
@@ -200,12 +200,12 @@ impl Plan<'_> {
             Operation::WriteAll => {
                 wanted(
                     one(Writing),
-                    "it open for writing",
+                    "a file open for writing",
                     format!("{descriptor:?}"),
                 )?;
                 let at_start = fate.offset == 0;
                 let found = format!("{} bytes", fate.offset);
-                wanted(at_start, "nothing written to it before", found)?;
+                wanted(at_start, "no earlier write to it", found)?;
                 let whole = self.set.files[fate.index as usize].whole;
                 fate.offset = whole;
                 fate.size = fate.size.max(fate.offset);

@@ -40,9 +40,10 @@ pub fn run(
     (clock, stretch): (&Clock, &mut Stretch),
     lifeline: &Lifeline,
 ) -> Result<Value> {
-    let name = common.set.as_deref().ok_or_else(|| {
-        Error::bad("request files: set: wanted the name of a file set, found none")
-    })?;
+    let name = common
+        .set
+        .as_deref()
+        .ok_or_else(|| Error::bad("request files: set: expected the name of a file set"))?;
     let set = registry.get(name)?;
     let view = common.view.as_deref();
     let files = set.select_in(view, &common.files)?;
@@ -111,7 +112,7 @@ fn check_volume(set: &FileSet, own: &FilesJob, files: &[u32]) -> Result<()> {
     let bytes: u64 = files.iter().map(|n| set.files[*n as usize].whole).sum();
     if bytes > MOST_TO_WRITE {
         return Err(Error::bad(format!(
-            "request files: write-all: wanted at most {MOST_TO_WRITE} bytes in all, found {bytes}"
+            "request files: write-all: expected at most {MOST_TO_WRITE} bytes in total, found {bytes}"
         )));
     }
     Ok(())
@@ -120,22 +121,22 @@ fn check_volume(set: &FileSet, own: &FilesJob, files: &[u32]) -> Result<()> {
 fn check_request(own: &FilesJob, by: StretchClock, files: usize) -> Result<()> {
     if own.operations.is_empty() || files == 0 {
         return Err(Error::bad(format!(
-            "request files: wanted at least one operation and one file, found {} and {files}",
+            "request files: expected at least one operation and one file, found {} and {files}",
             own.operations.len()
         )));
     }
     if !(1..=LARGEST_BUFFER).contains(&own.buffer) {
         return Err(Error::bad(format!(
-            "request files: buffer: wanted 1 to {LARGEST_BUFFER} bytes, found {}",
+            "request files: buffer: expected 1 to {LARGEST_BUFFER} bytes, found {}",
             own.buffer
         )));
     }
     match own.stretch_of {
         Some(_) if by == StretchClock::Cpu => Err(Error::bad(
-            "request files: stretch_of: the CPU time of one operation is not measured",
+            "request files: stretch_of: not with CPU time, which is not measured per operation",
         )),
         Some(operation) if !own.operations.contains(&operation) => Err(Error::bad(format!(
-            "request files: stretch_of: wanted one of the operations, found {}",
+            "request files: stretch_of: expected one of the operations, found {}",
             word(operation)
         ))),
         _ => Ok(()),

@@ -50,7 +50,7 @@ pub fn verify(
     }
     match counts.iter().find(|(_, wanted, found)| wanted != found) {
         Some((what, wanted, found)) => Err(Error::verify(format!(
-            "work on files of {}: wanted {wanted} {what}, found {found}",
+            "work on files of {}: expected {wanted} {what}, found {found}",
             set.dir
         ))),
         None => Ok(()),
@@ -74,9 +74,7 @@ fn look_at(set: &FileSet, view: Option<&str>, fates: &[Fate]) -> Result<Option<u
                 continue;
             }
             Ok(_) if !fate.name_exists => {
-                return Err(Error::verify(format!(
-                    "unlink {path}: wanted no name, found one"
-                )))
+                return Err(Error::verify(format!("unlink {path}: it still exists")))
             }
             Ok(name) if is_symlink(fate.kind) => {
                 links = links.map(|sum| sum + name.st_size as u64);
@@ -86,7 +84,7 @@ fn look_at(set: &FileSet, view: Option<&str>, fates: &[Fate]) -> Result<Option<u
         let size = stat(&path, true)?.st_size as u64;
         if size != fate.size {
             return Err(Error::verify(format!(
-                "work on {path}: wanted size {} afterwards, found {size}",
+                "work on {path}: expected size {} after the job, found {size}",
                 fate.size
             )));
         }

@@ -117,7 +117,7 @@ impl<'a> Cell<'a> {
         }
         if wrong > 0 {
             return Err(Error::verify(format!(
-                "{} {}: wanted {} records as the tests before left them, found {wrong} different",
+                "{} {}: of {} records, {wrong} differ from what the earlier tests wrote",
                 word(test),
                 self.subject.path,
                 self.records
@@ -264,7 +264,7 @@ fn read_one(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<()> {
     unsafe {
         if libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) != buffer.len() as isize {
             return Err(Error::verify(format!(
-                "read the first record of {path}: wanted {} bytes, found fewer",
+                "read the first record of {path}: file is shorter than {} bytes",
                 buffer.len()
             )));
         }
@@ -294,7 +294,7 @@ fn say(broken: Broken, test: MatrixTest, path: &str) -> Error {
             Error::errno(format!("{} record {record} of {path}", word(test)), errno)
         }
         Broken::Short { record, bytes } => Error::verify(format!(
-            "{} record {record} of {path}: wanted all of it, found {bytes} bytes",
+            "{} record {record} of {path}: short transfer of {bytes} bytes",
             word(test)
         )),
     }

@@ -39,7 +39,7 @@ pub fn run(
 ) -> Result<Value> {
     let records = check_request(&common, &own)?;
     let name = common.set.as_deref().ok_or_else(|| {
-        Error::bad("request matrix: set: wanted the file set in whose folder to work, found none")
+        Error::bad("request matrix: set: expected the name of a file set to work in")
     })?;
     let set = registry.get(name)?;
     let mut tests = own.tests.clone();
@@ -161,7 +161,7 @@ pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
             return Ok(());
         }
         Err(Error::bad(format!(
-            "request matrix: {field}: wanted {wanted}, found {found}"
+            "request matrix: {field}: expected {wanted}, found {found}"
         )))
     };
     let (file, record) = (own.file_size, own.record_size);
@@ -169,7 +169,7 @@ pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
     wanted(
         !strange,
         "files, view, user",
-        "none, because the file is the job's own",
+        "none (the job makes its own file)",
         "one of them".to_string(),
     )?;
     let mut seen = own.tests.clone();
@@ -209,7 +209,7 @@ pub fn check_request(common: &Common, own: &MatrixJob) -> Result<u32> {
     wanted(own.stride > 0, "stride", "at least 1", "0".to_string())?;
     match own.stretch_of {
         Some(test) if !own.tests.contains(&test) => Err(Error::bad(format!(
-            "request matrix: stretch_of: wanted one of the tests, found {}",
+            "request matrix: stretch_of: expected one of the tests, found {}",
             word(test)
         ))),
         _ => Ok(records as u32),

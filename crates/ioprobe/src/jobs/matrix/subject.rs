@@ -108,7 +108,7 @@ impl Subject {
             }
         }
         Err(Error::verify(format!(
-            "drop the pages of {}: wanted none cached, found {left}",
+            "drop the page cache of {}: {left} pages are still cached",
             self.path
         )))
     }
@@ -119,7 +119,7 @@ impl Subject {
             return Ok(());
         }
         Err(Error::verify(format!(
-            "{}: wanted size {wanted}, found {found}",
+            "{}: expected size {wanted}, found {found}",
             self.path
         )))
     }
@@ -142,7 +142,7 @@ impl Subject {
             let n = read_full(&file, &mut found, &self.path)?;
             if n != record_size || found != wanted {
                 return Err(Error::verify(format!(
-                    "{}: wanted record {record} as the tests left it, found it different",
+                    "{}: record {record} differs from what the tests wrote",
                     self.path
                 )));
             }

@@ -38,7 +38,7 @@ impl Layout {
             let whole = file.size / own.block;
             if !file.exists || !(1..=u64::from(u32::MAX)).contains(&whole) {
                 return Err(Error::bad(format!(
-                    "request random: {}: wanted a file of 1 to {} blocks of {} bytes, found {}",
+                    "request random: {}: expected a file of 1 to {} blocks of {} bytes, found {}",
                     set.path(*index),
                     u32::MAX,
                     own.block,

@@ -108,7 +108,7 @@ impl Image {
         let total: u64 = files.iter().map(|(_, length)| length).sum();
         if total > MOST_HELD {
             return Err(Error::unsupported(format!(
-                "hold what may be written: wanted at most {MOST_HELD} bytes of files, found {total} (of zeros any)"
+                "keep the written data for verification: expected at most {MOST_HELD} bytes of files, found {total} (files of zeros have no limit)"
             )));
         }
         let mut region = Region::new(total as usize)?;

@@ -49,16 +49,15 @@ pub fn run(
     (clock, stretch): (&Clock, &mut Stretch),
     lifeline: &Lifeline,
 ) -> Result<Value> {
-    let name = common.set.as_deref().ok_or_else(|| {
-        Error::bad("request random: set: wanted the name of a file set, found none")
-    })?;
+    let name = common
+        .set
+        .as_deref()
+        .ok_or_else(|| Error::bad("request random: set: expected the name of a file set"))?;
     let set = registry.get(name)?;
     check(&common, &own)?;
     let files = set.select_in(common.view.as_deref(), &common.files)?;
     if files.is_empty() {
-        return Err(Error::bad(
-            "request random: wanted at least one file, found none",
-        ));
+        return Err(Error::bad("request random: expected at least one file"));
     }
     require_open_files(files.len())?;
     let layout = Layout::of(set, &files, &own)?;
@@ -131,13 +130,13 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     let in_memory = own.block.saturating_mul(u64::from(own.depth));
     if own.block < SMALLEST_BLOCK || in_memory > LARGEST_BUFFERS {
         return refuse(format!(
-            "block: wanted {SMALLEST_BLOCK} bytes to {LARGEST_BUFFERS} in all that are under way, found {}",
+            "block: expected at least {SMALLEST_BLOCK} bytes, and at most {LARGEST_BUFFERS} bytes in flight (block times depth), found {}",
             own.block
         ));
     }
     if !(0.0..=1.0).contains(&own.write_share) {
         return refuse(format!(
-            "write_share: wanted 0 to 1, found {}",
+            "write_share: expected 0 to 1, found {}",
             own.write_share
         ));
     }
@@ -146,7 +145,7 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     }
     if !(1..=DEEPEST).contains(&own.depth) || (own.depth > 1 && !queued) {
         return refuse(format!(
-            "depth: wanted 1 (up to {DEEPEST} with io_uring), found {} with {}",
+            "depth: expected 1 (up to {DEEPEST} with io_uring), found {} with {}",
             own.depth,
             word(own.engine)
         ));
@@ -156,22 +155,22 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
         .is_some_and(|n| !queued || !(1..=own.depth).contains(&n))
     {
         return refuse(format!(
-            "batch: wanted 1 to depth, with io_uring, found {}",
+            "batch: expected 1 to depth, and io_uring, found {}",
             own.batch.unwrap_or(0)
         ));
     }
     match (own.operations, own.time_s) {
-        (None, None) => return refuse("wanted operations, time_s or both, found neither".into()),
+        (None, None) => return refuse("expected operations, time_s or both".into()),
         _ if own.ramp > MOST_RAMP => {
             return refuse(format!(
-                "ramp: wanted at most {MOST_RAMP}, found {}",
+                "ramp: expected at most {MOST_RAMP}, found {}",
                 own.ramp
             ))
         }
-        (Some(0), _) => return refuse("operations: wanted at least 1, found 0".into()),
+        (Some(0), _) => return refuse("operations: expected at least 1, found 0".into()),
         (None, _) if common.replicates > 1 => {
             return refuse(format!(
-                "replicates: wanted 1 without operations, found {}",
+                "replicates: expected 1 without operations, found {}",
                 common.replicates
             ))
         }
@@ -180,14 +179,14 @@ pub fn check(common: &Common, own: &RandomJob) -> Result<()> {
     let positive = |value: Option<f64>, most: f64| value.is_none_or(|v| v > 0.0 && v <= most);
     if !positive(own.time_s, LONGEST_S) {
         return refuse(format!(
-            "time_s: wanted more than 0, at most {LONGEST_S}, found {}",
+            "time_s: expected more than 0 and at most {LONGEST_S}, found {}",
             own.time_s.unwrap_or(0.0)
         ));
     }
     // A period of more than a day or less than a nanosecond can only be a mistake.
     if !positive(own.rate, 1e9) || own.rate.is_some_and(|rate| rate < 1.0 / LONGEST_S) {
         return refuse(format!(
-            "rate: wanted {} to 1e9 operations a second, found {}",
+            "rate: expected {} to 1e9 operations per second, found {}",
             1.0 / LONGEST_S,
             own.rate.unwrap_or(0.0)
         ));

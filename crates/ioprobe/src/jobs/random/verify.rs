@@ -62,7 +62,7 @@ fn compare(set: &FileSet, files: &[u32], place: &Place, found: &[u8]) -> Result<
     match found.iter().zip(&wanted).position(|(f, w)| f != w) {
         None => Ok(()),
         Some(at) => Err(Error::verify(format!(
-            "random work on {}: wanted {:#04x} at offset {}, found {:#04x}",
+            "random work on {}: expected {:#04x} at offset {}, found {:#04x}",
             set.path(index),
             wanted[at],
             place.offset + at as u64,
@@ -75,7 +75,7 @@ fn compare(set: &FileSet, files: &[u32], place: &Place, found: &[u8]) -> Result<
 fn first_difference(set: &FileSet, files: &[u32]) -> Result<Error> {
     verify::files(set, files)?;
     Ok(Error::verify(format!(
-        "random work on files of {}: wanted every block as it was made, found others while reading, and none afterwards",
+        "random work on files of {}: blocks read during the job differed from what was written, but are correct now",
         set.dir
     )))
 }
@@ -105,7 +105,7 @@ fn read_back(
         );
         if wanted != found {
             return Err(Error::verify(format!(
-                "random work on {path}: wanted size {wanted} afterwards, found {found}"
+                "random work on {path}: expected size {wanted} after the job, found {found}"
             )));
         }
     }

@@ -174,7 +174,7 @@ impl Gate {
 fn say(broken: &Broken, what: &str) -> Error {
     let doing = format!("{} {what} at offset {}", broken.call, broken.offset);
     match broken.errno {
-        0 => Error::verify(format!("{doing}: moved {} bytes only", broken.moved)),
+        0 => Error::verify(format!("{doing}: short transfer of {} bytes", broken.moved)),
         errno => Error::errno(doing, errno),
     }
 }

@@ -43,7 +43,7 @@ impl LabDevice<'_> {
             end
         };
         if end < 0 {
-            return Err(Error::last_os("ask the size of the lab's device"));
+            return Err(Error::last_os("get the size of the lab's device"));
         }
         Ok(end as u64)
     }
@@ -105,7 +105,7 @@ fn lead_in(opened: &OwnedFd, part: &Part, block: usize) -> Result<()> {
             )
         };
         if got != block as isize {
-            let doing = format!("read {block} bytes at {at} of {NAME}, before the time begins");
+            let doing = format!("read {block} bytes at {at} of {NAME} before timing starts");
             return Err(match got {
                 -1 => Error::last_os(doing),
                 _ => Error::verify(format!("{doing}: got {got}")),

@@ -69,7 +69,7 @@ impl Timer<'_> {
             .collect();
         if volumes.contains(&0) {
             return Err(Error::bad(
-                "request stream: volume: wanted at least 1 byte to write, found 0",
+                "request stream: volume: expected at least 1 byte to write, found 0",
             ));
         }
         if own.operation == Operation::Rewrite {
@@ -175,7 +175,7 @@ impl Timer<'_> {
             match self.own.volume {
                 Some(volume) if volume > size || (volume % block != 0 && volume != size) => {
                     Err(Error::bad(format!(
-                        "request stream: volume: wanted whole blocks of {block} bytes, or all of the {size} of {}, found {volume}",
+                        "request stream: volume: expected a multiple of the block size ({block} bytes), or all {size} bytes of {}, found {volume}",
                         target.files[place].path
                     )))
                 }

@@ -49,7 +49,7 @@ impl Part {
         };
         if blocks == 0 || there == 0 {
             return Err(Error::bad(format!(
-                "request stream: wanted a block of {block} bytes in the device behind its byte {first}, found {part} bytes"
+                "request stream: expected at least one block of {block} bytes on the device after byte {first}, found {part} bytes"
             )));
         }
         let place = |n: u64| {
@@ -79,7 +79,7 @@ impl Part {
         // SAFETY: no pointers are involved.
         match unsafe { libc::lseek(opened.as_raw_fd(), self.first as i64, libc::SEEK_SET) } {
             -1 => Err(Error::last_os(format!(
-                "go to byte {} of the device",
+                "seek to byte {} of the device",
                 self.first
             ))),
             _ => Ok(()),

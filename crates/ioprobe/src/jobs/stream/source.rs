@@ -40,7 +40,7 @@ impl<'a> Target<'a> {
         let chosen = set.select_in(view, selection)?;
         if chosen.len() < count {
             return Err(Error::bad(format!(
-                "request stream: files: wanted {count} of {}, found {}",
+                "request stream: files: expected {count} of set {}, found {}",
                 set.dir,
                 chosen.len()
             )));

@@ -17,7 +17,7 @@ pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) ->
     let found = stat_of(&file, path)?.st_size as u64;
     if found != size {
         return Err(Error::verify(format!(
-            "stream to {path}: wanted size {size} afterwards, found {found}"
+            "stream to {path}: expected size {size} after the job, found {found}"
         )));
     }
     let (mut piece, mut wanted) = (vec![0; PIECE], vec![0; PIECE]);
@@ -28,7 +28,7 @@ pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) ->
         data.fill(offset, &mut wanted[..length]);
         if n != length {
             return Err(Error::verify(format!(
-                "stream to {path}: wanted {volume} bytes, found {}",
+                "stream to {path}: expected {volume} bytes, found {}",
                 offset + n as u64
             )));
         }
@@ -37,7 +37,7 @@ pub fn written(path: &str, data: &Data, volume: u64, size: u64, forget: bool) ->
                 .find(|at| piece[*at] != wanted[*at])
                 .unwrap_or(0);
             return Err(Error::verify(format!(
-                "stream to {path}: wanted {:#04x} at offset {}, found {:#04x}",
+                "stream to {path}: expected {:#04x} at offset {}, found {:#04x}",
                 wanted[at],
                 offset + at as u64,
                 piece[at]
@@ -57,7 +57,7 @@ pub fn copied(from: &str, to: &str, volume: u64, size: u64, forget: bool) -> Res
     let found = stat_of(&copy, to)?.st_size as u64;
     if found != size {
         return Err(Error::verify(format!(
-            "copy to {to}: wanted size {size} afterwards, found {found}"
+            "copy to {to}: expected size {size} after the job, found {found}"
         )));
     }
     let (mut wanted, mut piece) = (vec![0; PIECE], vec![0; PIECE]);
@@ -68,7 +68,7 @@ pub fn copied(from: &str, to: &str, volume: u64, size: u64, forget: bool) -> Res
         let m = read_full(&copy, &mut piece[..length], to)?;
         if n != length || m != length || wanted[..length] != piece[..length] {
             return Err(Error::verify(format!(
-                "copy of {from} to {to}: wanted the same {length} bytes from offset {offset} on, found others"
+                "copy of {from} to {to}: the {length} bytes from offset {offset} on differ"
             )));
         }
         if forget {
@@ -93,7 +93,7 @@ pub fn moved(what: &str, done: &Done, wanted: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::verify(format!(
-        "stream of {what}: wanted {wanted} bytes, found {}",
+        "stream of {what}: expected {wanted} bytes, found {}",
         done.bytes
     )))
 }

@@ -100,7 +100,7 @@ pub fn zero(device: &Device, request: &protocol::DeviceRange) -> Result<Value> {
     match Reader::new(device)?.first_nonzero(request.offset, request.length)? {
         None => Ok(json!({})),
         Some(at) => Err(Error::verify(format!(
-            "{}: wanted zeros, found other bytes at {at}",
+            "{}: expected zeros, found other data at byte {at}",
             doing()
         ))),
     }
@@ -111,20 +111,20 @@ pub fn mark(device: &Device, request: &protocol::DeviceMark) -> Result<Value> {
     within(device, request.offset, BLOCK)?;
     let doing = || format!("mark {}", device.name);
     let text = marked_text(&request.text)
-        .ok_or_else(|| Error::bad(format!("{}: wanted one short line", doing())))?;
+        .ok_or_else(|| Error::bad(format!("{}: the text must be one short line", doing())))?;
     let mut block = Aligned::new(BLOCK);
     block.bytes()[..text.len()].copy_from_slice(text.as_bytes());
     let writing = device.writing(libc::O_DIRECT)?;
     let n = rustix::io::pwrite(&writing, block.bytes(), request.offset).doing(doing)? as u64;
     if n != BLOCK {
-        let text = format!("{}: wanted {BLOCK} bytes, wrote {n}", doing());
+        let text = format!("{}: expected {BLOCK} bytes, wrote {n}", doing());
         return Err(Error::verify(text));
     }
     rustix::fs::fdatasync(&writing).doing(doing)?;
     match read_mark(device, request.offset)? {
         Some(found) if found == request.text => Ok(json!({})),
         found => Err(Error::verify(format!(
-            "{}: wanted {:?}, found {found:?}",
+            "{}: expected {:?}, found {found:?}",
             doing(),
             request.text
         ))),
@@ -173,7 +173,7 @@ fn within(device: &Device, offset: u64, length: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::bad(format!(
-        "{}: wanted a range of whole blocks of {BLOCK} within its {} bytes, found {length} at {offset}",
+        "{}: expected a range of whole blocks of {BLOCK} bytes within its {} bytes, found {length} bytes at {offset}",
         device.name, device.state.size
     )))
 }
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         };
         if n as u64 != length {
             return Err(Error::verify(format!(
-                "read {name} at {offset}: wanted {length} bytes, found {n}"
+                "read {name} at {offset}: expected {length} bytes, found {n}"
             )));
         }
         self.read_bytes += length;

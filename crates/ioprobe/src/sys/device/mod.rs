@@ -65,7 +65,7 @@ impl Device {
         let system = sysfs(rdev);
         if fs::symlink_metadata(format!("{system}/partition")).is_ok() {
             return Err(Error::bad(format!(
-                "{doing}: wanted a whole disk, found the partition {name}"
+                "{doing}: {name} is a partition; use a whole disk"
             )));
         }
         let anchor = through(&named, libc::O_RDONLY | libc::O_NONBLOCK, &doing)?;
@@ -91,7 +91,7 @@ impl Device {
         check(
             // SAFETY: the kernel fills one number.
             unsafe { libc::ioctl(self.anchor.as_raw_fd(), BLKROGET, &mut read_only) },
-            || format!("ask whether {} is read-only", self.name),
+            || format!("check whether {} is read-only", self.name),
         )?;
         Ok(json!({
             "device": self.name,
@@ -137,7 +137,7 @@ impl Device {
                         continue;
                     }
                     let by = match users.is_empty() {
-                        true => "something that cannot be found".to_string(),
+                        true => "an unknown user".to_string(),
                         false => users.join(", "),
                     };
                     return Err(Error::errno(format!("{doing}: in use: {by}"), libc::EBUSY));
@@ -150,12 +150,10 @@ impl Device {
 
     /// Return a descriptor for direct reads: the claim itself.
     fn reading(&self) -> Result<BorrowedFd<'_>> {
-        self.claim.as_ref().map(AsFd::as_fd).ok_or_else(|| {
-            Error::bad(format!(
-                "{}: wanted it claimed, found it given up",
-                self.name
-            ))
-        })
+        self.claim
+            .as_ref()
+            .map(AsFd::as_fd)
+            .ok_or_else(|| Error::bad(format!("{}: the claim on it has been released", self.name)))
     }
 
     /// Open a short-lived descriptor for writing. Only under the claim, and only to the same disk.
@@ -194,7 +192,7 @@ impl Device {
             return Ok(opened);
         }
         Err(Error::verify(format!(
-            "{doing}: wanted the disk that was checked ({:?}), found another in its place ({found:?})",
+            "{doing}: the disk has changed since it was checked: expected {:?}, found {found:?}",
             self.state
         )))
     }
@@ -235,7 +233,7 @@ fn block_number(fd: &OwnedFd, doing: &str) -> Result<libc::dev_t> {
         _ => "something else",
     };
     Err(Error::bad(format!(
-        "{doing}: wanted a block device, found {kind}"
+        "{doing}: expected a block device, found {kind}"
     )))
 }
 
@@ -263,10 +261,10 @@ fn state(fd: &OwnedFd, doing: &str) -> Result<State> {
     // SAFETY: the kernel fills one number each.
     unsafe {
         check(libc::ioctl(fd, BLKGETSIZE64, &mut size), || {
-            format!("{doing}: ask its size")
+            format!("{doing}: get its size")
         })?;
         check(libc::ioctl(fd, BLKSSZGET, &mut sector), || {
-            format!("{doing}: ask its block size")
+            format!("{doing}: get its block size")
         })?;
         let known = libc::ioctl(fd, BLKGETDISKSEQ, &mut diskseq) == 0;
         Ok(State {

@@ -138,7 +138,7 @@ impl Stack {
             }
             let name = &one.name;
             let how = match &one.over {
-                Err(error) => format!("{name} is attached to what cannot be found out: {error}"),
+                Err(error) => format!("{name} is attached to an unknown file: {error}"),
                 Ok(over) => {
                     let to = if let Some(to) = self.devices.get(&over.rdevice) {
                         self.word(over.rdevice, to)
@@ -247,7 +247,7 @@ fn descriptors(
                 match holds(proc, thread, path, stack) {
                     Some(true) => found.insert(format!("open in an io_uring of {}", who())),
                     None => found.insert(format!(
-                        "perhaps open in an io_uring of {}, as {path}, to which no path leads",
+                        "perhaps open in an io_uring of {}, as {path}, which is not visible here",
                         who()
                     )),
                     Some(false) => continue,
@@ -259,7 +259,7 @@ fn descriptors(
             let waiting = in_flight(&facts);
             if waiting > 0 {
                 found.insert(format!(
-                    "perhaps by {waiting} descriptors in flight in a socket of {}, which the kernel does not name",
+                    "perhaps by {waiting} descriptors in flight in a socket of {}, which the kernel does not identify",
                     who()
                 ));
             }

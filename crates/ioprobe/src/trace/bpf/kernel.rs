@@ -377,7 +377,7 @@ impl Program {
         };
         // SAFETY: the structure has as much room as stated.
         unsafe { bpf(INFO_BY_FD, &mut attributes) }
-            .map_err(|errno| Error::errno("ask about a BPF program", errno))?;
+            .map_err(|errno| Error::errno("query a BPF program", errno))?;
         Ok(info[WORDS - 1])
     }
 }

@@ -179,9 +179,7 @@ fn refused(what: &str, since: &str, why: &Error) -> Error {
     let remedy = match why {
         Error::Os {
             errno: libc::EPERM, ..
-        } => {
-            "; it needs CAP_BPF and CAP_PERFMON: run as root (a container may withhold them)".into()
-        }
+        } => "; it needs CAP_BPF and CAP_PERFMON: run as root (a container may lack them)".into(),
         Error::Unsupported(_)
         | Error::Os {
             errno: libc::ENOENT | libc::EINVAL | libc::E2BIG | libc::ENOSYS,
@@ -205,7 +203,7 @@ mod tests {
             serde_json::json!({
                 "code": "unsupported",
                 "message": "count requests by BPF: make a BPF map: Operation not permitted; it needs CAP_BPF and CAP_PERFMON: \
-                            run as root (a container may withhold them)",
+                            run as root (a container may lack them)",
             })
         );
         for old in [

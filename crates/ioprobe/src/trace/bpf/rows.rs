@@ -47,7 +47,7 @@ impl Rows {
         let words = self
             .map
             .look_up(&number.to_le_bytes())?
-            .ok_or_else(|| Error::verify(format!("read counts of BPF: wanted row {number}")))?;
+            .ok_or_else(|| Error::verify(format!("read BPF counters: row {number} is missing")))?;
         let mut sum = [0; ROW_WORDS];
         for processor in words.chunks(words.len() / self.processors) {
             sum.iter_mut().zip(processor).for_each(|(s, n)| *s += n);

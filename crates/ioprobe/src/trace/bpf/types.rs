@@ -27,7 +27,7 @@ pub struct Types {
 impl Types {
     pub fn of_kernel() -> Result<Self> {
         Types::parse(std::fs::read(OWN).doing(|| format!("read {OWN}"))?)
-            .ok_or_else(|| Error::unsupported(format!("{OWN}: wanted type information (BTF)")))
+            .ok_or_else(|| Error::unsupported(format!("{OWN}: not valid BTF type information")))
     }
 
     pub fn parse(blob: Vec<u8>) -> Option<Self> {
