@@ -403,3 +403,18 @@ def test_an_ordinary_user_can_try_what_is_his_to_set(everybody: Path) -> None:
     refused = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert refused.returncode != 0
     assert "needs root" in refused.stdout + refused.stderr
+
+
+def test_a_queue_that_is_longer_than_another_scheduler_allows_comes_back(state: Path, mounted: Path) -> None:
+    """With "none" a loop device holds 128 requests; the length is restored after the scheduler that allows more."""
+    queue = queue_of(mounted)
+    scheduler = (queue / "scheduler").read_text().split("[")[1].split("]")[0]
+    (queue / "scheduler").write_text("mq-deadline")
+    (queue / "nr_requests").write_text("200")
+    before = settings(mounted)
+    attempt(
+        "block.scheduler=none,mq-deadline", "--in", str(mounted), "--yes", "--blocks", "2", "--no-stop",
+        "--no-controls", "--", "cat", "f000",
+    )  # fmt: skip
+    assert settings(mounted) == before
+    (queue / "scheduler").write_text(scheduler)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from iotrial.cli import doctor_view, fleet_run, output, rehearse_run
+from iotrial.cli import best_summary, doctor_view, fleet_run, output, rehearse_run
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.verbs import (
@@ -45,6 +45,7 @@ def _one_of(*keys: list[str]) -> Meta:
 #: by schema name, that is, the file name in ``schemas/`` without its suffix
 DOCUMENTS: dict[str, Any] = {
     "audit": Audited,
+    "best": best_summary.Best,
     "compare": Compared,
     "completion": completion.Completion,
     "doctor": doctor_view.Examined,

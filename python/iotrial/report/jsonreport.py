@@ -36,6 +36,7 @@ from iotrial.stats.model import (
     EffectKind,
     LevelChange,
     MeanRatio,
+    Race,
     Share,
     Verdict,
     VoidCount,
@@ -108,6 +109,9 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
     safety: Annotated[
         tuple[LevelSafety, ...], Meta(description="What every level does to the safety of data.")
     ]
+    races: (
+        Annotated[list[Race], Meta(description="How a race stands, one for each condition.")] | UnsetType
+    ) = UNSET
     figures: (
         Annotated[list[Figure], Meta(description="The files that report --figures has written.")] | UnsetType
     ) = UNSET
@@ -506,6 +510,7 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
             for table in document.facts
         ],
         safety=every_level(header.study),
+        races=list(document.analysis.races) or UNSET,
         figures=UNSET
         if figures is None
         else [Figure.of(one, svg=str(one.svg), png=str(one.png), csv=str(one.csv)) for one in figures],

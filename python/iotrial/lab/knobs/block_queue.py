@@ -178,6 +178,15 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        # What a change of scheduler changes too is journaled before it, and so restored after it: with "none" a device
+        # refuses a longer queue than with the scheduler it had.
+        folder = self.paths(subject, setting)[0].removesuffix("queue/scheduler")
+        for row in declared.KNOBS:
+            if row.dragged and subject.target.exists(folder + row.file):
+                DeviceFileKnob(row).prepare(subject, Setting(row.name, ""), ())
+        super().prepare(subject, setting, values)
+
     def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
         # The scheduler's own settings vanish with it and come back at the kernel's defaults.
         files = _tunables(subject.target, path)

@@ -1,0 +1,172 @@
+"""`iotrial best`: it finds planted differences, confirms them on fresh blocks, and leaves the machine as it was."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from running import iotrial, stored_runs
+from test_in_place import contents, mounted, queue_of, settings
+
+from iotrial.store import Store
+
+__all__ = ["mounted"]
+pytestmark = pytest.mark.root
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "best.schema.json").read_text())
+
+
+def best(*words: str, status: int = 0) -> dict[str, Any]:
+    at = words.index("--") if "--" in words else len(words)
+    done = iotrial("best", *words[:at], "--json", *words[at:], check=None)
+    assert done.returncode == status, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+@pytest.fixture
+def deadline(mounted: Path) -> Iterator[Path]:
+    """Yield the folder on a device whose scheduler has a setting of its own that is not the kernel's default."""
+    queue = queue_of(mounted)
+    before = (queue / "scheduler").read_text().split("[")[1].split("]")[0]
+    (queue / "scheduler").write_text("mq-deadline")
+    (queue / "iosched" / "fifo_batch").write_text("7")
+    yield mounted
+    (queue / "scheduler").write_text(before)
+
+
+def test_it_finds_the_planted_best_and_what_each_setting_contributes(state: Path, tmp_path: Path) -> None:
+    """Two settings that each save time, and one that does nothing."""
+    found = best(
+        "-L", "a", "60,30", "-L", "b", "50,20", "-L", "c", "1,2", "--in", str(tmp_path), "--time", "90 s", "--margin",
+        "10 %", "--", "sleep 0.0{a}; sleep 0.0{b}; : {c}",
+    )  # fmt: skip
+    assert found["verdict"] == "change", found
+    chosen = {one["setting"]: one["use"] for one in found["settings"] if one["needed"]}
+    assert chosen == {"a": "30", "b": "20"}
+    assert found["high"] < 0.8
+    assert all(one["without"] > 1.1 for one in found["settings"])
+    assert len(found["trials"]) == 2
+    assert found["runs"] == len(stored_runs(state))
+
+
+def test_today_is_kept_if_nothing_is_better(state: Path, tmp_path: Path) -> None:
+    found = best(
+        "-L", "a", "50,90", "--in", str(tmp_path), "--time", "30 s", "--margin", "20 %", "--", "sleep 0.0{a}"
+    )
+    assert found["verdict"] == "keep"
+    assert found["settings"] == []
+    assert "Keep today's settings" in found["sentence"]
+
+
+def test_an_arm_that_left_a_race_does_not_run_again_and_the_packed_trial_is_checked(
+    state: Path, tmp_path: Path
+) -> None:
+    best(
+        "-L", "a", "20,90", "-L", "b", "1,2", "--in", str(tmp_path), "--time", "30 s", "--", "sleep 0.0{a}; : {b}"
+    )  # fmt: skip
+    race = Store.open(state / "trials.db").data(1)
+    inside = [{o.arm for o in block.observations if o.kind == "treatment"} for block in race.blocks]
+    assert all(later <= earlier for earlier, later in zip(inside, inside[1:], strict=False))
+    assert inside[-1] < inside[0]
+    packed = tmp_path / "race.iotrial"
+    iotrial("export", "1", str(packed))
+    report = json.loads(iotrial("report", str(packed), "--json").stdout)
+    (found,) = report["trial"]["races"]
+    assert found["reference"] == "today"
+    assert {one["arm"] for one in found["places"] if one["left"]} >= {"a 90", "a 90 and b 2"}
+
+
+def test_the_schedulers_own_settings_depend_on_it_and_come_back(state: Path, deadline: Path) -> None:
+    before, held = settings(deadline), contents(deadline)
+    queue = queue_of(deadline).resolve()
+    script = f"cat f00*; cat {queue}/scheduler {queue}/iosched/fifo_batch 2>/dev/null; true"
+    best(
+        "--over", "block.scheduler=none,mq-deadline", "--over", "fifo_batch=1,32", "--in", str(deadline), "--yes",
+        "--cache", "cold", "--time", "15 s", "--", "sh", "-c", script,
+    )  # fmt: skip
+    assert settings(deadline) == before
+    assert (queue / "iosched" / "fifo_batch").read_text().strip() == "7"
+    assert contents(deadline) == held
+    arms = {run["arm"] for run in stored_runs(state) if run["kind"] == "treatment"}
+    assert {"today", "scheduler none", "fifo_batch 1", "fifo_batch 32"} <= arms
+    assert not any("none" in arm and "fifo_batch" in arm for arm in arms)
+
+
+def test_a_kill_in_a_race_leaves_settings_that_restore_puts_back(state: Path, deadline: Path) -> None:
+    before = settings(deadline)
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "iotrial", "best", "--over", "block.scheduler=none,mq-deadline", "--over",
+            "block.read_ahead_kb=16,4096", "--over", "fifo_batch=1", "--in", str(deadline), "--yes", "--cache", "cold",
+            "--time", "60 s", "--", "sh", "-c", "cat f0*",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not ((state / "trials.db").exists() and len(stored_runs(state)) > 8):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    iotrial("restore", check=None)
+    assert settings(deadline) == before
+    assert (queue_of(deadline) / "iosched" / "fifo_batch").read_text().strip() == "7"
+    iotrial("resume")  # with the arms that were still in the race
+    data = Store.open(state / "trials.db").data(1)
+    assert data.trial.state.value in ("done", "invalid")
+    assert settings(deadline) == before
+
+
+def test_a_large_space_is_searched_and_the_winner_confirmed(state: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    found = best(
+        "-L", "a", "60,50,20", "-L", "b", "1,2,3", "-L", "c", "1,2,3", "--in", str(tmp_path), "--time", "60 s",
+        "--margin", "10 %", "--", "sleep 0.0{a}; : {b} {c}",
+    )  # fmt: skip
+    assert found["verdict"] == "change", found
+    assert {one["setting"]: one["use"] for one in found["settings"] if one["needed"]} == {"a": "20"}
+    assert len(found["trials"]) >= 4
+
+
+def test_a_study_of_the_catalogue_chooses_among_its_factors(state: Path, disk_folder: Path) -> None:
+    found = best(
+        "block/readahead", "--workload", "random", "--time", "20 s", "--lab", "image", "--margin", "20 %",
+    )  # fmt: skip
+    assert found["trials"]
+    assert found["verdict"] in ("keep", "undecided", "change")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--", "true"), "nothing to choose from"),
+        ((), "name a study, or a command"),
+        (("block/readahead", "--", "true"), "both a study"),
+        (("--over", "block.read_ahead_kb=764", "--", "true"), "today's value"),
+        (("--over", "nosuch=1,2", "--", "true"), "nosuch"),
+        (("--over", "mount.atime=relatime if scheduler=bfq", "--", "true"), "no level bfq"),
+        (("--over", "mkfs.option=-O x,-O y", "--", "true"), "in place"),
+        (("mount/atime", "--over", "nosuch"), "no such factor"),
+        (("mount/atime",), "has several"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused_and_nothing_changes(
+    state: Path, mounted: Path, words: tuple[str, ...], message: str
+) -> None:
+    before = settings(mounted)
+    at = words.index("--") if "--" in words else len(words)
+    done = iotrial("best", *words[:at], "--in", str(mounted), "--yes", *words[at:], check=None)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "hint:" in done.stderr
+    assert settings(mounted) == before
+    assert not (state / "trials.db").exists()
