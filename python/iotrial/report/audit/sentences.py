@@ -1,4 +1,4 @@
-"""Findings of an audit as sentences with their numbers, shared by the terminal, Markdown, JSON and the pages of scripts/audits."""
+"""Findings of an audit as sentences with their numbers, shared by the terminal, Markdown, JSON and scripts/audits."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def findings(audit: Audit) -> list[str]:
 
 
 def findings_in_brief(audit: Audit) -> list[str]:
-    """List the findings without the modes and those that the table of comparisons has; equal ones appear once, with their range."""
+    """List the findings except modes and what the table of comparisons has; equal ones appear once, with their range."""
     return [
         *_order(audit),
         *map(_first_run, audit.first_runs),
