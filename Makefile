@@ -47,7 +47,7 @@ wheel: $(VENV)/.installed
 deb: $(VENV)/.installed
 	@scripts/deb
 
-# docs/audits.md, from the published tables in docs/audits.
+# docs/audits.md and docs/catalogue/audits, from the published tables in docs/audits.
 audits: $(VENV)/.installed
 	@$(BIN)/python scripts/audits
 

@@ -43,7 +43,8 @@ def test_a_page_fits_on_a_screen_and_says_where_the_rest_is(packed: Path) -> Non
 def test_there_is_no_page_without_a_trial() -> None:
     made = {path.with_suffix(".md") for path in PACKED}
     by_hand = (".why.md", ".missing.md")
-    assert {path for path in FOLDER.glob("*/*.md") if not path.name.endswith(by_hand)} == made
+    found = {path for path in FOLDER.glob("*/*.md") if not path.name.endswith(by_hand)}
+    assert found - set((FOLDER / "audits").iterdir()) == made
 
 
 @pytest.mark.parametrize("name", catalogue.names())

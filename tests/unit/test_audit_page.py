@@ -1,8 +1,10 @@
-"""A published table as a section of docs/audits.md: shorter than the audit, with the same answer."""
+"""A published table as a page of docs/catalogue/audits: shorter than the audit, with the same answer."""
 
 from __future__ import annotations
 
 import re
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +14,18 @@ from iotrial.audits.importers.contract import ReadOptions, source_of
 from iotrial.audits.model import Audit
 from iotrial.report.audit import sentences
 from iotrial.report.audit.blocks import audit_text
-from iotrial.report.audit.page import published_section
 
+AUDITS = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "audits"))
 HEAD = "#: title = Is it faster?\n#: note = Published: a blog.\n#: note = A hint.\n"
 
 
 def audited(content: str, name: str = "x.csv") -> Audit:
     return audit(read([source_of((HEAD + content).encode(), name=name)], ReadOptions()))
+
+
+def page(content: str) -> str:
+    text: str = AUDITS["page"](audited(content), "Is it faster?", "Published: a blog.", ["A hint."], "x.csv")
+    return text
 
 
 def single_runs(conditions: int) -> str:
@@ -49,21 +56,36 @@ def test_the_answer_has_the_interval_in_percent() -> None:
     assert high == pytest.approx(-49.65, abs=0.06)
 
 
-def test_a_section_has_source_answer_limits_and_links_its_table() -> None:
-    lines = published_section(audited(single_runs(2)), None, file="audits/x.csv").splitlines()
-    assert lines[0] == "## Is it faster?"
-    assert lines[2] == "Published: a blog. [x.csv](audits/x.csv)"
-    assert lines[4].startswith("**on vs off: time -50 %")
-    assert "- A hint." in lines
-    assert not any("does not record the order" in line for line in lines)  # said once for all tables
+def test_a_page_has_question_answer_reasons_limits_and_source_in_this_order() -> None:
+    lines = page(single_runs(2)).splitlines()
+    assert lines[0] == "# Is it faster?"
+    assert lines[2].startswith("**on vs off: time -50 %")
+    order = ["## Why", "- A hint.", "## Limits", "## Source", "- Published: a blog."]
+    assert [line for line in lines if line in order] == order
+    assert any("does not record the order" in line for line in lines)
+    assert "Repeat this audit: `iotrial audit docs/audits/x.csv`" in lines
+    assert "[The table](../../audits/x.csv)" in lines[-1]
+
+
+def test_a_table_without_numbers_has_a_page_without_a_command() -> None:
+    text = AUDITS["page"](None, "Which settings?", "Published: a list.", ["A hint."], "x.csv")
+    assert "**No numbers: nothing to audit.**" in text
+    assert "iotrial audit" not in text
+    assert AUDITS["clause"](None) == "no numbers"
+
+
+def test_the_clause_of_the_index_counts_what_the_comparisons_show() -> None:
+    assert AUDITS["clause"](audited(single_runs(2))) == "no repeats, so no interval possible"
+    rows = [f"{size},off,{time}" for size in (1, 2) for time in (10, 11, 12)]
+    rows += [f"1,on,{time}" for time in (10, 11, 12)] + [f"2,on,{time}" for time in (110, 111, 112)]
+    found = audited("\n".join(["size,setting,time_s", *rows, ""]))
+    assert sorted(AUDITS["clause"](found).split(", ")) == ["1 different", "1 undecided"]
 
 
 @pytest.mark.parametrize(("conditions", "rows"), [(8, 8), (9, 1)])
 def test_many_comparisons_become_one_row_with_a_range(conditions: int, rows: int) -> None:
-    section = published_section(audited(single_runs(conditions)), None, file="x.csv")
-    table = [line for line in section.splitlines() if line.startswith("| ")]
+    table = [line for line in page(single_runs(conditions)).splitlines() if line.startswith("| ")]
     assert len(table) - 1 == rows
-    assert ("`iotrial audit docs/audits/x.csv`" in section) is (rows == 1)
 
 
 @pytest.mark.parametrize(("conditions", "rows"), [(6, 6), (7, 1)])
@@ -74,7 +96,7 @@ def test_comparisons_with_intervals_become_one_row_sooner(conditions: int, rows:
         for group, times in (("off", (10, 11, 12)), ("on", (11, 10, 12)))
         for time in times
     ]
-    section = published_section(audited("\n".join(["size,setting,time_s", *lines, ""])), None, file="x.csv")
+    section = page("\n".join(["size,setting,time_s", *lines, ""]))
     assert len([line for line in section.splitlines() if line.startswith("| ")]) - 1 == rows
 
 
@@ -94,8 +116,8 @@ def test_what_all_rows_have_in_common_stands_below_the_table() -> None:
     assert "layout" not in above
 
 
-def test_labels_of_a_section_make_no_markup() -> None:
+def test_labels_of_a_page_make_no_markup() -> None:
     hostile = 'setting,time_s\n"<script>",1\n"[x](http://y)|",2\n'
-    section = published_section(audited(hostile), None, file="x.csv")
+    section = page(hostile)
     assert "<script>" not in section
-    assert "[x](" not in section
+    assert "[x](http" not in section

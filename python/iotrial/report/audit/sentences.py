@@ -1,4 +1,4 @@
-"""Findings of an audit as sentences with their numbers, shared by the terminal, Markdown, JSON and docs/audits.md."""
+"""Findings of an audit as sentences with their numbers, shared by the terminal, Markdown, JSON and scripts/audits."""
 
 from __future__ import annotations
 
@@ -55,9 +55,6 @@ REASONS = {
     "autocorrelated": "adjacent runs are alike",
     "repeat": "one treatment measured twice differs as much",
 }
-ORDER_UNKNOWN = (
-    "Order: the file does not record the order of the runs, so drift over time cannot be ruled out."
-)
 
 
 def summary(audit: Audit) -> str:
@@ -181,10 +178,9 @@ def findings(audit: Audit) -> list[str]:
 
 
 def findings_in_brief(audit: Audit) -> list[str]:
-    """List the findings without those that the table of comparisons has; equal ones are listed once, with their range."""
+    """List the findings except modes and what the table of comparisons has; equal ones appear once, with their range."""
     return [
-        *(text for text in _order(audit) if text != ORDER_UNKNOWN),
-        *_modes_in_brief(audit.modes),
+        *_order(audit),
         *map(_first_run, audit.first_runs),
         *_repeats(audit.repeats, most=1),
         *_rounding(audit),
@@ -331,7 +327,7 @@ def _order(audit: Audit) -> Iterator[str]:
             "part of the effect."
         )
     if not audit.order and audit.comparisons:
-        yield ORDER_UNKNOWN
+        yield "Order: the file does not record the order of the runs, so drift over time cannot be ruled out."
     for fact in sorted(audit.order, key=lambda one: -(one.false_alarm or 0.0))[:4]:
         if fact.autocorrelation is None or fact.false_alarm is None or fact.false_alarm < 0.06:
             continue
@@ -383,7 +379,7 @@ def _modes(modes: Modes) -> str:
     return text
 
 
-def _modes_in_brief(modes: Sequence[Modes]) -> Iterator[str]:
+def modes_in_brief(modes: Sequence[Modes]) -> Iterator[str]:
     if len(modes) < _MOST_NAMED:
         yield from map(_modes, modes)
         return
