@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -75,7 +76,7 @@ def test_an_arm_that_left_a_race_does_not_run_again_and_the_packed_trial_is_chec
     )  # fmt: skip
     race = Store.open(state / "trials.db").data(1)
     inside = [{o.arm for o in block.observations if o.kind == "treatment"} for block in race.blocks]
-    assert all(later <= earlier for earlier, later in zip(inside, inside[1:], strict=False))
+    assert all(later <= earlier for earlier, later in itertools.pairwise(inside))
     assert inside[-1] < inside[0]
     packed = tmp_path / "race.iotrial"
     iotrial("export", "1", str(packed))

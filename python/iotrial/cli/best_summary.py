@@ -101,7 +101,9 @@ def _lines(outcome: Outcome) -> Iterator[str]:
                 yield f"{row.setting} {row.use}: {row.consequence}."
     runs, seconds = _price(outcome)
     numbers = [str(one.trial.number) for one in outcome.trials]
-    trials = f"trials {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"trial {numbers[0]}"
+    trials = f"trial {numbers[0]}"
+    if len(numbers) > 1:
+        trials = f"trials {numbers[0]} {'and' if len(numbers) == 2 else 'to'} {numbers[-1]}"
     yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
     if outcome.choice is not None:
         yield f"To keep them: `iotrial apply {numbers[-1]}`; to read more: `iotrial report {numbers[-1]}`."
