@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from iotrial.documents import JsonObject, Labels, Unbounded
+from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.document import Document
@@ -47,10 +47,10 @@ class Choice(JsonObject, frozen=True):
     level: str
     reference: str
     ratio: Annotated[
-        Unbounded | None, Meta(description="of the level to the reference; a difference if the scale is")
+        float | None, Meta(description="of the level to the reference; a difference if the scale is")
     ]
-    low: Unbounded | None
-    high: Unbounded | None
+    low: float | None
+    high: float | None
     scale: Scale
     response: str
     better: Annotated[Better, Meta(description="which way the response is better")]

@@ -141,7 +141,7 @@ def block_rivals(machine: Machine, file: str, device: DeviceName, own: str) -> I
     if in_profile is not None:
         yield Rival(
             f"profile {profile.name} of tuned",
-            value.lstrip("<>"),
+            in_profile.lstrip("<>"),
             True,
             "tuned sets it after udev has run its rules",
         )

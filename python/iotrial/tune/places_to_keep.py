@@ -382,7 +382,7 @@ class MountOptions(Mechanism):
             raise NotKept(f"{choice.name}: {mount.target} is {mount.type}, which has no option {about}")
         if about not in _LIVE_OPTIONS.get(mount.type, ()):
             raise NotKept(
-                f"{choice.name}: {mount.type} takes option {about} only when it is mounted: it cannot be tried before it is kept",
+                f"{choice.name}: {mount.type} takes option {about} only when it is mounted, so it cannot be tried before",
                 hint=f"write it into /etc/fstab for {mount.target} yourself, and mount the file system again to try it",
             )
 
