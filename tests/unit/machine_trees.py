@@ -51,7 +51,7 @@ def tree(root: Path, *, systemd: bool = True, udev: bool = True, cron: bool = Fa
     }
     if udev:
         files |= {
-            "usr/lib/udev/rules.d/60-block.rules": 'ACTION!="remove", SUBSYSTEM=="block", KERNEL=="loop*", OPTIONS+="watch"\n',
+            "usr/lib/udev/rules.d/60-block.rules": 'ACTION!="remove", SUBSYSTEM=="block", OPTIONS+="watch"\n',
             "run/udev/data/b8:0": "S:disk/by-id/x\nE:ID_SERIAL=DISK_A\nE:ID_PATH=pci-0000:00:01.0\n",
             "run/udev/data/b8:16": "E:ID_SERIAL=DISK [B]\nE:ID_PATH=pci-0000:00:02.0\n",
         }

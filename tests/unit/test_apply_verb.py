@@ -238,7 +238,10 @@ def test_the_evidence_is_measured_again_and_compared(
         "swappiness",
         lab={"kind": "in-place", "places": [{"mounted_at": "/data"}]},
         options={
-            "argv": ["iotrial", "try", "vm.swappiness=60,10", "--seed", "4", "--html=x", "--time", "5s", "--yes", "--", "work", "--json"],
+            "argv": [
+                "iotrial", "try", "vm.swappiness=60,10", "--seed", "4", "--html=x", "--time", "5s", "--yes", "--", "work",
+                "--json",
+            ],
             "folder": "/data/x", "controls": True,
         },
         study=replace(trial().trial.header.study, trusted=True),

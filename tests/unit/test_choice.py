@@ -139,7 +139,8 @@ def test_what_puts_data_at_risk_has_to_be_named() -> None:
 
 
 def test_what_is_not_judged_has_to_be_named_too() -> None:
-    factor = Factor("x", Role.TREATMENT, (level("old", ("kernel.version", "6.1")), level("new", ("kernel.version", "6.12"))), "old", ("old", "new"))  # fmt: skip
+    levels = (level("old", ("kernel.version", "6.1")), level("new", ("kernel.version", "6.12")))
+    factor = Factor("x", Role.TREATMENT, levels, "old", ("old", "new"))
     assert selected(chosen(of(found(FASTER, factor="x"), factor=factor)), ()).choices == ()
 
 
@@ -152,7 +153,7 @@ def test_a_name_chooses_its_settings(name: str) -> None:
 
 
 def test_a_name_that_fits_nothing_is_an_error_with_the_reason() -> None:
-    with pytest.raises(RequestError, match="--only block.read_ahead_kb") as caught:
+    with pytest.raises(RequestError, match=r"--only block\.read_ahead_kb") as caught:
         selected(chosen(of(found(FASTER))), ("block.read_ahead_kb",))
     assert "block.scheduler" in str(caught.value.hint)
     with pytest.raises(RequestError) as caught:
