@@ -26,7 +26,6 @@ from iotrial.tune.applied import FileStep, LiveStep, MountStep, ProfileStep
 from iotrial.tune.choice import Choice
 from iotrial.tune.places_to_keep import Managed, NotKept, Plan, fstab_edited, mechanism_of, plan, with_option
 
-
 THP_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, field
 
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.document import Document
 from iotrial.report.notation import joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState
 from iotrial.study.model import Better, Factor, Level, Scale, Setting
 from iotrial.terminal import escape
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
 
 _BETTER = (Conclusion.FASTER, Conclusion.BETTER)
 _PROBABLY_BETTER = (Conclusion.PROBABLY_FASTER, Conclusion.PROBABLY_BETTER)

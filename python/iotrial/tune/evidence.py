@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iotrial.documents import JsonObject
 from iotrial.errors import LabError
-from iotrial.report.document import Document
-from iotrial.store.model import TrialHeader
 from iotrial.study.places import IN_PLACE
 from iotrial.tune.applied import Entry, Record
 from iotrial.tune.machine import Machine
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
+    from iotrial.store.model import TrialHeader
 
 #: options of ``run`` and ``try`` that say what to do with the result, with the number of words after each
 _OUTPUT = {

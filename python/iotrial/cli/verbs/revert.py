@@ -14,7 +14,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RestoreError
 from iotrial.tune import watchdog
-from iotrial.tune.applied import Record, Records
+from iotrial.tune.applied import Record, Records, ReloadStep
 from iotrial.tune.applied import revert as take_back
 
 
@@ -82,7 +82,7 @@ def _taken_back(records: Records, record: Record, *, force: bool, why: str) -> R
         records, record, why=why, force=force, disarm=partial(watchdog.disarm, records.machine, record.timer)
     )
     failed = [problem.partition(": ")[0] for problem in done.problems]
-    targets = dict.fromkeys(step.target for step in record.steps)
+    targets = dict.fromkeys(step.target for step in record.steps if not isinstance(step, ReloadStep))
     return Row(record.short, [one for one in targets if one not in failed], list(done.problems))
 
 
