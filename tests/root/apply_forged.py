@@ -1,6 +1,6 @@
 """Run ``iotrial apply`` in a guest on a made-up trial, in which the settings on the command line are faster.
 
-    apply_forged.py ID KNOB[:OPTION=VALUE]=REFERENCE,LEVEL... -- OPTIONS OF APPLY
+apply_forged.py ID KNOB[:OPTION=VALUE]=REFERENCE,LEVEL... -- OPTIONS OF APPLY
 """
 
 from __future__ import annotations
@@ -24,14 +24,28 @@ def factor(text: str) -> Factor:
     knob, _, option = address.partition("/")
     options = ((option.partition("=")[0], option.partition("=")[2]),) if option else ()
     made = tuple(Level(value, (Setting(knob, value, options),)) for value in (reference, level))
-    return Factor(knob.rpartition(".")[2] + option.rpartition("=")[2].replace(".", "_"), Role.TREATMENT, made, reference, (reference, level))
+    return Factor(
+        knob.rpartition(".")[2] + option.rpartition("=")[2].replace(".", "_"),
+        Role.TREATMENT,
+        made,
+        reference,
+        (reference, level),
+    )
 
 
 def forged(identity: str, texts: list[str]) -> Document:
     """Return the trial."""
     factors = tuple(map(factor, texts))
     effects = [
-        effect(Verdict.FASTER, 0.8, 0.75, 0.85, factor=one.name, level=one.levels[1].label, reference=one.levels[0].label)
+        effect(
+            Verdict.FASTER,
+            0.8,
+            0.75,
+            0.85,
+            factor=one.name,
+            level=one.levels[1].label,
+            reference=one.levels[0].label,
+        )
         for one in factors
     ]
     of = replace(study(treatment=factors[0], conditions=()), factors=factors)

@@ -2,8 +2,8 @@
 
     apply_killed.py EVERY APPLY-ARGUMENTS...
 
-Everything is imported once; each run is a fork. Every EVERYth step is tried. Prints one JSON object: the number of steps, those
-tried, and for each that left something, what.
+Everything is imported once; each run is a fork. Every EVERYth step is tried. Prints one JSON object: the number of steps,
+how many were tried, and for each that left something, what.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _fsync = os.fsync
 class Killed(Machine):
     """The machine, whose process is killed around each change and each write to the disk."""
 
-    at = 0
+    kill_at = 0
     ticks = 0
 
     @classmethod
     def tick(cls) -> None:
         cls.ticks += 1
-        if cls.ticks == cls.at:
+        if cls.ticks == cls.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -76,7 +76,7 @@ def forked(words: list[str], at: int | None) -> int:
             null = os.open("/dev/null", os.O_RDWR)
             os.dup2(null, 1)
             if at is not None:
-                Killed.at, Killed.ticks = at, 0
+                Killed.kill_at, Killed.ticks = at, 0
                 kept_settings.Machine = Killed  # type: ignore[misc]
                 os.fsync = _ticking_fsync
             sys.argv = ["iotrial", *words]
@@ -95,11 +95,15 @@ def forked(words: list[str], at: int | None) -> int:
 def seen() -> dict[str, str]:
     """Return what stands in /etc and in the kernel now."""
     found = {path: Path(path).read_text() for path in LIVE}
-    found["mounts"] = "\n".join(sorted(line.split(" ", 3)[3] for line in Path("/proc/self/mountinfo").read_text().splitlines()))
+    found["mounts"] = "\n".join(
+        sorted(line.split(" ", 3)[3] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    )
     found["ext4"] = "".join(path.read_text() for path in sorted(Path("/proc/fs/ext4").glob("*/options")))
     for path in sorted(Path("/etc").rglob("*")):
         status = path.lstat()
-        content = str(path.readlink()) if path.is_symlink() else repr(path.read_bytes()) if path.is_file() else ""
+        content = (
+            str(path.readlink()) if path.is_symlink() else repr(path.read_bytes()) if path.is_file() else ""
+        )
         found[str(path)] = f"{status.st_mode:o} {status.st_uid} {status.st_gid} {content}"
     return found
 

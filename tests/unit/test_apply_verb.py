@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from machine_trees import THP, image, tree
 from report_fixtures import document, effect, study
 
+from iotrial.cli import pending_restore
 from iotrial.cli.schemas import schema_text
 from iotrial.cli.verbs import applied, apply, keep, revert
 from iotrial.errors import IotrialError, RequestError
@@ -302,3 +303,30 @@ def test_a_time_that_makes_no_sense_is_refused(run: Any, within: str) -> None:
 def test_unknown_names_of_applied_trials_are_refused(run: Any) -> None:
     run("apply", "--yes", of=trial("swappiness"))
     assert 'no trial "zz" is applied' in refused(run, "revert", "zz").message
+
+
+def test_settings_that_change_while_apply_asks_stop_it(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile() -> bool:
+        (root / "proc/sys/vm/swappiness").write_text("33")
+        return True
+
+    monkeypatch.setattr(apply, "_confirmed", meanwhile)
+    assert "have changed meanwhile" in refused(run, "apply", of=trial("swappiness")).message
+    assert (root / "proc/sys/vm/swappiness").read_text() == "33"
+
+
+def test_a_command_mentions_what_was_not_kept_in_time(
+    run: Any, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("apply", "--yes", of=trial("swappiness"))
+    monkeypatch.setattr(pending_restore, "_APPLIED", root / "var/lib/iotrial/applied")
+    monkeypatch.setattr(
+        "iotrial.tune.machine.Machine.__init__", lambda self, _=None: setattr(self, "root", root)
+    )
+    pending_restore.mention_overdue()
+    assert capsys.readouterr().err == ""
+    (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
+    pending_restore.mention_overdue()
+    assert "trial t0001 were not kept in time; run `iotrial revert`" in capsys.readouterr().err

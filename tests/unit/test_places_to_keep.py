@@ -444,3 +444,29 @@ def test_the_kernel_is_set_before_files_are_written(machine: FakeMachine) -> Non
 
 def test_a_prepared_tree_never_reaches_outside(machine: FakeMachine) -> None:
     assert os.path.commonpath([machine.at("/etc/fstab"), machine.root]) == str(machine.root)
+
+
+def test_an_access_time_mode_is_kept_as_the_trial_had_it(machine: FakeMachine) -> None:
+    """A trial sets nodiratime and lazytime on top of strictatime."""
+    found = planned(machine, choice("mount.atime", "lazytime"))
+    assert "defaults,nosuid,strictatime,lazytime" in text_of(found, "/etc/fstab")
+    assert [(s.option, s.after) for s in found.steps if isinstance(s, MountStep)] == [
+        ("", "strictatime"),
+        ("lazytime", "lazytime"),
+    ]
+    found = planned(machine, choice("mount.atime", "nodiratime"))
+    assert "defaults,nosuid,strictatime,nodiratime" in text_of(found, "/etc/fstab")
+
+
+def test_an_alias_of_an_option_is_written_as_the_kernel_shows_it(machine: FakeMachine) -> None:
+    found = planned(machine, choice("mount.option", "barrier=0", option="barrier"))
+    (step,) = [one for one in found.steps if isinstance(one, MountStep)]
+    assert (step.before, step.after) == ("barrier", "nobarrier")
+
+
+def test_the_default_of_an_option_takes_it_out_of_fstab(machine: FakeMachine) -> None:
+    machine.at("/etc/fstab").write_text(FSTAB.replace("defaults,nosuid", "nosuid,commit=60"))
+    found = planned(machine, choice("mount.option", "default", option="commit"))
+    assert "\tnosuid\t" in text_of(found, "/etc/fstab")
+    (step,) = [one for one in found.steps if isinstance(one, MountStep)]
+    assert step.after == "commit=5"

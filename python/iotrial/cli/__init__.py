@@ -19,7 +19,7 @@ from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.groups import COMPLETING, LazyGroup
 from iotrial.cli.output import report_error, tell
-from iotrial.cli.pending_restore import mention_leftovers
+from iotrial.cli.pending_restore import mention_leftovers, mention_overdue
 from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.errors import IotrialError
 from iotrial.runner.signals import Stopped, end_at_once
@@ -112,6 +112,8 @@ def _status() -> int:
         shells.register()
     elif not as_json and "restore" not in sys.argv[1:2]:
         mention_leftovers()
+        if not {"apply", "keep", "applied", "revert"} & set(sys.argv[1:2]):
+            mention_overdue()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:

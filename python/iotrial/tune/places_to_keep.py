@@ -347,18 +347,16 @@ class MountOptions(Mechanism):
         machine = draft.machine
         holding = held_by(machine, folder, choice)
         mount = holding.mount
-        about = "" if choice.knob == MountAtime.name else family(choice.options.get("option") or choice.value)
-        if choice.value == "lazytime":
-            about = "lazytime"
-        words = choice.value
-        if not about:
-            words = ",".join(("strictatime", words) if words == "nodiratime" else (words,))
-        if about and choice.value != "default":
-            self._check(choice, mount, about)
-        draft.live.append(self._live(draft, choice, holding, about, words))
+        wanted = self._wanted(choice)
+        for about, words in wanted:
+            if about:
+                self._check(choice, mount, about)
+            draft.live.append(self._live(draft, choice, holding, about, words))
 
         def edit(options: str) -> str:
-            return with_option(options, about, "" if choice.value == "default" else words)
+            for about, words in wanted:
+                options = with_option(options, about, "" if choice.value == "default" else words)
+            return options
 
         lines = (machine.text("/etc/fstab") or "").split("\n")
         found = [line for line in lines if _mount_point(line) == mount.target]
@@ -375,6 +373,21 @@ class MountOptions(Mechanism):
             draft.add(self.name, choice, "/etc/fstab", (line,), list(self.unit_rivals(machine, mount.target)))
             return
         self._drop_in(draft, choice, mount, edit)
+
+    @staticmethod
+    def _wanted(choice: Choice) -> tuple[tuple[str, str], ...]:
+        """Return families of options and what they become; the family of access time flags is empty.
+
+        As in a trial, nodiratime and lazytime come with strictatime (``lab.knobs.mount``).
+        """
+        if choice.knob == MountAtime.name:
+            with_strict = {
+                "nodiratime": (("", "strictatime,nodiratime"),),
+                "lazytime": (("", "strictatime"), ("lazytime",) * 2),
+            }
+            return with_strict.get(choice.value, (("", choice.value),))
+        about = family(choice.options.get("option") or choice.value)
+        return ((about, {"barrier=0": "nobarrier", "barrier=1": "barrier"}.get(choice.value, choice.value)),)
 
     @staticmethod
     def _check(choice: Choice, mount: MountInfo, about: str) -> None:
@@ -398,6 +411,7 @@ class MountOptions(Mechanism):
                 )
         if choice.value == "default":
             default = {
+                "lazytime": "nolazytime",
                 "commit": "commit=5",
                 "barrier": "barrier",
                 "auto_da_alloc": "auto_da_alloc",
@@ -408,8 +422,6 @@ class MountOptions(Mechanism):
                 raise NotKept(
                     f"{choice.name}: the default of option {about} is not known; remove it from fstab by hand"
                 )
-        if about == "lazytime" and words != "lazytime":
-            words = "nolazytime"
         return MountStep(mount.target, mount.type, str(holding.device), about, str(before), words)
 
     def _drop_in(self, draft: Draft, choice: Choice, mount: MountInfo, edit: Callable[[str], str]) -> None:

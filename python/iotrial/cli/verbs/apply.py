@@ -151,6 +151,10 @@ def command(
         )
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
+        if plan(machine, what.choices, folder or origin.folder) != planned:
+            raise RequestError(
+                "the settings of the machine have changed meanwhile; nothing was changed", hint="run it again"
+            )
         record = _record(document, planned, guard, machine, within_s, folder or origin.folder, origin)
         made = make(records, record, partial(watchdog.arm, machine, guard.kind))
     if as_json:
