@@ -99,6 +99,9 @@ def build(folder: Path) -> None:
     wants.mkdir(exist_ok=True)
     (wants / "agent.service").symlink_to("../agent.service")
     (wants / "tuned.service").unlink(missing_ok=True)  # tests start it
+    (tree / "opt/tests").mkdir(parents=True)
+    for name in ("root/apply_forged.py", "root/apply_killed.py", "unit/report_fixtures.py", "values.py"):
+        shutil.copy2(REPOSITORY / "tests" / name, tree / "opt/tests")
     (tree / "etc/fstab").write_text(FSTAB)
     (tree / "srv/data").mkdir(parents=True)
     subprocess.run(
