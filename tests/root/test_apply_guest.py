@@ -28,8 +28,8 @@ STATE = (
 )
 #: names, kinds, modes, owners, link targets and contents of everything in /etc, and when fstab was last changed
 ETC = (
-    "cd / && find etc -printf '%p %y %m %u %g %l\\n' | sort > /run/etc; find etc -type f -print0 | sort -z | xargs -0 sha256sum >> /run/etc; "
-    " sha256sum < /run/etc; stat -c %y /etc/fstab"
+    "cd / && find etc -printf '%p %y %m %u %g %l\\n' | sort > /run/etc; "
+    "find etc -type f -print0 | sort -z | xargs -0 sha256sum >> /run/etc; sha256sum < /run/etc; stat -c %y /etc/fstab"
 )
 SET = ("1024", "[none] mq-deadline", "256", "10", "always madvise [never]")
 
