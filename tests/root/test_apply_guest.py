@@ -168,7 +168,7 @@ def test_without_systemd_a_process_and_cron_take_everything_back(guest: Guest) -
     said = guest.run(f"unshare -m --propagation private sh -c '{hidden}; {APPLY} --within 12s'")
     assert "cron does at the next boot" in said
     assert "@reboot root" in guest.read("/etc/cron.d/iotrial-applied")
-    guest.wait_until("cat /proc/sys/vm/swappiness; pgrep -f 'iotrial [r]evert'", "60")
+    guest.wait_until("cat /proc/sys/vm/swappiness; pgrep -f 'stand_[b]y'", "60")
     assert guest.run(STATE) == before
     assert guest.run(ETC) == etc
 

@@ -69,7 +69,7 @@ def run(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def verb(name: str, *words: str, of: Document | None = None, fails: bool = False) -> Result:
         monkeypatch.setattr(apply, "document_at", lambda _: of)
         command = {"apply": apply, "keep": keep, "revert": revert, "applied": applied}[name].command
-        done = CliRunner().invoke(command, [*words, "--root", str(root)], standalone_mode=False)
+        done = CliRunner(env={"IOTRIAL_ROOT": str(root)}).invoke(command, words, standalone_mode=False)
         if done.exception is not None and not fails:
             raise done.exception
         return done

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import click
 from msgspec import Meta
 
 from iotrial.documents import JsonObject
@@ -16,8 +15,8 @@ from iotrial.terminal import escape
 from iotrial.tune.applied import AnyStep, Entry, FileStep, LiveStep, MountStep, ProfileStep, Record
 from iotrial.tune.machine import Machine
 
-#: for tests, and for a tree that becomes another machine
-root_option = click.option("--root", "root", default="/", hidden=True, type=click.Path(file_okay=False))
+#: a tree of files to act on instead of this machine, for tests
+_ROOT = "IOTRIAL_ROOT"
 
 
 class FileChange(JsonObject, frozen=True):
@@ -35,9 +34,9 @@ class LiveChange(JsonObject, frozen=True):
     after: str
 
 
-def machine_at(root: str, *, writing: bool = True) -> Machine:
+def machine_here(*, writing: bool = True) -> Machine:
     """Return the machine. Raises PrivilegeError if it is this one and we are not root."""
-    machine = Machine(Path(root).absolute())
+    machine = Machine(Path(os.environ.get(_ROOT, "/")).absolute())
     if writing and machine.is_this and os.geteuid() != 0:
         raise PrivilegeError(
             "the settings of this machine belong to root; nothing was changed",

@@ -434,7 +434,7 @@ class MountOptions(Mechanism):
             raise NotKept(
                 f"{choice.name}: neither /etc/fstab nor a mount unit has {mount.target}, so there is no place for "
                 "its options",
-                hint="whoever mounts it (by hand, a script, the kernel command line) has to give the option",
+                hint="give the option where it is mounted: by hand, in a script, on the kernel command line",
             )
         text = machine.text(owner) or ""
         options = next(
@@ -680,7 +680,13 @@ def refuse_managed(machine: Machine, path: str) -> None:
         if place.is_symlink():
             to = str(place.readlink())
             if part == path or to.startswith(("/nix", "/gnu/store")) or "/nix/store" in to:
-                owner = "NixOS" if "/nix" in to else "Guix" if "/gnu/store" in to else f"whoever writes {to}"
+                owner = (
+                    "NixOS"
+                    if "/nix" in to
+                    else "Guix"
+                    if "/gnu/store" in to
+                    else f"the program that writes {to}"
+                )
                 raise Managed(
                     f"{path} is managed elsewhere: {part} is a link to {to} (owner: {owner})", hint=hint
                 )

@@ -117,7 +117,8 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
             "--timer-property=AccuracySec=1s", *program(), *_UNKEPT,
         )  # fmt: skip
         return
-    _detach([*program(), *_UNKEPT, "--wait", record.short])
+    script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"
+    _detach([*program()[:-2], "-c", script])
 
 
 def _detach(argv: list[str]) -> None:
@@ -149,10 +150,14 @@ def disarm(machine: Machine, kind: str, record: Record) -> None:
             return  # it has gone off, or the machine was started again since
 
 
-def wait(records: Records, short: str) -> None:
-    """Wait until the record is due or no longer waits to be kept."""
+def stand_by(short: str) -> None:
+    """Wait until a record is due, and take it back; end if it was kept or taken back before. Runs as a process of its own."""
+    records = Records(Machine())
     while True:
         found = next((one for one in records.all() if one.short == short), None)
-        if found is None or not found.unkept or found.is_due(records.machine):
+        if found is None or not found.unkept:
+            return
+        if found.is_due(records.machine):
+            subprocess.run([*program(), *_UNKEPT], check=False)
             return
         time.sleep(1)

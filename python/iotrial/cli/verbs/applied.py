@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 from msgspec import UNSET, Meta, UnsetType, structs
 
-from iotrial.cli.kept_settings import entry_lines, machine_at, root_option
+from iotrial.cli.kept_settings import entry_lines, machine_here
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
@@ -45,15 +45,14 @@ class Applied(JsonDocument, frozen=True):
     applied: list[Row]
 
 
-@click.command("applied")
+@click.command("applied", short_help="Show what is applied, and whether it still holds.")
 @click.option(
     "--check", is_flag=True, help="Measure the evidence again, in place, and say whether it still holds."
 )
-@root_option
 @json_option
-def command(check: bool, root: str, as_json: bool) -> None:
+def command(check: bool, as_json: bool) -> None:
     """Show the settings that `iotrial apply` has put in force, since when, and on what evidence."""
-    machine = machine_at(root)
+    machine = machine_here()
     records = [
         one for one in Records(machine).all() if one.in_force or one.why.startswith(("it was", "the machine"))
     ]

@@ -17,8 +17,7 @@ from iotrial.cli.kept_settings import (
     entry_lines,
     files_of,
     live_of,
-    machine_at,
-    root_option,
+    machine_here,
 )
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
@@ -86,7 +85,6 @@ class Applying(JsonDocument, frozen=True):
     "--ansible", is_flag=True, help="Print the files as a task list for Ansible instead, and set nothing."
 )
 @click.option("--yes", is_flag=True, help="Apply what is listed, without asking.")
-@root_option
 @json_option
 def command(
     trial: str,
@@ -97,7 +95,6 @@ def command(
     output: str | None,
     ansible: bool,
     yes: bool,
-    root: str,
     as_json: bool,
 ) -> None:
     """Keep the settings that a trial found better than its reference.
@@ -110,7 +107,7 @@ def command(
     if not _LEAST_S <= within_s <= _MOST_S:
         raise RequestError(f"--within {within}: expected 10 s to 24 h")
     writing = not (dry_run or output or ansible)
-    machine = machine_at(root, writing=writing)
+    machine = machine_here(writing=writing)
     document = document_at(trial)
     origin = origin_of(document, machine)
     what = _kept(selected(chosen(document, named=only), only), only)

@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.kept_settings import machine_at, record_for, root_option
+from iotrial.cli.kept_settings import machine_here, record_for
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, json_text
@@ -25,13 +25,12 @@ class Kept(JsonDocument, frozen=True):
     settings: Annotated[list[str], Meta(description="what is kept")]
 
 
-@click.command("keep")
+@click.command("keep", short_help="Keep what apply has set.")
 @click.argument("trial", required=False)
-@root_option
 @json_option
-def command(trial: str | None, root: str, as_json: bool) -> None:
+def command(trial: str | None, as_json: bool) -> None:
     """Keep the settings that `iotrial apply` has set: they are not taken back any more."""
-    machine = machine_at(root)
+    machine = machine_here()
     records = Records(machine)
     with records.lock():
         every = records.all()

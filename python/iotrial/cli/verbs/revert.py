@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.kept_settings import machine_at, record_for, root_option
+from iotrial.cli.kept_settings import machine_here, record_for
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
@@ -32,24 +32,20 @@ class Reverted(JsonDocument, frozen=True):
     reverted: list[Row]
 
 
-@click.command("revert")
+@click.command("revert", short_help="Take back what apply has set.")
 @click.argument("trial", required=False)
 @click.option("--force", is_flag=True, help="Take back also what somebody else has changed since.")
 @click.option(
-    "--unkept", is_flag=True, hidden=True, help="Only what was not kept in time: for the timer and at boot."
+    "--unkept", is_flag=True, help="Only what was not kept in time; the timer and the next boot run this."
 )
-@click.option("--wait", metavar="TRIAL", hidden=True, help="Wait until this trial is due.")
-@root_option
 @json_option
-def command(trial: str | None, force: bool, unkept: bool, wait: str | None, root: str, as_json: bool) -> None:
+def command(trial: str | None, force: bool, unkept: bool, as_json: bool) -> None:
     """Take back what `iotrial apply` has set: files and live settings are as they were before.
 
     Without TRIAL: everything that is applied, newest first.
     """
-    machine = machine_at(root)
+    machine = machine_here()
     records = Records(machine)
-    if wait is not None:
-        watchdog.wait(records, wait)
     with records.lock():
         standing = [one for one in reversed(records.all()) if one.in_force]
         chosen = standing if trial is None else [record_for(trial, among=standing)]
