@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from machine_trees import THP, image, tree
+from machine_trees import THP, Crash, FakeMachine, image, tree
 from report_fixtures import document, effect, study
+from test_applied import record_of
 
 from iotrial.cli import pending_restore
 from iotrial.cli.schemas import schema_text
@@ -20,6 +21,9 @@ from iotrial.errors import IotrialError, RequestError
 from iotrial.report.document import Document
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.model import Factor, Level, Role, Setting
+from iotrial.tune.applied import Records
+from iotrial.tune.applied import apply as apply_record
+from iotrial.tune.choice import Choice, chosen, selected
 from values import replace
 
 
@@ -330,3 +334,21 @@ def test_a_command_mentions_what_was_not_kept_in_time(
     (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
     pending_restore.mention_overdue()
     assert "trial t0001 were not kept in time; run `iotrial revert`" in capsys.readouterr().err
+
+
+def test_an_apply_that_was_cut_off_is_taken_back_before_the_next_one(run: Any, root: Path) -> None:
+    before = image(root)
+    of = trial("swappiness")
+    choices = selected(chosen(of), ()).choices
+    for step in (12, 16, 20):
+        with pytest.raises(Crash):
+            cut_off(FakeMachine(root, crash_at=step), choices)
+        shown = run("apply", "--yes", of=of)
+        assert "was cut off, were taken back" in shown.stderr
+        assert "/proc/sys/vm/swappiness: 60 -> 10" in shown.output
+        run("revert")
+        assert image(root) == before
+
+
+def cut_off(machine: FakeMachine, choices: tuple[Choice, ...]) -> None:
+    apply_record(Records(machine), record_of(machine, choices), lambda _: None)

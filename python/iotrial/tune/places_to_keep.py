@@ -127,7 +127,6 @@ class Draft:
 
     machine: Machine
     trial: str
-    date: str
     entries: list[Entry] = field(default_factory=list)
     live: list[AnyStep] = field(default_factory=list)
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -183,6 +182,10 @@ class SysctlFile(Mechanism):
             other = f"/proc/sys/{PAIRS[key].replace('.', '/')}"
             back = (other, _now(machine, other, choice))
         draft.live.append(LiveStep(path, before, _words(choice.value), back=back))
+        if key.startswith("fs.xfs."):
+            draft.warnings[
+                f"{key} exists only while the xfs module is loaded: at boot it is set only if that is so early"
+            ] = None
         line = f"{key} = {_words(choice.value)}"
         if Tuned(machine).is_active:
             file = _profile_file(draft)
@@ -470,7 +473,7 @@ def plan(
 ) -> Plan:
     """Plan how these choices are kept. Raises NotKept, Managed or RequestError; changes nothing."""
     assert choices
-    draft = Draft(machine, choices[0].trial, choices[0].date)
+    draft = Draft(machine, choices[0].trial)
     # a change of scheduler moves the length of the queue, and a limit moves read-ahead: those come after
     for choice in sorted(choices, key=lambda one: _RANK.get(one.knob, 0)):
         _check_value(choice)
@@ -585,10 +588,13 @@ def header(draft: Draft) -> tuple[str, ...]:
 def comment(choice: Choice) -> tuple[str, ...]:
     """Return comment lines with the evidence of a setting, and what it means for the safety of data."""
     was = "" if choice.was is None else f" (was {escape(choice.was)} in the trial)"
-    return (
+    lines = (
         f"# {escape(choice.name)} = {escape(choice.value)}{was}: {choice.evidence}",
         f"# trial {short_id(choice.trial)} of {escape(choice.date[:10])}; {choice.safety}: {choice.consequence}",
     )
+    return tuple(
+        line.rstrip("\\") for line in lines
+    )  # some programs join a line with the next one after a backslash
 
 
 def _now(machine: Machine, path: str, choice: Choice) -> str:

@@ -24,7 +24,7 @@ from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import quantity_of
 from iotrial.cli.verbs.report import document_at
 from iotrial.documents import JsonDocument, json_text
-from iotrial.errors import RequestError
+from iotrial.errors import LabError, RequestError
 from iotrial.report.notation import counted
 from iotrial.terminal import escape
 from iotrial.tune import watchdog
@@ -110,6 +110,9 @@ def command(
     machine = machine_here(writing=writing)
     document = document_at(trial)
     origin = origin_of(document, machine)
+    records = Records(machine)
+    if writing:
+        _take_back_interrupted(records)
     what = _kept(selected(chosen(document, named=only), only), only)
     planned = plan(machine, what.choices, folder or origin.folder, check_owners=not (output or ansible))
     guard = watchdog.guard_for(machine)
@@ -139,7 +142,6 @@ def command(
         elif output:
             tell(f"Wrote {counted(len(planned.files), 'file')} below {escape(output)}; nothing was set.")
         return
-    records = Records(machine)
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
     if not yes and not _confirmed():
@@ -187,25 +189,28 @@ def _kept(what: Chosen, only: tuple[str, ...]) -> Chosen:
     return Chosen(tuple(kept), tuple(left))
 
 
-def _check_free(records: Records, trial: str, planned: Plan) -> None:
-    """Raise RequestError if something waits to be kept, or one of the settings is applied already.
-
-    What a killed ``apply`` has left is taken back first.
-    """
-    wanted = {step.target for step in planned.steps if step.target.startswith(("/sys", "/proc", "mount "))}
-    for one in records.all():
-        if one.state in ("applying", "reverting"):  # we hold the lock, so nobody is at it any more
-            one = take_back(
-                records,
-                one,
-                why="it was cut off",
-                disarm=partial(watchdog.disarm, records.machine, one.timer),
-            )
-            if one.problems:
-                raise RequestError(
-                    f"trial {one.short} could not be taken back completely: {'; '.join(one.problems)}",
+def _take_back_interrupted(records: Records) -> None:
+    """Take back what a killed ``apply`` or ``revert`` has left, before it is taken for what stood before. Raises LabError."""
+    with records.lock():  # we hold it, so nobody is at it any more
+        for one in records.all():
+            if one.state not in ("applying", "reverting"):
+                continue
+            disarm = partial(watchdog.disarm, records.machine, one.timer)
+            left = take_back(records, one, why="it was cut off", disarm=disarm).problems
+            if left:
+                raise LabError(
+                    f"trial {one.short} could not be taken back completely: {'; '.join(left)}",
                     hint="`iotrial revert` tries again; with --force also what others have changed since",
                 )
+            warn(
+                f"the settings of trial {one.short}, whose `iotrial apply` or `revert` was cut off, were taken back"
+            )
+
+
+def _check_free(records: Records, trial: str, planned: Plan) -> None:
+    """Raise RequestError if something waits to be kept, or one of the settings is applied already."""
+    wanted = {step.target for step in planned.steps if step.target.startswith(("/sys", "/proc", "mount "))}
+    for one in records.all():
         if one.state == "pending":
             raise RequestError(
                 f"trial {one.short} waits to be kept; nothing was changed",
