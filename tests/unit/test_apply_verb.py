@@ -340,7 +340,7 @@ def test_an_apply_that_was_cut_off_is_taken_back_before_the_next_one(run: Any, r
     before = image(root)
     of = trial("swappiness")
     choices = selected(chosen(of), ()).choices
-    for step in (12, 16, 20):
+    for step in (8, 12, 16):
         with pytest.raises(Crash):
             cut_off(FakeMachine(root, crash_at=step), choices)
         shown = run("apply", "--yes", of=of)
