@@ -25,7 +25,7 @@ from iotrial.cli.run_request import quantity_of
 from iotrial.cli.verbs.report import document_at
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import LabError, RequestError
-from iotrial.report.notation import counted
+from iotrial.report.notation import counted, some
 from iotrial.terminal import escape
 from iotrial.tune import watchdog
 from iotrial.tune.applied import Entry, Record, Records
@@ -184,7 +184,7 @@ def _kept(what: Chosen, only: tuple[str, ...]) -> Chosen:
             raise reason
         raise RequestError(
             "the trial has no setting to apply: none is decided to be better than its reference; nothing was changed",
-            hint="; ".join(map(str, left)) or "`iotrial report` shows what was found",
+            hint="; ".join(some([str(one) for one in left], 6)) or "`iotrial report` shows what was found",
         )
     return Chosen(tuple(kept), tuple(left))
 
