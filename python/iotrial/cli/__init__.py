@@ -19,7 +19,7 @@ from iotrial import __version__
 from iotrial.cli import verbs
 from iotrial.cli.groups import COMPLETING, LazyGroup
 from iotrial.cli.output import report_error, tell
-from iotrial.cli.pending_restore import mention_leftovers
+from iotrial.cli.pending_restore import mention_leftovers, mention_overdue
 from iotrial.cli.streams import OutputError, output_failed, set_up
 from iotrial.errors import IotrialError
 from iotrial.runner.signals import Stopped, end_at_once
@@ -36,6 +36,10 @@ SHORT_HELPS = {
     "resume": "Resume an interrupted trial.",
     "continue": "Measure more blocks of a finished trial.",
     "report": "Report a stored or packed trial.",
+    "apply": "Keep the settings that a trial found better.",
+    "keep": "Keep what apply has set.",
+    "applied": "Show what is applied, and whether it still holds.",
+    "revert": "Take back what apply has set.",
     "compare": "Compare trials side by side.",
     "refine": "Write a follow-up study for a trial.",
     "audit": "Check what published or imported measurements can show.",
@@ -109,6 +113,8 @@ def _status() -> int:
         shells.register()
     elif not as_json and "restore" not in sys.argv[1:2]:
         mention_leftovers()
+        if not {"apply", "keep", "applied", "revert"} & set(sys.argv[1:2]):
+            mention_overdue()
     try:
         status = cli.main(prog_name="iotrial", standalone_mode=False)
     except click.exceptions.Abort:

@@ -1,11 +1,36 @@
-"""Warn on every command if an interrupted trial left changes to restore."""
+"""Warn on every command if an interrupted trial left changes to restore, or settings were not kept in time."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from iotrial.cli.output import tell
+from iotrial.errors import IotrialError
 from iotrial.paths import journal_mark, state_folder
+
+#: the records of ``iotrial apply``, which only root can list
+_APPLIED = Path("/var/lib/iotrial/applied")
+
+
+def mention_overdue() -> None:
+    """Print one line to standard error if settings were applied, not kept in time, and not taken back. Never fails."""
+    try:
+        if not any(path.suffix == ".json" for path in _APPLIED.iterdir()):
+            return
+    except OSError:
+        return
+    from iotrial.tune.applied import Records  # every command comes here, but hardly any gets this far
+    from iotrial.tune.machine import Machine
+
+    machine = Machine()
+    try:
+        late = [record.short for record in Records(machine).all() if record.is_due(machine)]
+    except IotrialError as error:
+        tell(f"iotrial: {error.message}", err=True)
+        return
+    for short in late:
+        tell(f"iotrial: the settings of trial {short} were not kept in time; run `iotrial revert`", err=True)
 
 
 def mention_leftovers() -> None:

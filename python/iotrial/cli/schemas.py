@@ -15,15 +15,19 @@ from iotrial.cli import best_summary, doctor_view, fleet_run, output, rehearse_r
 from iotrial.cli.fleet import clean, keys
 from iotrial.cli.fleet import list as fleet_list
 from iotrial.cli.verbs import (
+    applied,
+    apply,
     completion,
     export,
     import_,
+    keep,
     knobs,
     list_,
     meter,
     plan,
     refine,
     restore,
+    revert,
     serve,
     show,
     trials,
@@ -44,6 +48,8 @@ def _one_of(*keys: list[str]) -> Meta:
 
 #: by schema name, that is, the file name in ``schemas/`` without its suffix
 DOCUMENTS: dict[str, Any] = {
+    "applied": applied.Applied,
+    "apply": apply.Applying,
     "audit": Audited,
     "best": best_summary.Best,
     "compare": Compared,
@@ -57,6 +63,7 @@ DOCUMENTS: dict[str, Any] = {
     "fleet-list": fleet_list.Fleets,
     "fleet-report": FleetReported,
     "import": import_.Imported,
+    "keep": keep.Kept,
     "knobs": knobs.Knobs,
     "list": list_.Studies,
     "meter": meter.Metered,
@@ -65,6 +72,7 @@ DOCUMENTS: dict[str, Any] = {
     "rehearsal": rehearse_run.Rehearsing,
     "report": Report,
     "restore": restore.Restoring,
+    "revert": revert.Reverted,
     "serve": serve.Serving,
     "show": Annotated[show.Shown, _one_of(["study", "shape"], ["workload"])],
     "standing": Progress,

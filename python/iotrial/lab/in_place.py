@@ -16,7 +16,7 @@ from iotrial.errors import LabError, RequestError, TargetError
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FileSet, Place
-from iotrial.lab.target import MountInfo, Target, parse_mountinfo
+from iotrial.lab.target import MountInfo, Target, parse_mountinfo, unescape
 
 MOUNTINFO = Path("/proc/self/mountinfo")
 SYS = Path("/sys")
@@ -66,6 +66,24 @@ def holding_of(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> 
         raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
     devices = _devices_of(seen.st_dev, mount, sys)
     number = f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
+    return _holding(mount, devices, number, sys)
+
+
+def holding_by_number(folder: str, *, sys: Path = SYS, mountinfo: Path = MOUNTINFO) -> Holding:
+    """Find the same for a folder that is only named, from the number that mountinfo gives its mount.
+
+    For a tree of files that looks like a machine. Raises LabError if nothing is mounted there.
+    """
+    mount = mount_of(folder, mountinfo)
+    if mount is None:
+        raise LabError(f"folder {folder}: no mount holds it, according to {mountinfo}")
+    fields = (line.split(" ") for line in mountinfo.read_text(errors="replace").split("\n"))
+    number = next(words[2] for words in fields if len(words) > 4 and unescape(words[4]) == mount.target)
+    major, _, minor = number.partition(":")
+    return _holding(mount, _devices_of(os.makedev(int(major), int(minor)), mount, sys), number, sys)
+
+
+def _holding(mount: MountInfo, devices: list[str], number: str, sys: Path) -> Holding:
     if not devices:
         return Holding(mount, None, None, (), number)
     first = devices[0]

@@ -1,0 +1,297 @@
+"""``iotrial apply``: write the settings that a trial found better where the system keeps them, and set them now."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+from msgspec import Meta
+
+from iotrial.cli.kept_settings import (
+    FileChange,
+    LiveChange,
+    entry_lines,
+    files_of,
+    live_of,
+    machine_here,
+)
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell, warn
+from iotrial.cli.run_request import quantity_of
+from iotrial.cli.verbs.report import document_at
+from iotrial.documents import JsonDocument, json_text
+from iotrial.errors import LabError, RequestError
+from iotrial.report.notation import counted, some
+from iotrial.terminal import escape
+from iotrial.tune import watchdog
+from iotrial.tune.applied import Entry, Record, Records
+from iotrial.tune.applied import apply as make
+from iotrial.tune.applied import revert as take_back
+from iotrial.tune.choice import Chosen, LeftOut, chosen, selected
+from iotrial.tune.evidence import Origin, origin_of, rerun_words
+from iotrial.tune.places_to_keep import NotKept, Plan, mechanism_of, plan
+from iotrial.tune.playbook import playbook
+from iotrial.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
+    from iotrial.tune.machine import Machine
+
+#: shortest and longest time in which settings wait to be kept
+_LEAST_S, _MOST_S = 10.0, 86_400.0
+
+
+class Applying(JsonDocument, frozen=True):
+    """iotrial apply --json"""
+
+    trial: str
+    state: Annotated[
+        str, Meta(description="pending: set, waits for `iotrial keep`; planned: nothing was changed")
+    ]
+    due: Annotated[str | None, Meta(description="when everything is taken back, ISO 8601")]
+    guard: Annotated[str | None, Meta(description="what takes it back, in words")]
+    evidence: str
+    entries: list[Entry]
+    files: list[FileChange]
+    live: list[LiveChange]
+    left_out: Annotated[list[str], Meta(description="levels and settings that are not applied, and why")]
+    warnings: list[str]
+
+
+@click.command("apply", short_help="Keep the settings that a trial found better.")
+@click.argument("trial", default="last")
+@click.option(
+    "--only", multiple=True, metavar="KNOB", help="Only this setting; needed for one that puts data at risk."
+)
+@click.option(
+    "--in",
+    "folder",
+    metavar="FOLDER",
+    help="Set the mount and disks that hold this folder (default: the trial's own).",
+)
+@click.option(
+    "--within",
+    default="10 min",
+    metavar="DURATION",
+    help="Take everything back after this time unless kept (10 min).",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be written and set.")
+@click.option("--output", metavar="DIR", help="Write the files below this folder instead, and set nothing.")
+@click.option(
+    "--ansible", is_flag=True, help="Print the files as a task list for Ansible instead, and set nothing."
+)
+@click.option("--yes", is_flag=True, help="Apply what is listed, without asking.")
+@json_option
+def command(
+    trial: str,
+    only: tuple[str, ...],
+    folder: str | None,
+    within: str,
+    dry_run: bool,
+    output: str | None,
+    ansible: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Keep the settings that a trial found better than its reference.
+
+    Each is set now, and written where the system keeps such settings, with its evidence in a comment. Everything is taken
+    back unless `iotrial keep` comes in time, also if the machine is started again before. `iotrial revert` takes it back
+    later.
+    """
+    within_s = quantity_of("--within", within, parse_duration) or 0.0
+    if not _LEAST_S <= within_s <= _MOST_S:
+        raise RequestError(f"--within {within}: expected 10 s to 24 h")
+    writing = not (dry_run or output or ansible)
+    machine = machine_here(writing=writing)
+    document = document_at(trial)
+    origin = origin_of(document, machine)
+    records = Records(machine)
+    if writing:
+        _take_back_interrupted(records)
+    what = _kept(selected(chosen(document, named=only), only), only)
+    planned = plan(machine, what.choices, folder or origin.folder, check_owners=not (output or ansible))
+    guard = watchdog.guard_for(machine)
+    warnings = [*([origin.elsewhere] if origin.elsewhere else []), *planned.warnings]
+    shown = partial(
+        Applying,
+        trial=document.trial.header.id,
+        evidence=origin.text,
+        entries=list(planned.entries),
+        files=files_of(planned.steps),
+        live=live_of(planned.steps),
+        left_out=[str(one) for one in what.left_out],
+        warnings=warnings,
+    )
+    if ansible:
+        tell(playbook(planned))
+        return
+    for text in warnings:
+        warn(text)
+    if output:
+        _write_into(Path(output).expanduser(), planned)
+    elif not as_json:
+        _show(planned, what, origin, machine)
+    if not writing:
+        if as_json:
+            click.echo(json_text(shown(state="planned", due=None, guard=None)))
+        elif output:
+            tell(f"Wrote {counted(len(planned.files), 'file')} below {escape(output)}; nothing was set.")
+        return
+    with records.lock():
+        _check_free(records, document.trial.header.id, planned)
+    if not yes and not _confirmed():
+        raise RequestError(
+            "nothing was changed", hint="read the list above; to agree, type yes on a terminal, or add --yes"
+        )
+    with records.lock():
+        _check_free(records, document.trial.header.id, planned)
+        if plan(machine, what.choices, folder or origin.folder) != planned:
+            raise RequestError(
+                "the settings of the machine have changed meanwhile; nothing was changed", hint="run it again"
+            )
+        record = _record(document, planned, guard, machine, within_s, folder or origin.folder, origin)
+        made = make(records, record, partial(watchdog.arm, machine, guard.kind))
+    if as_json:
+        click.echo(json_text(shown(state=made.state, due=made.due, guard=guard.says)))
+        return
+    tell(
+        f"\nApplied. Run `iotrial keep` within {format_duration(within_s)} (until {made.due}), or everything is taken back.\n"
+        f"{guard.says[:1].upper()}{guard.says[1:]}."
+    )
+
+
+def _kept(what: Chosen, only: tuple[str, ...]) -> Chosen:
+    """Leave out settings for which the system has no place, unless they are named. Raises if nothing remains."""
+    kept, left = [], list(what.left_out)
+    reason: NotKept | None = None
+    for choice in what.choices:
+        try:
+            mechanism_of(choice)
+        except NotKept as error:
+            if only:
+                raise
+            reason = error
+            left.append(LeftOut(choice.factor, choice.level, error.message))
+        else:
+            kept.append(choice)
+    if not kept:
+        if reason is not None:
+            raise reason
+        raise RequestError(
+            "the trial has no setting to apply: none is decided to be better than its reference; nothing was changed",
+            hint="; ".join(some([str(one) for one in left], 6)) or "`iotrial report` shows what was found",
+        )
+    return Chosen(tuple(kept), tuple(left))
+
+
+def _take_back_interrupted(records: Records) -> None:
+    """Take back what a killed ``apply`` or ``revert`` has left, before it is taken for what stood before. Raises LabError."""
+    with records.lock():  # we hold it, so nobody is at it any more
+        for one in records.all():
+            if one.state not in ("applying", "reverting"):
+                continue
+            disarm = partial(watchdog.disarm, records.machine, one.timer)
+            left = take_back(records, one, why="it was cut off", disarm=disarm).problems
+            if left:
+                raise LabError(
+                    f"trial {one.short} could not be taken back completely: {'; '.join(left)}",
+                    hint="`iotrial revert` tries again; with --force also what others have changed since",
+                )
+            warn(
+                f"the settings of trial {one.short}, whose `iotrial apply` or `revert` was cut off, were taken back"
+            )
+
+
+def _check_free(records: Records, trial: str, planned: Plan) -> None:
+    """Raise RequestError if something waits to be kept, or one of the settings is applied already."""
+    wanted = {step.target for step in planned.steps if step.target.startswith(("/sys", "/proc", "mount "))}
+    for one in records.all():
+        if one.state == "pending":
+            raise RequestError(
+                f"trial {one.short} waits to be kept; nothing was changed",
+                hint="`iotrial keep` or `iotrial revert` first",
+            )
+        if one.in_force and one.trial == trial:
+            raise RequestError(
+                f"trial {one.short} is applied since {one.applied}", hint="`iotrial applied` shows it"
+            )
+        taken = wanted & {step.target for step in one.steps} if one.in_force else set()
+        if taken:
+            raise RequestError(
+                f"{min(taken)} is already applied from trial {one.short}; nothing was changed",
+                hint=f"`iotrial revert {one.short}` first",
+            )
+
+
+def _record(
+    document: Document,
+    planned: Plan,
+    guard: watchdog.Guard,
+    machine: Machine,
+    within_s: float,
+    folder: str | None,
+    origin: Origin,
+) -> Record:
+    trial = document.trial
+    now = datetime.now(UTC)
+    return Record(
+        trial=trial.header.id,
+        number=trial.number,
+        state="applying",
+        applied=now.isoformat(timespec="seconds"),
+        kernel=machine.kernel,
+        boot=machine.boot,
+        due_s=machine.uptime_s + within_s,
+        due=(now + timedelta(seconds=within_s)).isoformat(timespec="seconds"),
+        origin=origin.elsewhere or origin.text,
+        command=rerun_words(trial.header, imported=trial.imported is not None),
+        folder=folder or "",
+        entries=planned.entries,
+        steps=planned.steps,
+        guard=guard.steps,
+        covers_reboot=guard.covers_reboot,
+        timer=guard.kind,
+    )
+
+
+def _show(planned: Plan, what: Chosen, origin: Origin, machine: Machine) -> None:
+    """Print settings, live changes, diffs, and what is left out."""
+    for entry in planned.entries:
+        tell("\n".join(entry_lines(entry)), fold=4)
+    tell(f"\nEvidence: {origin.text}; kernel now {machine.kernel}.")
+    for one in live_of(planned.steps):
+        tell(f"now: {one.target}: {one.before} -> {one.after}")
+    for file in files_of(planned.steps):
+        tell(f"\n{file.diff}")
+    for left in what.left_out:
+        tell(f"not applied: {left}", fold=4)
+
+
+def _write_into(folder: Path, planned: Plan) -> None:
+    """Write the files below a folder. Raises RequestError if one exists with another content."""
+    for step in planned.files:
+        place = folder / step.path.lstrip("/")
+        if place.exists() and place.read_bytes() != step.after:
+            raise RequestError(
+                f"{place} exists and is different; nothing more was written", hint="use an empty folder"
+            )
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(step.after)
+        except OSError as error:
+            raise RequestError(
+                f"writing {place}: {error.strerror}", hint="name a folder that can be written"
+            ) from error
+
+
+def _confirmed() -> bool:
+    """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    click.echo("Make these changes? Type yes: ", err=True, nl=False)
+    return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"

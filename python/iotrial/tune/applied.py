@@ -1,0 +1,605 @@
+"""What was applied, as a record on disk that suffices to take it back.
+
+A record is written and synced before the first change. It lists steps in order: kernel files, mounts, files, links, folders.
+Each step knows what stood before and what it sets, so that it can be taken back from any point, again and again, after
+SIGKILL or a power cut. A step is taken back only where its own result still stands; what somebody else has changed since is
+left alone and named.
+
+States of a record: ``applying`` (being made), ``pending`` (waits for ``iotrial keep``), ``kept``, ``reverting``,
+``reverted``. Only one process at a time changes records or settings (``lock``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Union
+
+import msgspec
+from msgspec import structs
+
+from iotrial.documents import JsonObject
+from iotrial.errors import IotrialError, KnobError, LabError, RequestError
+from iotrial.tune.choice import Choice
+from iotrial.tune.devices import DeviceName, device_named
+from iotrial.tune.machine import DRAFT, FileFacts, Machine, chosen_word
+
+#: one place for the whole machine, whoever applies: settings are the machine's, not a user's
+FOLDER = "/var/lib/iotrial/applied"
+VERSION = 1
+#: a timer may go off this much before the time that the record says
+EARLY_S = 5.0
+
+
+class Outcome(StrEnum):
+    """What became of a step that was taken back."""
+
+    RESTORED = "restored"
+    ALREADY = "already as before"
+    GONE = "gone"
+    FOREIGN = "changed by somebody else since: left alone"
+
+
+class Step(JsonObject, frozen=True, tag_field="step"):
+    """One change, which can be made and taken back."""
+
+    @property
+    def target(self) -> str:
+        """What is changed, for messages."""
+        raise NotImplementedError
+
+    def make(self, machine: Machine) -> None:
+        """Make the change. Raises LabError."""
+        raise NotImplementedError
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        """Take it back. ``force``: also where somebody else has changed it since."""
+        raise NotImplementedError
+
+    def drift(self, machine: Machine) -> str | None:
+        """Describe what stands there now if it is not what was set."""
+        raise NotImplementedError
+
+
+class FolderStep(Step, frozen=True, tag="folder"):
+    """A folder that did not exist."""
+
+    path: str
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+    def make(self, machine: Machine) -> None:
+        machine.make_folder(self.path)
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        machine.remove_folder(self.path)
+        return Outcome.FOREIGN if machine.exists(self.path) else Outcome.RESTORED
+
+    def drift(self, machine: Machine) -> str | None:
+        return None if machine.exists(self.path) else "the folder is gone"
+
+
+class LinkStep(Step, frozen=True, tag="link"):
+    """A symbolic link that did not exist."""
+
+    path: str
+    to: str
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+    def make(self, machine: Machine) -> None:
+        if not machine.exists(self.path):
+            machine.link(self.path, self.to)
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        place = machine.at(self.path)
+        if place.is_symlink() and str(place.readlink()) == self.to:
+            machine.remove(self.path)
+            return Outcome.RESTORED
+        return Outcome.FOREIGN if machine.exists(self.path) else Outcome.ALREADY
+
+    def drift(self, machine: Machine) -> str | None:
+        return None if machine.at(self.path).is_symlink() else "the link is gone"
+
+
+class FileStep(Step, frozen=True, tag="file"):
+    """A file that is made, or whose content is replaced. ``before`` is None if it did not exist."""
+
+    path: str
+    before: bytes | None
+    after: bytes
+    facts: FileFacts
+
+    @property
+    def target(self) -> str:
+        return self.path
+
+    @classmethod
+    def writing(cls, machine: Machine, path: str, after: bytes) -> FileStep:
+        """Return the step that gives a file this content, with what stands there now."""
+        before = machine.read(path)
+        facts = FileFacts.ours() if before is None else FileFacts.of_file(machine.at(path))
+        return cls(path, before, after, facts)
+
+    def make(self, machine: Machine) -> None:
+        found = machine.read(self.path)
+        if found == self.after:
+            return
+        if found != self.before:
+            raise LabError(f"{self.path} has been changed meanwhile by somebody else; run the command again")
+        machine.replace(self.path, self.after, like=structs.replace(self.facts, modified_ns=None))
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        draft = f"{self.path}{DRAFT}"
+        if machine.exists(draft):
+            machine.remove(draft)
+        found = machine.read(self.path)
+        if found == self.before:
+            return Outcome.ALREADY
+        content = self.before
+        if found != self.after and not force:
+            content = None if found is None else self._without_ours(found)
+            if content is None:
+                return Outcome.FOREIGN
+        if content is None:
+            machine.remove(self.path)
+            return Outcome.RESTORED
+        whole = content == self.before
+        machine.replace(
+            self.path, content, like=self.facts if whole else structs.replace(self.facts, modified_ns=None)
+        )
+        return Outcome.RESTORED
+
+    def _without_ours(self, found: bytes) -> bytes | None:
+        """Return a file that somebody else has edited since, with our own lines as they were before.
+
+        None if that is not possible: for a file that we made, or if our lines are not there, together and once.
+        """
+        if self.before is None:
+            return None
+        old, new = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        first = next(
+            (i for i, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]),
+            min(len(old), len(new)),
+        )
+        last = 0
+        while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+            last += 1
+        ours, theirs = b"".join(new[first : len(new) - last]), b"".join(old[first : len(old) - last])
+        if not ours or found.count(ours) != 1:
+            return None
+        return found.replace(ours, theirs)
+
+    def drift(self, machine: Machine) -> str | None:
+        found = machine.read(self.path)
+        if found == self.after:
+            return None
+        return "the file is gone" if found is None else "the file was edited since"
+
+
+class LiveStep(Step, frozen=True, tag="live"):
+    """A kernel file. ``device``: the block device whose file it is, which may have another kernel name after a reboot.
+
+    ``path`` then has ``{device}`` in the place of that name. ``restore``: what else the change moves, with the values to
+    write back after it, in order; ``back``: path and value that bring ``before`` back, if it is not written to ``path``.
+    """
+
+    path: str
+    before: str
+    after: str
+    device: DeviceName | None = None
+    restore: tuple[tuple[str, str], ...] = ()
+    back: tuple[str, str] | None = None
+
+    @property
+    def target(self) -> str:
+        return self.path if self.device is None else self.path.replace("{device}", self.device.kernel)
+
+    @property
+    def file(self) -> str:
+        """The file below the device's folder: queue/scheduler."""
+        return self.path.partition("{device}/")[2]
+
+    def _place(self, machine: Machine, path: str) -> str | None:
+        if self.device is None:
+            return path
+        name = device_named(machine, self.device)
+        return None if name is None else path.replace("{device}", name)
+
+    def now(self, machine: Machine) -> str | None:
+        """Return the value in force; None if the file is not there."""
+        place = self._place(machine, self.path)
+        text = None if place is None else machine.text(place)
+        return None if text is None else chosen_word(text)
+
+    def make(self, machine: Machine) -> None:
+        place = self._place(machine, self.path)
+        if place is None:
+            raise LabError(f"{self.target}: the device is gone")
+        machine.write_live(place, self.after)
+        found = self.now(machine)
+        if found != self.after:
+            raise KnobError("apply", place, wrote=self.after, found=str(found))
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        found = self.now(machine)
+        if found is None:
+            return Outcome.GONE
+        if found not in (self.before, self.after) and not force:
+            return Outcome.FOREIGN
+        changed = found != self.before
+        writes = [self.back or (self.path, self.before)] if changed else []
+        for path, value in (*writes, *self.restore):
+            place = self._place(machine, path)
+            text = None if place is None else machine.text(place)
+            if place is not None and text is not None and chosen_word(text) != value:
+                machine.write_live(place, value)
+                changed = True
+        if self.now(machine) != self.before:
+            raise KnobError("revert", self.target, wrote=self.before, found=str(self.now(machine)))
+        return Outcome.RESTORED if changed else Outcome.ALREADY
+
+    def drift(self, machine: Machine) -> str | None:
+        found = self.now(machine)
+        if found == self.after:
+            return None
+        return f"{self.target} is gone" if found is None else f'reads "{found}", not "{self.after}"'
+
+
+class MountStep(Step, frozen=True, tag="mount"):
+    """A mount: its access time flags, or one option of its file system.
+
+    ``option``: the family of the option; empty for access times, whose flags are separated by commas.
+    """
+
+    mount: str
+    type: str
+    device: str
+    option: str
+    before: str
+    after: str
+
+    @property
+    def target(self) -> str:
+        return f"mount {self.mount}"
+
+    def now(self, machine: Machine) -> str | None:
+        """Return the options in force; None if nothing of this type is mounted there."""
+        return option_now(machine, self.mount, self.type, self.device, self.option)
+
+    def _set(self, machine: Machine, words: str) -> None:
+        info = machine.mount_at(self.mount)
+        if info is None:
+            raise LabError(f"{self.mount}: nothing is mounted there any more")
+        if self.option:
+            machine.remount(info, atime_of(info.mount_options), words)
+        else:
+            machine.remount(info, words.split(","))
+
+    def make(self, machine: Machine) -> None:
+        self._set(machine, self.after)
+        found = self.now(machine)
+        if found != self.after:
+            raise KnobError("apply", self.target, wrote=self.after, found=str(found))
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        found = self.now(machine)
+        if found is None:
+            return Outcome.GONE
+        if found == self.before:
+            return Outcome.ALREADY
+        if found != self.after and not force:
+            return Outcome.FOREIGN
+        self._set(machine, self.before)
+        if self.now(machine) != self.before:
+            raise KnobError("revert", self.target, wrote=self.before, found=str(self.now(machine)))
+        return Outcome.RESTORED
+
+    def drift(self, machine: Machine) -> str | None:
+        found = self.now(machine)
+        if found == self.after:
+            return None
+        return "not mounted" if found is None else f'has "{found}", not "{self.after}"'
+
+
+class ProfileStep(Step, frozen=True, tag="tuned"):
+    """The active profile of tuned, which tuned-adm switches; the files that name it are put back to their bytes."""
+
+    before: str
+    after: str
+    files: tuple[FileStep, ...]
+
+    @property
+    def target(self) -> str:
+        return "profile of tuned"
+
+    def make(self, machine: Machine) -> None:
+        machine.run("tuned-adm", "profile", *self.after.split())
+        for file in self.files:
+            if machine.read(file.path) != file.after:
+                machine.replace(file.path, file.after, like=structs.replace(file.facts, modified_ns=None))
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        found = (machine.text("/etc/tuned/active_profile") or "").strip()
+        if found not in (self.before, self.after) and not force:
+            return Outcome.FOREIGN
+        if found != self.before:
+            machine.run("tuned-adm", "profile", *self.before.split())
+        for file in self.files:
+            file.undo(machine, force=True)
+        return Outcome.ALREADY if found == self.before else Outcome.RESTORED
+
+    def drift(self, machine: Machine) -> str | None:
+        found = (machine.text("/etc/tuned/active_profile") or "").strip()
+        return None if found == self.after else f'is "{found}", not "{self.after}"'
+
+
+class ReloadStep(Step, frozen=True, tag="reload"):
+    """A program that reads its configuration again, after files were written and after they were taken back."""
+
+    argv: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        return " ".join(self.argv)
+
+    def make(self, machine: Machine) -> None:
+        machine.run(*self.argv)
+
+    def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
+        return Outcome.ALREADY
+
+    def drift(self, machine: Machine) -> str | None:
+        return None
+
+
+AnyStep = Union[FolderStep, LinkStep, FileStep, LiveStep, MountStep, ProfileStep, ReloadStep]  # noqa: UP007
+
+
+class Entry(JsonObject, frozen=True):
+    """One setting in force: the choice, where it is kept, and who else sets it."""
+
+    choice: Choice
+    mechanism: str
+    file: str
+    lines: tuple[str, ...]
+    rivals: tuple[str, ...] = ()
+
+
+class Record(JsonObject, frozen=True):
+    """Everything that one ``iotrial apply`` changes. ``guard``: the steps that take it back if it is not kept."""
+
+    trial: str
+    number: int
+    state: str
+    applied: str
+    kernel: str
+    boot: str
+    due_s: float
+    due: str
+    origin: str
+    command: tuple[str, ...]
+    folder: str
+    entries: tuple[Entry, ...]
+    steps: tuple[AnyStep, ...]
+    guard: tuple[AnyStep, ...] = ()
+    covers_reboot: bool = True
+    timer: str = ""
+    ended: str = ""
+    why: str = ""
+    problems: tuple[str, ...] = ()
+    version: int = VERSION
+
+    @property
+    def in_force(self) -> bool:
+        """Whether some of it may stand."""
+        return self.state != "reverted"
+
+    @property
+    def unkept(self) -> bool:
+        """Whether it still waits to be kept."""
+        return self.state in ("applying", "pending", "reverting")
+
+    @property
+    def short(self) -> str:
+        """The start of the trial's id, as in names of files."""
+        return short_id(self.trial)
+
+    def is_due(self, machine: Machine) -> bool:
+        """Return whether it must be taken back: not kept in time, or the machine was started again."""
+        return self.unkept and (self.boot != machine.boot or machine.uptime_s >= self.due_s - EARLY_S)
+
+
+def short_id(trial: str) -> str:
+    """Return the start of a trial's id with only letters and digits."""
+    return "".join(c for c in trial if c.isascii() and c.isalnum())[:8] or "trial"
+
+
+def atime_of(options: frozenset[str]) -> tuple[str, ...]:
+    """Return the access time flags of a mount as the kernel shows them; strictatime is what it does not show."""
+    shown = tuple(word for word in ("noatime", "relatime") if word in options) or ("strictatime",)
+    return (*shown, *(("nodiratime",) if "nodiratime" in options else ()))
+
+
+def option_now(machine: Machine, mount: str, kind: str, device: str, option: str) -> str | None:
+    """Return an option in force as the kernel shows it; ``option`` empty: the access time flags. None if not mounted."""
+    info = machine.mount_at(mount)
+    if info is None or info.type != kind:
+        return None
+    if not option:
+        return ",".join(atime_of(info.mount_options))
+    if option == "lazytime":
+        return "lazytime" if "lazytime" in info.super_options else "nolazytime"
+    shown = (machine.text(f"/proc/fs/{kind}/{device}/options") or "").split()
+    return next((one for one in shown if one.partition("=")[0] in (option, f"no{option}")), f"no{option}")
+
+
+class Records:
+    """The records of a machine, one file for each trial."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def path(self, trial: str) -> str:
+        return f"{FOLDER}/{short_id(trial)}.json"
+
+    def all(self) -> list[Record]:
+        """Return all records, oldest first. Raises LabError for one that cannot be read."""
+        found = []
+        for name in self.machine.names(FOLDER):
+            if name.endswith(".json"):
+                found.append(self._read(f"{FOLDER}/{name}"))
+        return sorted(found, key=lambda one: one.applied)
+
+    def _read(self, path: str) -> Record:
+        content = self.machine.read(path) or b""
+        seen = self.machine.at(path).stat()
+        if seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+            raise LabError(
+                f"{path} could have been written by others: owner {seen.st_uid}, mode {seen.st_mode & 0o7777:04o}",
+                hint="check it, then restore its owner and mode: chown root, chmod 600",
+            )
+        try:
+            record = msgspec.json.decode(content, type=Record)
+        except msgspec.DecodeError as error:
+            raise LabError(
+                f"{path} is not a record of this version of iotrial: {error}",
+                hint="it names every file and value that was changed and what stood there before",
+            ) from error
+        if record.version != VERSION:
+            raise LabError(
+                f"{path} was written by another version of iotrial", hint="revert with that version"
+            )
+        return record
+
+    def save(self, record: Record) -> None:
+        """Write a record durably."""
+        folder = self.machine.at(FOLDER)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            facts = structs.replace(FileFacts.ours(), mode=0o600)
+            self.machine.replace(self.path(record.trial), msgspec.json.encode(record), like=facts)
+            self.machine.sync(folder.parent)
+        except OSError as error:
+            raise LabError(
+                f"writing {self.path(record.trial)}: {error.strerror}", hint="nothing was changed"
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of the records; waits for who holds it."""
+        folder = self.machine.at(FOLDER)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            descriptor = os.open(
+                folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+        except OSError as error:
+            raise LabError(f"opening {FOLDER}/lock: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Record:
+    """Make every step of a new record; ``arm`` starts what takes it back. On an error everything is taken back.
+
+    Call it with the lock held. Raises what a step raises.
+    """
+    machine = records.machine
+    records.save(record)
+    try:
+        for step in record.guard:
+            step.make(machine)
+        arm(record)
+        for step in record.steps:
+            step.make(machine)
+    except (IotrialError, OSError) as error:
+        left = revert(records, record, why=f"it failed: {error}")
+        kept = "; ".join(left.problems)
+        hint = (
+            f"what could not be taken back: {kept}; `iotrial revert` tries again"
+            if kept
+            else "everything was taken back"
+        )
+        raise LabError(f"applying the settings failed: {_message(error)}", hint=hint) from error
+    done = structs.replace(record, state="pending")
+    records.save(done)
+    return done
+
+
+def keep(records: Records, record: Record, disarm: Callable[[Record], None]) -> Record:
+    """Keep what is pending. From the moment the record says so, nothing takes it back but ``revert``."""
+    if record.state != "pending":
+        raise RequestError(f"trial {record.short} is {record.state}, not waiting to be kept")
+    kept = structs.replace(record, state="kept", ended=_now())
+    records.save(kept)
+    disarm(kept)
+    problems = _undo(records.machine, kept.guard, force=False)
+    done = structs.replace(kept, problems=problems, guard=kept.guard if problems else ())
+    records.save(done)
+    return done
+
+
+def revert(
+    records: Records,
+    record: Record,
+    *,
+    why: str,
+    force: bool = False,
+    disarm: Callable[[Record], None] | None = None,
+) -> Record:
+    """Take everything back from the record alone, newest step first. Steps that fail are named in ``problems``."""
+    machine = records.machine
+    going = structs.replace(record, state="reverting", why=why)
+    records.save(going)
+    problems = _undo(machine, record.steps, force=force)
+    if disarm is not None and not problems:
+        disarm(record)
+    if not problems:
+        problems = _undo(machine, record.guard, force=force)
+    done = structs.replace(
+        going, state="reverting" if problems else "reverted", problems=problems, ended=_now()
+    )
+    records.save(done)
+    return done
+
+
+def _undo(machine: Machine, steps: tuple[AnyStep, ...], *, force: bool) -> tuple[str, ...]:
+    """Take back steps in reverse order, then start again what reads the files. Returns what could not be taken back."""
+    problems = []
+    for step in reversed(steps):
+        try:
+            outcome = step.undo(machine, force=force)
+        except (IotrialError, OSError) as error:
+            problems.append(f"{step.target}: {_message(error)}")
+        else:
+            if outcome is Outcome.FOREIGN and not isinstance(step, FolderStep):
+                problems.append(f"{step.target}: {outcome}")
+    for step in steps:
+        if isinstance(step, ReloadStep):
+            try:
+                step.make(machine)
+            except IotrialError as error:
+                problems.append(error.message)
+    return tuple(problems)
+
+
+def _message(error: Exception) -> str:
+    return error.message if isinstance(error, IotrialError) else str(error)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,284 @@
+"""The settings that a trial has shown to be better than its reference: one frozen value for each, with its evidence.
+
+A level is chosen if it is better in at least one condition and worse in none, on the responses that the verdict is based on.
+A level with several settings gives one choice for each of them, with the same effect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, field
+
+from iotrial.documents import JsonObject, Labels
+from iotrial.errors import RequestError
+from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.report.notation import joined, named_level
+from iotrial.report.phrases import size_in_words, size_of
+from iotrial.stats.model import Conclusion, Effect
+from iotrial.store.model import TrialState
+from iotrial.study.model import Better, Factor, Level, Scale, Setting
+from iotrial.terminal import escape
+
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
+
+_BETTER = (Conclusion.FASTER, Conclusion.BETTER)
+_PROBABLY_BETTER = (Conclusion.PROBABLY_FASTER, Conclusion.PROBABLY_BETTER)
+_WORSE = (
+    Conclusion.SLOWER,
+    Conclusion.WORSE,
+    Conclusion.PROBABLY_SLOWER,
+    Conclusion.PROBABLY_WORSE,
+    Conclusion.EQUIVALENT_MORE_SLOW_RUNS,
+)
+
+
+class Choice(JsonObject, frozen=True):
+    """A setting that a trial has shown to be better than its reference."""
+
+    knob: str
+    options: Annotated[Labels, Meta(description="what addresses the knob, such as the key of a sysctl")]
+    value: str
+    was: Annotated[str | None, Meta(description="the value at the reference level; null: it has none")]
+    consequence: str
+    factor: str
+    level: str
+    reference: str
+    ratio: Annotated[
+        float | None, Meta(description="of the level to the reference; a difference if the scale is")
+    ]
+    low: float | None
+    high: float | None
+    scale: Scale
+    response: str
+    better: Annotated[Better, Meta(description="which way the response is better")]
+    effect: Annotated[str, Meta(description="the effect and its interval, in words")]
+    conclusion: str
+    workload: str
+    conditions: Annotated[tuple[Labels, ...], Meta(description="in which it is better")]
+    elsewhere: Annotated[
+        tuple[str, ...], Meta(description="conditions in which it is not known to be better, in words")
+    ]
+    trial: str
+    date: Annotated[str, Meta(description="when the trial began, ISO 8601")]
+    safety: Safety = field(name="class")
+
+    @property
+    def name(self) -> str:
+        """The knob with what addresses it: "vm.swappiness", "mount.option commit", "block.scheduler"."""
+        return setting_name(self.knob, self.options)
+
+    @property
+    def evidence(self) -> str:
+        """One line: "read_ahead_kb 1024 vs 128: it takes 9.1 % less time [-15.4, -5.0]"."""
+        label = escape(named_level(self.factor, self.level))
+        return f"{label} vs {escape(self.reference)}: {self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A level, or a knob of it, that is not applied, and the reason."""
+
+    factor: str
+    level: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{escape(named_level(self.factor, self.level))}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a trial says: the settings to keep, and the levels that are not chosen."""
+
+    choices: tuple[Choice, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def choices(document: Document) -> tuple[Choice, ...]:
+    """Return the settings that the trial has shown to be better. Raises what ``chosen`` raises."""
+    return chosen(document).choices
+
+
+def chosen(document: Document, *, named: Collection[str] = ()) -> Chosen:
+    """Choose for each factor the level with the largest improvement. Raises RequestError for a trial without verdicts.
+
+    ``named``: knobs or factors for which an effect that is only probable suffices.
+    """
+    trial = document.trial
+    if trial.state is TrialState.RUNNING:
+        raise RequestError(
+            f"trial {trial.number or trial.header.id} is still running", hint="wait for its end"
+        )
+    if not document.valid:
+        raise RequestError(
+            f"trial {trial.number or trial.header.id} is invalid: its controls failed, so it shows no effect of any setting",
+            hint="`iotrial report` says why; measure again",
+        )
+    found: list[Choice] = []
+    left: list[LeftOut] = []
+    for factor in trial.header.study.treatment_factors:
+        best, others = _best(document, factor, named)
+        left += others
+        found += [] if best is None else best
+    return Chosen(tuple(found), tuple(left))
+
+
+def _best(
+    document: Document, factor: Factor, named: Collection[str]
+) -> tuple[Sequence[Choice] | None, list[LeftOut]]:
+    """Return the choices of a factor's best level, and why each other level is not chosen."""
+    candidates: list[tuple[float, Level, list[Effect]]] = []
+    left = []
+    for level in factor.levels:
+        effects = [
+            row.effect
+            for row in document.primary
+            if row.effect.kind == "main"
+            and (row.effect.factor, row.effect.level) == (factor.name, level.label)
+        ]
+        if not effects:
+            continue
+        is_named = factor.name in named or any(setting_is_named(s, named) for s in level.settings)
+        reason = _reason_against(document, effects, is_named=is_named)
+        if reason is None:
+            candidates.append((_gain(effects), level, effects))
+        else:
+            left.append(LeftOut(factor.name, level.label, reason))
+    if not candidates:
+        return None, left
+    _, best, effects = max(candidates, key=lambda one: one[0])
+    left += [
+        LeftOut(factor.name, level.label, f"better, but less than {escape(best.label)}")
+        for _, level, _ in candidates
+        if level is not best
+    ]
+    return tuple(_choices(document, factor, best, effects)), left
+
+
+def _reason_against(document: Document, effects: Sequence[Effect], *, is_named: bool) -> str | None:
+    """Return why a level is not chosen; None if it is better somewhere and worse nowhere."""
+    worse = [one for one in effects if one.conclusion in _WORSE]
+    better = [one for one in effects if one.conclusion in _BETTER]
+    probable = [one for one in effects if one.conclusion in _PROBABLY_BETTER]
+    if worse:
+        but = "better elsewhere, but " if better or probable else ""
+        return f"{but}{joined(dict.fromkeys(_told(document, one) for one in worse))}"
+    if better or (probable and is_named):
+        return None
+    if probable:
+        return f"{_told(document, probable[0])}, which is not decided: name the knob with --only to apply it"
+    words = dict.fromkeys(one.conclusion.words for one in effects)
+    return joined(words)
+
+
+def _told(document: Document, effect: Effect) -> str:
+    where = document.conditions.of_levels(effect.condition, effect.workload).text
+    return f"{effect.conclusion.words} ({escape(effect.response)}, {where}: {size_of(effect)})"
+
+
+def _gain(effects: Sequence[Effect]) -> float:
+    """Return the mean improvement over the effects, in logarithms for ratios; larger is better."""
+    gains = []
+    for one in effects:
+        if one.value is None:
+            continue
+        size = (math.log(one.value) if one.value > 0 else -math.inf) if one.scale is Scale.LOG else one.value
+        gains.append(size if one.better is Better.HIGHER else -size)
+    return sum(gains) / len(gains) if gains else 0.0
+
+
+def _choices(document: Document, factor: Factor, level: Level, effects: Sequence[Effect]) -> Iterator[Choice]:
+    header = document.trial.header
+    shown = [one for one in effects if one.conclusion in _BETTER] or [
+        one for one in effects if one.conclusion in _PROBABLY_BETTER
+    ]
+    first = max(shown, key=lambda one: _gain([one]))
+    reference = {
+        (setting.knob, setting.options): setting.value for setting in factor.level(factor.reference).settings
+    }
+    conditions = {str(sorted(one.condition.items())): dict(one.condition) for one in shown}
+    for setting in level.settings:
+        judged = consequence_of(setting)
+        yield Choice(
+            knob=setting.knob,
+            options=dict(setting.options),
+            value=setting.value,
+            was=reference.get((setting.knob, setting.options)),
+            consequence=judged.sentence,
+            factor=factor.name,
+            level=level.label,
+            reference=factor.reference,
+            ratio=first.value,
+            low=first.low,
+            high=first.high,
+            scale=first.scale,
+            response=first.response,
+            better=first.better,
+            effect=size_in_words(first),
+            conclusion=first.conclusion.words,
+            workload=first.workload,
+            conditions=tuple(conditions.values()),
+            elsewhere=tuple(_told(document, one) for one in effects if one not in shown),
+            trial=header.id,
+            date=header.started,
+            safety=judged.safety,
+        )
+
+
+def setting_name(knob: str, options: Labels) -> str:
+    """Return the name under which a user knows a setting: a sysctl by its key, others by knob and option."""
+    if knob in ("sysctl", "guest.sysctl"):
+        return options.get("key", knob)
+    return " ".join([knob, *options.values()])
+
+
+def setting_is_named(setting: Setting, named: Collection[str]) -> bool:
+    """Return whether the user has named this setting: its knob, or the key that addresses it."""
+    return bool({setting.knob, setting_name(setting.knob, dict(setting.options))} & set(named))
+
+
+def selected(found: Chosen, only: Collection[str]) -> Chosen:
+    """Return the choices to apply: those that are named, or without ``only`` all that need not be named.
+
+    A setting that puts data at risk, or whose safety is not known, must be named. Raises RequestError if a name fits nothing,
+    or nothing is left.
+    """
+    for name in only:
+        if not any(_is_called(choice, name) for choice in found.choices):
+            why = [
+                str(one)
+                for one in found.left_out
+                if name.rpartition(".")[2] == one.factor or name == one.factor
+            ]
+            there = joined(dict.fromkeys(choice.name for choice in found.choices)) or "none"
+            raise RequestError(
+                f"--only {name}: the trial has not shown a setting of that name to be better",
+                hint="; ".join(why) or f"those that it has shown to be better: {there}",
+            )
+    if only:
+        return Chosen(
+            tuple(c for c in found.choices if any(_is_called(c, name) for name in only)), found.left_out
+        )
+    kept, left = [], list(found.left_out)
+    for choice in found.choices:
+        if choice.safety in (Safety.HARMLESS, Safety.TRADE_OFF):
+            kept.append(choice)
+        else:
+            reason = (
+                f"better, but {choice.safety} ({choice.consequence}): only with --only {_quoted(choice.name)}"
+            )
+            left.append(LeftOut(choice.factor, choice.level, reason))
+    return Chosen(tuple(kept), tuple(left))
+
+
+def _is_called(choice: Choice, name: str) -> bool:
+    return name in (choice.knob, choice.name, choice.factor) or choice.name.rpartition(".")[2] == name
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if " " in name else name

@@ -1,0 +1,197 @@
+"""Kept settings on a Debian with systemd, udev, tuned and cron in QEMU: reboots, the timer, SIGKILL, power cuts."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import systemd_guest
+from systemd_guest import FSTAB, Guest
+
+pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.alone]
+
+SETTINGS = (
+    "block.read_ahead_kb:128,1024 block.scheduler:mq-deadline,none sysctl/key=vm.swappiness:60,10 "
+    "memory.huge_pages:always,never mount.atime:relatime,noatime mount.option/option=commit:default,commit=30"
+)
+APPLY = f"cd /opt/tests && python3 apply_forged.py 0123abcd99 {SETTINGS} -- --in /srv/data --yes"
+#: of the disk with the serial number, whatever its name is in this boot
+QUEUE = "/sys/class/block/$(basename $(readlink -f /dev/disk/by-id/virtio-DATA_DISK))/queue"
+STATE = (
+    f"cat {QUEUE}/read_ahead_kb {QUEUE}/scheduler {QUEUE}/nr_requests /proc/sys/vm/swappiness "
+    "/sys/kernel/mm/transparent_hugepage/enabled; findmnt -no OPTIONS /srv/data; grep commit /proc/fs/ext4/vd*/options"
+)
+#: names, kinds, modes, owners, link targets and contents of everything in /etc, and when fstab was last changed
+ETC = (
+    "cd / && find etc -printf '%p %y %m %u %g %l\\n' | sort > /run/etc; "
+    "find etc -type f -print0 | sort -z | xargs -0 sha256sum >> /run/etc; sha256sum < /run/etc; stat -c %y /etc/fstab"
+)
+SET = ("1024", "[none] mq-deadline", "256", "10", "always madvise [never]")
+
+
+@pytest.fixture(scope="module")
+def made(disk_folder: Path) -> Iterator[Path]:
+    """Make the root file system once."""
+    lacking = systemd_guest.missing()
+    if lacking is not None:
+        pytest.skip(lacking)
+    folder = disk_folder / "systemd-guest"
+    folder.mkdir()
+    systemd_guest.build(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def guest(made: Path, disk_folder: Path) -> Iterator[Guest]:
+    """Boot a machine of its own for a test."""
+    folder = disk_folder / "booted"
+    folder.mkdir()
+    machine = Guest(made, folder)
+    try:
+        machine.boot()
+        machine.settle()
+        yield machine
+    finally:
+        machine.close()
+        shutil.rmtree(folder)
+
+
+def is_set(guest: Guest) -> bool:
+    found = guest.run(STATE)
+    return (
+        tuple(line.strip() for line in found.splitlines()[:5]) == SET
+        and "noatime" in found
+        and "commit=30" in found
+    )
+
+
+def test_what_is_kept_survives_a_reboot_and_revert_brings_back_every_byte(guest: Guest) -> None:
+    before, etc = guest.run(STATE), guest.run(ETC)
+    guest.run(APPLY)
+    assert is_set(guest)
+    assert "iotrial-takeback-0123abcd.timer" in guest.run("systemctl list-timers --all")
+    guest.run("iotrial keep")
+    assert "iotrial" not in guest.run(
+        "systemctl list-timers --all; ls /etc/systemd/system /etc/systemd/system/sysinit.target.wants"
+    )
+    guest.reboot()
+    assert is_set(guest)
+    assert "all of it is in force" in guest.run("iotrial applied")
+    assert guest.run("systemctl --failed --no-legend") == ""
+    guest.run("iotrial revert")
+    assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+    guest.reboot()
+    assert guest.run(STATE) == before
+
+
+def test_the_timer_takes_back_what_nobody_keeps(guest: Guest) -> None:
+    before, etc = guest.run(STATE), guest.run(ETC)
+    guest.run(f"{APPLY} --within 10s")
+    assert is_set(guest)
+    guest.wait_until("cat /proc/sys/vm/swappiness; systemctl is-active 'iotrial-takeback*'", "60")
+    assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+    assert "was not kept in time" in guest.run("iotrial applied")
+    assert "nothing waits to be kept" in guest.run("iotrial keep", status=2)
+
+
+def test_a_power_cut_before_keep_is_taken_back_at_the_next_boot(guest: Guest) -> None:
+    before, etc = guest.run(STATE), guest.run(ETC)
+    guest.run(APPLY)
+    guest.cut_power()
+    guest.boot()
+    guest.settle()
+    assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+    assert "started again before it was kept" in guest.run("iotrial applied")
+    assert guest.run("systemctl --failed --no-legend") == ""
+
+
+def test_a_power_cut_at_a_random_instant_of_apply_leaves_nothing(guest: Guest) -> None:
+    before, etc = guest.run(STATE), guest.run(ETC)
+    began = time.monotonic()
+    guest.run(f"{APPLY} --dry-run")
+    planning_s = time.monotonic() - began
+    guest.run(APPLY)
+    applying_s = max(0.5, time.monotonic() - began - 2 * planning_s)
+    guest.run("iotrial revert")
+    draw = random.Random()
+    for _ in range(3):
+        guest.begin(APPLY)
+        time.sleep(planning_s + draw.uniform(-0.1, 1.0) * applying_s)
+        guest.cut_power()
+        guest.boot()
+        guest.settle()
+        guest.run("iotrial revert")
+        assert guest.run(STATE) == before
+        assert guest.run(ETC) == etc
+
+
+def test_killed_at_any_step_of_apply_revert_brings_back_every_byte(guest: Guest) -> None:
+    etc = guest.run(ETC)
+    text = guest.run(
+        f"cd /opt/tests && python3 apply_killed.py 4 0123abcd99 {SETTINGS} -- --in /srv/data --yes",
+        within_s=1800,
+    )
+    found = json.loads(text.splitlines()[-1])
+    assert found["steps"] > 50
+    assert found["left"] == {}
+    assert guest.run(ETC) == etc
+    assert "iotrial" not in guest.run("systemctl list-timers --all")
+
+
+def test_with_tuned_a_profile_of_our_own_prevails_and_the_old_one_comes_back(guest: Guest) -> None:
+    guest.run("systemctl start tuned && tuned-adm profile throughput-performance")
+    before, etc = guest.run(STATE), guest.run(ETC)
+    assert before.startswith("4096\n")
+    guest.run(APPLY)
+    assert is_set(guest)
+    guest.run("iotrial keep; systemctl restart tuned; sleep 5")
+    assert "iotrial-0123abcd" in guest.run("tuned-adm active")
+    assert is_set(guest)
+    guest.run("iotrial revert")
+    assert "throughput-performance" in guest.run("tuned-adm active")
+    assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+
+
+def test_without_systemd_a_process_and_cron_take_everything_back(guest: Guest) -> None:
+    before, etc = guest.run(STATE), guest.run(ETC)
+    hidden = "mount -t tmpfs none /run/systemd"
+    said = guest.run(f"unshare -m --propagation private sh -c '{hidden}; {APPLY} --within 12s'")
+    assert "cron does at the next boot" in said
+    assert "@reboot root" in guest.read("/etc/cron.d/iotrial-applied")
+    guest.wait_until("cat /proc/sys/vm/swappiness; pgrep -f 'stand_[b]y'", "60")
+    assert guest.run(STATE) == before
+    assert guest.run(ETC) == etc
+
+
+def test_a_trial_made_here_is_applied_and_its_evidence_is_measured_again(guest: Guest) -> None:
+    """The work sleeps less with the setting, so that the verdict is known."""
+    work = (
+        "#!/bin/sh\ncat /srv/data/f > /dev/null\n"
+        "[ $(cat /proc/sys/vm/swappiness) = 10 ] && exec sleep 0.1\nexec sleep 1.2\n"
+    )
+    guest.run(
+        f"head -c 65536 /dev/urandom > /srv/data/f; printf '%s' '{work}' > /usr/local/bin/work; chmod +x /usr/local/bin/work"
+    )
+    guest.run(
+        "iotrial try vm.swappiness=60,10 --in /srv/data --margin 20% --time 90s --no-controls --yes -- work",
+        within_s=300,
+    )
+    assert guest.read("/proc/sys/vm/swappiness") == "60"
+    guest.run("iotrial apply last --yes && iotrial keep")
+    assert "vm.swappiness = 10" in guest.run("cat /etc/sysctl.d/99-zz-iotrial-*.conf")
+    assert "vm.swappiness = 10: still holds" in guest.run("iotrial applied --check", within_s=300)
+    assert guest.read("/proc/sys/vm/swappiness") == "10"
+    guest.run("sed -i 's/= 10/= 60/' /usr/local/bin/work")
+    assert "vm.swappiness = 10: NO LONGER HOLDS" in guest.run("iotrial applied --check", within_s=300)
+    guest.run("iotrial revert")
+    assert guest.read("/etc/fstab") + "\n" == FSTAB

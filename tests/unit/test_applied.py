@@ -1,0 +1,313 @@
+"""What was applied is taken back to the byte, from every point at which it can be cut off."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from machine_trees import (
+    EVERYTHING,
+    FSTAB,
+    HUGE_PAGES,
+    NOATIME,
+    READ_AHEAD,
+    SCHEDULER,
+    SWAPPINESS,
+    THP,
+    Crash,
+    FakeMachine,
+    choice,
+    image,
+    tree,
+)
+from test_places_to_keep import tuned
+
+from iotrial.errors import LabError, RequestError
+from iotrial.tune import watchdog
+from iotrial.tune.applied import FOLDER, Record, Records, apply, keep, revert
+from iotrial.tune.choice import Choice
+from iotrial.tune.places_to_keep import plan
+
+
+def record_of(machine: FakeMachine, choices: tuple[Choice, ...] = EVERYTHING, **changes: object) -> Record:
+    planned = plan(machine, choices, "/data/db")
+    guard = watchdog.guard_for(machine)
+    fields: dict[str, object] = {
+        "trial": choices[0].trial, "number": 7, "state": "applying", "applied": "2026-11-26T00:00:00+00:00",
+        "kernel": "6.1.0", "boot": machine.boot, "due_s": machine.uptime_s + 600, "due": "", "origin": "", "command": (),
+        "folder": "/data/db", "entries": planned.entries, "steps": planned.steps, "guard": guard.steps,
+        "covers_reboot": guard.covers_reboot, "timer": guard.kind,
+    }  # fmt: skip
+    return Record(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def arm(machine: FakeMachine, record: Record) -> None:
+    machine.run("arm", record.short)
+
+
+def applied(machine: FakeMachine, choices: tuple[Choice, ...] = EVERYTHING) -> Record:
+    return apply(Records(machine), record_of(machine, choices), functools.partial(arm, machine))
+
+
+def disarm(machine: FakeMachine, record: Record) -> None:
+    machine.run("disarm", record.short)
+
+
+def kept(machine: FakeMachine, record: Record) -> Record:
+    return keep(Records(machine), record, functools.partial(disarm, machine))
+
+
+def reverted(machine: FakeMachine, *, force: bool = False) -> list[Record]:
+    records = Records(machine)
+    standing = [one for one in reversed(records.all()) if one.in_force]
+    return [
+        revert(records, one, why="test", force=force, disarm=functools.partial(disarm, machine))
+        for one in standing
+    ]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tree(tmp_path)
+
+
+def test_everything_is_set_and_then_as_before(root: Path) -> None:
+    before = image(root)
+    machine = FakeMachine(root)
+    record = applied(machine)
+    assert (root / "proc/sys/vm/swappiness").read_text() == "10"
+    assert (root / "sys/block/sdb/queue/scheduler").read_text() == "none mq-deadline [bfq]"
+    assert (root / "sys/block/sdb/queue/read_ahead_kb").read_text() == "1024"
+    assert (root / THP).read_text() == "always madvise [never]"
+    assert "rw,nosuid,noatime " in (root / "proc/self/mountinfo").read_text()
+    assert "commit=30" in (root / "proc/fs/ext4/sdb/options").read_text()
+    assert not [step for step in record.steps if step.drift(machine)]
+    kept(machine, record)
+    assert [one.problems for one in reverted(machine)] == [()]
+    assert image(root) == before
+
+
+def test_keeping_removes_the_guard_and_nothing_else(root: Path) -> None:
+    machine = FakeMachine(root)
+    record = applied(machine)
+    unit = root / "etc/systemd/system/iotrial-applied.service"
+    link = root / "etc/systemd/system/sysinit.target.wants/iotrial-applied.service"
+    assert "revert" in unit.read_text()
+    assert link.resolve() == unit.resolve()
+    settings = {name: what for name, what in image(root).items() if "systemd" not in name}
+    kept(machine, record)
+    assert not unit.exists()
+    assert not link.is_symlink()
+    assert {name: what for name, what in image(root).items() if "systemd" not in name} == settings
+    assert ("systemctl", "daemon-reload") in machine.ran
+
+
+def ticks_of(make: functools.partial[object], machine: FakeMachine) -> int:
+    make()
+    return machine.ticks
+
+
+@pytest.mark.parametrize("with_tuned", [False, True])
+def test_cut_off_at_every_step_of_apply_a_revert_brings_back_every_byte(
+    tmp_path: Path, with_tuned: bool
+) -> None:
+    whole = FakeMachine(tree(tmp_path / "whole"))
+    if with_tuned:
+        tuned(whole, "[sysctl]\nvm.swappiness=30\n")
+    applied(whole)
+    assert whole.ticks > 40
+    for step in range(1, whole.ticks + 1):
+        root = tree(tmp_path / str(step))
+        machine = FakeMachine(root, crash_at=step)
+        if with_tuned:
+            tuned(machine, "[sysctl]\nvm.swappiness=30\n")
+        before = image(root)
+        with pytest.raises(Crash):
+            applied(machine)
+        after = FakeMachine(root)
+        assert all(not one.problems for one in reverted(after)), step
+        assert image(root) == before, f"cut off at step {step}"
+
+
+def test_cut_off_at_every_step_of_revert_another_revert_brings_back_every_byte(tmp_path: Path) -> None:
+    whole = FakeMachine(tree(tmp_path / "whole"))
+    applied(whole)
+    begun = whole.ticks
+    reverted(whole)
+    for step in range(1, whole.ticks - begun + 1):
+        root = tree(tmp_path / str(step))
+        before = image(root)
+        applied(FakeMachine(root))
+        with pytest.raises(Crash):
+            reverted(FakeMachine(root, crash_at=step))
+        reverted(FakeMachine(root))
+        assert image(root) == before, f"cut off at step {step}"
+
+
+def test_cut_off_at_every_step_of_keep_it_is_kept_or_waits_and_both_can_be_taken_back(tmp_path: Path) -> None:
+    whole = FakeMachine(tree(tmp_path / "whole"))
+    record = applied(whole)
+    begun = whole.ticks
+    kept(whole, record)
+    for step in range(1, whole.ticks - begun + 1):
+        root = tree(tmp_path / str(step))
+        before = image(root)
+        record = applied(FakeMachine(root))
+        with pytest.raises(Crash):
+            kept(FakeMachine(root, crash_at=step), record)
+        machine = FakeMachine(root)
+        (found,) = Records(machine).all()
+        assert found.state in ("pending", "kept")
+        assert (root / "proc/sys/vm/swappiness").read_text() == "10"
+        reverted(machine)
+        assert image(root) == before, f"cut off at step {step}"
+
+
+def test_after_a_reboot_a_disk_is_found_by_its_serial_number(root: Path) -> None:
+    """sdb has become sda and the other way round; the boot has applied the rule."""
+    machine = FakeMachine(root)
+    kept(machine, applied(machine, (READ_AHEAD, SCHEDULER)))
+    for folder, up in (("sys/block", ".."), ("sys/class/block", "../..")):
+        (root / folder / "sda").unlink()
+        (root / folder / "sdb").unlink()
+        (root / folder / "sda").symlink_to(f"{up}/devices/pci1/sdb")
+        (root / folder / "sdb").symlink_to(f"{up}/devices/pci0/sda")
+    assert [one.problems for one in reverted(FakeMachine(root))] == [()]
+    assert (root / "sys/devices/pci1/sdb/queue/read_ahead_kb").read_text() == "128"
+    assert (root / "sys/devices/pci1/sdb/queue/nr_requests").read_text() == "64"
+    assert (root / "sys/devices/pci0/sda/queue/read_ahead_kb").read_text() == "128"
+
+
+def test_a_limit_in_percent_comes_back_where_bytes_took_its_place(root: Path) -> None:
+    before = image(root)
+    machine = FakeMachine(root)
+    applied(machine, (choice("sysctl", "268435456", key="vm.dirty_bytes"),))
+    assert (root / "proc/sys/vm/dirty_ratio").read_text() == "0"
+    reverted(machine)
+    assert image(root) == before
+
+
+def test_what_others_have_changed_since_is_left_alone_and_named_until_forced(root: Path) -> None:
+    before = image(root)
+    machine = FakeMachine(root)
+    kept(machine, applied(machine, (SWAPPINESS, HUGE_PAGES)))
+    (root / "proc/sys/vm/swappiness").write_text("42")
+    conf = root / "etc/sysctl.d/99-zz-iotrial-01234567.conf"
+    conf.write_text(conf.read_text() + "vm.x = 1\n")
+    (record,) = Records(machine).all()
+    drifts = {step.target: drift for step in record.steps if (drift := step.drift(machine))}
+    assert drifts == {
+        "/proc/sys/vm/swappiness": 'reads "42", not "10"',
+        "/etc/sysctl.d/99-zz-iotrial-01234567.conf": "the file was edited since",
+    }
+    (first,) = reverted(machine)
+    assert len(first.problems) == 2
+    assert first.in_force
+    assert (root / "proc/sys/vm/swappiness").read_text() == "42"
+    (second,) = reverted(machine, force=True)
+    assert not second.problems
+    assert image(root) == before
+
+
+def test_edits_of_fstab_by_others_stay_when_ours_are_taken_back(root: Path) -> None:
+    machine = FakeMachine(root)
+    kept(machine, applied(machine, (NOATIME,)))
+    fstab = root / "etc/fstab"
+    fstab.write_text(fstab.read_text().replace("UUID=0a1b", "UUID=9f9f") + "tmpfs /tmp tmpfs rw 0 0\n")
+    assert [one.problems for one in reverted(machine)] == [()]
+    assert fstab.read_text() == FSTAB.replace("UUID=0a1b", "UUID=9f9f") + "tmpfs /tmp tmpfs rw 0 0\n"
+
+
+def test_a_value_that_the_kernel_does_not_take_takes_everything_back(root: Path) -> None:
+    before = image(root)
+    machine = FakeMachine(root)
+    machine.refused.add("/sys/block/sdb/queue/read_ahead_kb")
+    with pytest.raises(LabError, match='wrote "1024", kernel reports "128"') as caught:
+        applied(machine)
+    assert caught.value.hint == "everything was taken back"
+    assert image(root) == before
+
+
+def test_a_file_that_changes_between_plan_and_apply_is_not_overwritten(root: Path) -> None:
+    machine = FakeMachine(root)
+    record = record_of(machine)
+    (root / "etc/fstab").write_text("# edited\n")
+    with pytest.raises(LabError, match="meanwhile"):
+        apply(Records(machine), record, functools.partial(arm, machine))
+    assert (root / "etc/fstab").read_text() == "# edited\n"
+    assert (root / "proc/sys/vm/swappiness").read_text() == "60"
+
+
+def test_the_guard_stands_before_the_first_setting_is_changed(root: Path) -> None:
+    machine = FakeMachine(root)
+    seen = []
+
+    def look(record: Record) -> None:
+        seen.append(
+            (
+                image(root)["proc/sys/vm/swappiness"],
+                machine.exists("/etc/systemd/system/iotrial-applied.service"),
+            )
+        )
+        assert Records(machine).all()[0].state == "applying"
+
+    apply(Records(machine), record_of(machine), look)
+    assert [(value[2], unit) for value, unit in seen] == [(b"60", True)]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("state", "boot", "left_s", "due"),
+    [
+        ("pending", "boot-1", 600, False),
+        ("pending", "boot-1", 0, True),
+        ("pending", "boot-0", 600, True),
+        ("applying", "boot-0", 600, True),
+        ("kept", "boot-0", -600, False),
+        ("reverted", "boot-0", -600, False),
+    ],
+)
+def test_what_is_due(root: Path, state: str, boot: str, left_s: float, due: bool) -> None:
+    machine = FakeMachine(root)
+    record = record_of(machine, state=state, boot=boot, due_s=machine.uptime_s + left_s)
+    assert record.is_due(machine) is due
+
+
+def test_what_is_not_pending_cannot_be_kept(root: Path) -> None:
+    machine = FakeMachine(root)
+    record = applied(machine)
+    (taken_back,) = reverted(machine)
+    with pytest.raises(RequestError):
+        kept(machine, taken_back)
+    assert record.state == "pending"
+
+
+def test_without_systemd_cron_covers_a_reboot_and_without_cron_it_is_said(tmp_path: Path) -> None:
+    with_cron = FakeMachine(tree(tmp_path / "a", systemd=False, cron=True))
+    before = image(with_cron.root)
+    guard = watchdog.guard_for(with_cron)
+    assert guard.covers_reboot
+    applied(with_cron, (SWAPPINESS,))
+    assert "@reboot root " in (with_cron.root / "etc/cron.d/iotrial-applied").read_text()
+    reverted(with_cron)
+    assert image(with_cron.root) == before
+    bare = watchdog.guard_for(FakeMachine(tree(tmp_path / "b", systemd=False)))
+    assert not bare.covers_reboot
+    assert "REBOOT IS NOT COVERED" in bare.says
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"trial": 1}', "[]"])
+def test_a_record_that_cannot_be_read_is_an_error_that_names_it(root: Path, content: str) -> None:
+    machine = FakeMachine(root)
+    applied(machine)
+    (root / FOLDER.lstrip("/") / "01234567.json").write_text(content)
+    with pytest.raises(LabError, match=r"01234567\.json"):
+        Records(machine).all()
+
+
+def test_a_record_that_others_could_have_written_is_refused(root: Path) -> None:
+    machine = FakeMachine(root)
+    applied(machine)
+    (root / FOLDER.lstrip("/") / "01234567.json").chmod(0o666)
+    with pytest.raises(LabError, match="could have been written by others"):
+        Records(machine).all()
