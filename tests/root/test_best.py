@@ -171,3 +171,30 @@ def test_a_space_that_cannot_be_is_refused_and_nothing_changes(
     assert "hint:" in done.stderr
     assert settings(mounted) == before
     assert not (state / "trials.db").exists()
+
+
+def test_what_it_finds_of_a_disk_can_be_kept(state: Path, mounted: Path, tmp_path: Path) -> None:
+    """The command's time depends on the settings that it finds: planted truth through real knobs, and what `apply` writes."""
+    queue = queue_of(mounted).resolve()
+    script = (
+        f"cat f000 > /dev/null; test $(cat {queue}/read_ahead_kb) = 16 || sleep 0.03; "
+        f"test $(cat {queue}/nomerges) = 2 || sleep 0.03"
+    )
+    found = best(
+        "--over", "block.read_ahead_kb=16,1024", "--over", "block.nomerges=1,2", "--in", str(mounted), "--yes",
+        "--cache", "cold", "--time", "60 s", "--margin", "10 %", "--", "sh", "-c", script,
+    )  # fmt: skip
+    assert {one["setting"]: one["use"] for one in found["settings"] if one["needed"]} == {
+        "read_ahead_kb": "16",
+        "nomerges": "2",
+    }
+    trial = found["trials"][-1]
+    folder = tmp_path / "files"
+    iotrial("apply", trial, "--output", str(folder))
+    rules = "".join(path.read_text() for path in folder.rglob("*.rules"))
+    assert 'ATTR{queue/read_ahead_kb}="16"' in rules
+    assert 'ATTR{queue/nomerges}="2"' in rules
+    assert trial[:8] in rules
+    refused = iotrial("apply", found["trials"][0], "--dry-run", check=None)
+    assert refused.returncode == 2
+    assert "is a race" in refused.stderr

@@ -72,20 +72,40 @@ def confirming_effects(effects: Sequence[Effect], reference: str) -> tuple[Effec
 def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
     """Return what a confirmation found, as a clause."""
     reference = study.treatment_factors[0].reference
-    whole, without = confirming_effects(effects, reference)
+    whole, _ = confirming_effects(effects, reference)
     if whole is None:
         return "undecided: nothing was compared with today's settings"
-    new = described(changed(study, whole.level))
+    settings = changed(study, whole.level)
+    new = described(settings)
     if whole.conclusion in BETTER:
-        words = "probably " if whole.conclusion.probable else ""
-        text = f"use {new}: {words}{size_in_words(whole, than=True)}"
-        idle = [one.level for one in without if as_good(one)]
-        return text + (
-            f"; {joined(map(label, idle))} {'is' if len(idle) == 1 else 'are'} as good" if idle else ""
-        )
+        found = f"{'probably ' if whole.conclusion.probable else ''}{size_in_words(whole, than=True)}"
+        idle = needless(study, effects)
+        if not idle:
+            return f"use {new}: {found}"
+        kept = described([one for one in settings if one not in idle])
+        return f"use {kept}: {found}, measured with {described(idle)}, which is not needed"
     if whole.conclusion is Conclusion.UNDECIDED:
         return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
     return f"keep today's settings: on fresh blocks, {new} is not better"
+
+
+def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:
+    """Return the settings that a confirmed winner does not need, because it is as good without them.
+
+    They are those of one level: what is left after taking out two was never measured. Settings that are not harmless go
+    first.
+    """
+    _, without = confirming_effects(effects, study.treatment_factors[0].reference)
+    idle = [_left_out(study, one) for one in without if as_good(one)]
+    return max(
+        idle, key=lambda some: sum(consequence_of(s).safety is not Safety.HARMLESS for s in some), default=()
+    )
+
+
+def _left_out(study: Study, effect: Effect) -> tuple[Setting, ...]:
+    factor = study.treatment_factors[0]
+    lacking = set(factor.level(effect.level).settings)
+    return tuple(one for one in factor.level(effect.reference).settings if one not in lacking)
 
 
 def as_good(effect: Effect) -> bool:

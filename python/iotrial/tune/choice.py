@@ -16,7 +16,8 @@ from msgspec import Meta, field
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety, consequence_of
-from iotrial.report.notation import joined, named_level
+from iotrial.report.best import needless
+from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState
@@ -121,6 +122,11 @@ def chosen(document: Document, *, named: Collection[str] = ()) -> Chosen:
         )
     found: list[Choice] = []
     left: list[LeftOut] = []
+    for race in document.analysis.races:
+        raise RequestError(
+            f"trial {trial.number or trial.header.id} is a race: its winner counts once it is confirmed on fresh blocks",
+            hint=f"apply the confirmation instead, the trial after it; the race had {counted(len(race.places), 'setting')}",
+        )
     for factor in trial.header.study.treatment_factors:
         best, others = _best(document, factor, named)
         left += others
@@ -140,6 +146,7 @@ def _best(
             for row in document.primary
             if row.effect.kind == "main"
             and (row.effect.factor, row.effect.level) == (factor.name, level.label)
+            and row.effect.reference == factor.reference  # in a confirmation, others lack one setting
         ]
         if not effects:
             continue
@@ -202,7 +209,10 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
         (setting.knob, setting.options): setting.value for setting in factor.level(factor.reference).settings
     }
     conditions = {str(sorted(one.condition.items())): dict(one.condition) for one in shown}
+    idle = needless(header.study, document.analysis.effects) if header.study.design.kind.one_factor else ()
     for setting in level.settings:
+        if setting.value == reference.get((setting.knob, setting.options)) or setting in idle:
+            continue
         judged = consequence_of(setting)
         yield Choice(
             knob=setting.knob,

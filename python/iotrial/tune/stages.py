@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.ablation import WITHOUT
-from iotrial.report.best import BETTER, as_good, confirming_effects
+from iotrial.report.best import BETTER, confirming_effects, needless
 from iotrial.stats.model import Effect
-from iotrial.study.model import DesignKind, Level
+from iotrial.study.model import DesignKind, Level, Study
 from iotrial.tune.space import TODAY, Choice, Space
 
 #: combinations that race at once; a larger space is searched first
@@ -92,24 +92,24 @@ class Confirmed:
         return tuple(0 if at in not_needed else level for at, level in enumerate(self.winner))
 
 
-def confirmed(space: Space, stage: Stage, effects: Sequence[Effect]) -> Confirmed | None:
+def confirmed(space: Space, stage: Stage, study: Study, effects: Sequence[Effect]) -> Confirmed | None:
     """Return what the confirmation found; None if it has no effect of the winner."""
     whole, others = confirming_effects(effects, TODAY)
     if whole is None:
         return None
     winner = stage.choices[whole.level]
     without = {one.level: one for one in others}
-    changed = space.changed(winner)
-    own = [(place, without.get(f"{WITHOUT}{space.dimensions[place].name}")) for place in changed]
-    idle = [place for place, effect in own if effect is not None and as_good(effect)]
-    needless = max(idle, key=lambda place: space.safety(_only(winner, place)), default=None)
+    idle = set(needless(study, effects))
     return Confirmed(
         winner,
         whole,
         whole.conclusion in BETTER,
-        tuple(Kept(place, effect, place != needless) for place, effect in own),
+        tuple(
+            Kept(
+                place,
+                without.get(f"{WITHOUT}{space.dimensions[place].name}"),
+                not idle & set(space.dimensions[place].levels[winner[place]].settings),
+            )
+            for place in space.changed(winner)
+        ),
     )
-
-
-def _only(choice: Choice, place: int) -> Choice:
-    return tuple(level if at == place else 0 for at, level in enumerate(choice))

@@ -187,7 +187,7 @@ class _Search:
         found = self.run(stage, self.left_s)
         if found.signal or not found.valid:
             raise _Cut(found)
-        result = confirmed(space, stage, found.document.analysis.effects)
+        result = confirmed(space, stage, found.document.trial.header.study, found.document.analysis.effects)
         return Outcome(space, result, found.document, self.trials(), undecided=result is None, race=race)
 
     def trials(self) -> tuple[Any, ...]:
