@@ -397,7 +397,7 @@ class Place(JsonObject, frozen=True):
 
     arm: str
     blocks: Annotated[Count, Meta(description="blocks that compare it with the reference")]
-    effect: Unbounded | None
+    effect: float | None
     left: Annotated[Left | None, Meta(description="why it left the race")] = None
     because_of: Annotated[str | None, Meta(description="the arm that is better")] = None
     better: Annotated[bool, Meta(description="shown to be better than the reference")] = False
