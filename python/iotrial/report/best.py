@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import counted, joined, percent, some
-from iotrial.report.phrases import label, size_in_words
+from iotrial.report.phrases import label, size_in_words, size_of
 from iotrial.report.safety import changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race
 from iotrial.study.model import Setting, Study
@@ -40,8 +39,8 @@ def recommended(study: Study, race: Race) -> str | None:
     return min(names, key=order)
 
 
-def race_finding(race: Race, study: Study, *, margin: float) -> str:
-    """Return what a race found, as a clause."""
+def race_finding(race: Race, effects: Sequence[Effect], study: Study, *, margin: float) -> str:
+    """Return what a race found, as a clause. ``effects``: those of the trial."""
     others = len(race.places) - 1
     arm = recommended(study, race)
     limit = percent(margin)
@@ -53,13 +52,25 @@ def race_finding(race: Race, study: Study, *, margin: float) -> str:
             f"undecided: of {counted(len(race.places), 'setting')}, {len(inside)} may still be the best "
             f"({joined(some([label(name) for name in inside], _MOST_NAMES))})"
         )
-    place = next(one for one in race.places if one.arm == arm)
-    size = percent(abs(math.expm1(place.effect or 0.0)))
-    found = f"{label(arm)} is better than today's settings, by about {size}"
+    effect = effects_of(race, effects).get(arm)
+    size = "" if effect is None else f": {size_in_words(effect)}"
+    found = f"{label(arm)} is better than today's settings{size}"
     if not race.good:
         rest = sum(one.left is None for one in race.places) - 1
         return f"{found}; {counted(rest, 'other')} may still be better"
-    return f"{found}, and no other of {counted(others, 'setting')} is better than it by {limit} or more"
+    return f"{found}; no other of {counted(others, 'setting')} is better by {limit} or more"
+
+
+def effects_of(race: Race, effects: Sequence[Effect]) -> Mapping[str, Effect]:
+    """Return the effects of a race's arms against the reference, by level."""
+    return {
+        one.level: one
+        for one in effects
+        if one.kind == "main"
+        and one.primary
+        and one.response == race.response
+        and one.reference == race.reference
+    }
 
 
 def confirming_effects(effects: Sequence[Effect], reference: str) -> tuple[Effect | None, tuple[Effect, ...]]:
@@ -125,16 +136,13 @@ _WHY = {
 }
 
 
-def race_rows(race: Race) -> Iterator[tuple[str, str, str, str]]:
+def race_rows(race: Race, effects: Sequence[Effect]) -> Iterator[tuple[str, str, str, str]]:
     """Yield for each arm its name, its blocks, its effect against the reference, and how it stands; the best first."""
-
-    def order(place: int) -> tuple[bool, float]:
-        one = race.places[place]
-        return (one.left is not None, race.sign * (one.effect or 0.0))
-
-    for place in sorted(range(len(race.places)), key=order):
-        one = race.places[place]
-        effect = "reference" if one.effect is None else f"{math.expm1(one.effect):+.1%}".replace("%", " %")
+    found = effects_of(race, effects)
+    for one in sorted(race.places, key=lambda one: (one.left is not None, race.sign * (one.effect or 0.0))):
+        effect = (
+            "reference" if one.arm == race.reference else size_of(found[one.arm]) if one.arm in found else ""
+        )
         if one.left is not None:
             stands = _WHY[one.left].format(label(one.because_of or ""))
         else:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iotrial.report.best import race_rows
-from iotrial.report.blocks import Block, Column, Group, Row, Section, Table, Words
+from iotrial.report.blocks import Block, Column, Drawn, Group, Row, Section, Table, Words
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure as DrawnFigure
 from iotrial.report.notation import counted, elided
@@ -54,12 +54,12 @@ class Track:
     left: bool
 
 
-def race_blocks(document: Document) -> Iterator[Block]:
-    """Yield the table of each race."""
-    for race in document.analysis.races:
+def race_blocks(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]:
+    """Yield each race as a table, after its figure if there is one."""
+    for number, race in enumerate(document.analysis.races):
         rows = tuple(
             Row((name, blocks, effect, Words(stands, "dim" if stands.startswith("left") else "")))
-            for name, blocks, effect, stands in race_rows(race)
+            for name, blocks, effect, stands in race_rows(race, document.analysis.effects)
         )
         columns = (
             Column("setting", wide=True),
@@ -67,7 +67,8 @@ def race_blocks(document: Document) -> Iterator[Block]:
             Column("against today's", right=True),
             Column("", wide=True),
         )
-        yield Section("The race", (Table(columns, (Group(rows),), noun="setting"),), id="race", lede=_LEDE)
+        table = Table(columns, (Group(rows),), noun="setting")
+        yield Section("The race", (*figures[number : number + 1], table), id="race", lede=_LEDE)
 
 
 def race_figures(document: Document) -> tuple[DrawnFigure, ...]:

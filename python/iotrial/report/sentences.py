@@ -154,7 +154,7 @@ def summarise(
     study, margin = trial.header.study, trial.header.margin
     clauses = [_together(one, conditions) for one in together]
     if analysis.races:
-        clauses.append(race_finding(analysis.races[0], study, margin=margin))
+        clauses.append(race_finding(analysis.races[0], effects, study, margin=margin))
     elif study.design.kind is DesignKind.CONFIRM:
         clauses.append(confirmation_finding(effects, study))
     elif is_ablation(study):

@@ -200,9 +200,8 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
     yield from _matrices(document, drawn)
     if document.analysis.races:
-        yield from race_blocks(document)
-        if drawn is not None:
-            yield from (_figure(one, title=one.title) for one in drawn.races)
+        figures = () if drawn is None else tuple(_figure(one, title=one.title) for one in drawn.races)
+        yield from race_blocks(document, figures)
     if document.primary:
         # a table of facts or of a matrix already says this on the first screen
         view = View.LONG if document.facts or document.matrices or document.analysis.races else View.ALL
