@@ -40,6 +40,7 @@ VALUES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "block.rq_affinity": (("2", "0", "1"), ()),
     "block.scheduler": (("none", "mq-deadline", "kyber", "bfq"), ()),
     "block.stable_writes": (("1", "0"), ()),
+    "block.tunable": (("100", "default"), (("key", "read_expire"),)),
     "block.wbt_lat_usec": (("0", "2000"), ()),
     "block.write_cache": (("write through", "write back"), ()),
     "cache.state": (("cold", "warm", "as-is"), ()),

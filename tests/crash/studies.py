@@ -339,6 +339,12 @@ name = "ahead"
 knob = "block.read_ahead_kb"
 levels = ["16", "512"]
 [[factor]]
+name = "expire"
+knob = "block.tunable"
+key = "read_expire"
+levels = ["100"]
+role = "condition"
+[[factor]]
 name = "commit"
 knob = "mount.option"
 levels = ["default", "commit=30"]

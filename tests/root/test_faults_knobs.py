@@ -69,6 +69,7 @@ class Disk:
 
 
 VALUES = {"block.scheduler": ("[none] bfq", "bfq", "none")}
+KEYS = {"guest.sysctl": "vm.min_free_kbytes", "block.tunable": "read_expire"}
 ONES = [name for name, knob in registry.knobs().items() if isinstance(knob, KernelFileKnob)]
 
 
@@ -83,8 +84,7 @@ def test_a_write_that_is_swallowed_is_an_error_with_knob_target_written_and_repo
     knob = registry.knob(name)
     shown, value, found = VALUES.get(name, ("7", "64", "7"))
     channel = Deaf(text=shown)
-    key = "vm.min_free_kbytes" if name == "guest.sysctl" else "vm.swappiness"
-    options = (("key", key),) if knob.option == "key" else ()
+    options = (("key", KEYS.get(name, "vm.swappiness")),) if knob.option == "key" else ()
     setting = Setting(name, value, options)
     subject = RunContext(Target(channel), Disk(), Journal(tmp_path), None, WorkDraft())  # type: ignore[arg-type]
     knob.write(subject, setting, value)
