@@ -68,6 +68,7 @@ TABLES: dict[str, Table] = {
     "budget": budgets.budget,
     "budget-errors": budgets.budget_errors,
     "races": races.races,
+    "recorded-races": races.recorded_races,
     "usual-choice": races.usual_choice,
 }
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
+from iotrial.report.opening import packed_document
 from iotrial.stats.eprocess import Wanted, intervals
 from iotrial.stats.race import Rules, Standing, race
 from iotrial.stats.verdict import judge
@@ -24,12 +27,49 @@ SCATTER = 0.04
 MOST_BLOCKS = 120
 TRIALS = 100
 _TIME = Response("work", "wall", "s", Scale.LOG, Better.LOWER, primary=True)
+CATALOGUE = Path(__file__).resolve().parents[3] / "docs" / "catalogue"
+#: trials whose runs serve as noise: of each kind of work one with many runs
+RECORDED = (
+    "block/queue",
+    "filesystem/small-files",
+    "mount/atime",
+    "application/compress",
+    "files/permissions",
+)
 NOISES: Mapping[str, Noise] = {
     "normal": normal,
     "heavy-tailed": heavy_tailed,
     "autocorrelated": autocorrelated,
     "drifting": drifting,
 }
+
+
+@cache
+def _recorded(name: str) -> Floats:
+    """Return a stored trial's noise: logarithms of its main response in time order, less the median of arm and condition."""
+    document = packed_document(CATALOGUE / f"{name}.iotrial")
+    main = {one.workload: one.name for one in reversed(document.trial.header.study.responses) if one.primary}
+    groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for run in document.data.runs:
+        workload = document.conditions.of_key(run.condition).workload
+        value = run.responses.get(main.get(workload, ""), 0.0)
+        if run.failure is None and run.kind == "treatment" and value > 0.0:
+            groups.setdefault((run.condition, run.arm), []).append((run.started_s, math.log(value)))
+    found = [
+        (at, value - float(np.median([v for _, v in group])))
+        for group in groups.values()
+        for at, value in group
+    ]
+    return np.array([value for _, value in sorted(found)])
+
+
+def recorded(rng: Rng, trials: int, slots: int) -> Floats:
+    """Return runs of real trials, from a random place on, around again at the end; in units of ``SCATTER``."""
+    found = np.empty((trials, slots))
+    for row in found:
+        series = _recorded(RECORDED[rng.integers(len(RECORDED))])
+        row[:] = series[(rng.integers(series.size) + np.arange(slots)) % series.size]
+    return found / SCATTER
 
 
 def sets(arms: int) -> dict[str, Floats]:
@@ -170,6 +210,25 @@ def races(rng: Rng, scale: float) -> str:
                 f"| {arms} | {name} | {wrong} of {trials * len(NOISES)} | {silent} | {min(runs):.0f} to {max(runs):.0f} | "
                 f"{min(full):.0f} to {max(full):.0f} | {min(shares):.2f} to {max(shares):.2f} |"
             )
+    return "\n".join(lines)
+
+
+def recorded_races(rng: Rng, scale: float) -> str:
+    """Return the table of races with planted effects on the noise of real trials."""
+    trials = max(4, round(TRIALS * scale))
+    lines = [
+        f"**{trials} races a row on the runs of five trials of the catalogue, effects planted; margin 5 %, alpha 5 %**",
+        "",
+        f"| settings | set | wrong | no answer in {MOST_BLOCKS} blocks | runs, median |",
+        "|---|---|---|---|---|",
+    ]
+    for arms in (8, 16):
+        for name, effects in sets(arms).items():
+            found = [_raced(rng, recorded, effects) for _ in range(trials)]
+            wrong = sum(_wrong(effects, one.pick) for one in found)
+            silent = sum(one.pick is None for one in found)
+            runs = np.median([one.runs for one in found])
+            lines.append(f"| {arms} | {name} | {wrong} of {trials} | {silent} | {runs:.0f} |")
     return "\n".join(lines)
 
 

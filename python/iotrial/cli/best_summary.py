@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,22 +13,23 @@ from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import size_of
-from iotrial.stats.model import Effect, Race
+from iotrial.stats.model import Effect
 from iotrial.tune.space import Choice, Space
 from iotrial.tune.stages import Confirmed
 from iotrial.units import format_duration
 
+if TYPE_CHECKING:
+    from iotrial.report.document import Document
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a search. ``document``: that of the confirmation; ``trials``: those of all stages."""
+    """The end of a search. ``trials``: the documents of all stages, the confirmation last if there is one."""
 
     space: Space
     confirmed: Confirmed | None
-    document: Any | None
-    trials: tuple[Any, ...]
+    trials: tuple[Document, ...]
     undecided: bool
-    race: Race | None = None
 
     @property
     def choice(self) -> Choice | None:
@@ -38,9 +39,7 @@ class Outcome:
     @property
     def sentence(self) -> str:
         """The recommendation."""
-        if self.trials:
-            return str(self.trials[-1].summary.headline)
-        return "Keep today's settings: nothing that was tried looked better."
+        return self.trials[-1].summary.headline if self.trials else "Nothing was measured."
 
 
 class Recommended(JsonObject, frozen=True):

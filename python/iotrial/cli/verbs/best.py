@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from iotrial.cli.trial_run import carry_out
 from iotrial.design.keyed import new_seed
 from iotrial.errors import RequestError
 from iotrial.report.best import recommended
+from iotrial.report.document import Document
 from iotrial.report.opening import document_of
 from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
@@ -63,20 +64,16 @@ from iotrial.units import parse_duration, parse_margin
 _LEAST_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A stage's trial after its end."""
+class _Cut(Exception):
+    """A stage was interrupted, or its controls failed: the exit status."""
 
-    document: Any
-    signal: int | None
-
-    @property
-    def valid(self) -> bool:
-        return bool(self.document.valid)
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
 
 
 class _Search:
-    """Runs the stages, each as a trial of its own, within the time."""
+    """Runs the stages, each as a trial of its own, within the time. ``trials``: the documents of those that have ended."""
 
     def __init__(
         self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool
@@ -84,7 +81,7 @@ class _Search:
         self._base, self._space, self._request, self._seed, self._quiet = base, space, request, seed, quiet
         self._began = time.monotonic()
         self.time_s = quantity_of("--time", request.time, parse_duration) or 0.0
-        self.measured: list[_Measured] = []
+        self.trials: list[Document] = []
 
     @property
     def left_s(self) -> float:
@@ -109,9 +106,9 @@ class _Search:
             account=False,
         )
 
-    def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> _Measured:
-        """Run a stage. ``explore``: a few blocks without controls, from which nothing is concluded."""
-        number = len(self.measured)
+    def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> Document:
+        """Run a stage. ``explore``: a few blocks without controls, from which nothing is concluded. Raises _Cut."""
+        number = len(self.trials)
         seed = hashlib.blake2b(f"{self._seed} {number}".encode(), digest_size=16).hexdigest()
         request = replace(
             self._request,
@@ -128,9 +125,13 @@ class _Search:
             agreed=True,
             options={"best": {"stage": number, "seed": self._seed}},
         )
-        found = _Measured(document_of(store, ended.trial.header.id), ended.signal)
-        self.measured.append(found)
-        return found
+        document = document_of(store, ended.trial.header.id)
+        self.trials.append(document)
+        if ended.signal is not None:
+            raise _Cut(128 + ended.signal)
+        if not document.valid:
+            raise _Cut(EXIT_INVALID)
+        return document
 
     def everything(self) -> Resolved:
         """Return, resolved, a study of every level that may be set: to show and to ask."""
@@ -150,10 +151,7 @@ class _Search:
             proposed += len(new)
             self._say(f"search: {proposed} of {self._space.size:,} combinations tried")
             stage = race_stage(self._space, [*proposals.best(AGAIN), *new])
-            found = self.run(stage, self.left_s - end, explore=True)
-            if found.signal:
-                raise _Cut(found)
-            races = found.document.analysis.races
+            races = self.run(stage, self.left_s - end, explore=True).analysis.races
             if not races:
                 break
             sign = races[0].sign
@@ -169,38 +167,18 @@ class _Search:
         """Search if need be, race, confirm; return the outcome."""
         space = self._space
         choices = list(space.choices()) if space.size <= MOST_ARMS else self.search()
-        if not any(any(choice) for choice in choices):
-            return Outcome(space, None, None, self.trials(), undecided=False)
         stage = race_stage(space, choices)
         self._say(f"race: {len(stage.levels)} settings, today's among them")
         raced = self.run(stage, RACE_SHARE * self.left_s)
-        if raced.signal or not raced.valid:
-            raise _Cut(raced)
-        race = raced.document.analysis.races[0] if raced.document.analysis.races else None
-        label = None if race is None else recommended(raced.document.trial.header.study, race)
+        race = next(iter(raced.analysis.races), None)
+        label = None if race is None else recommended(raced.trial.header.study, race)
         if label is None:
-            return Outcome(
-                space, None, None, self.trials(), undecided=race is None or not race.over, race=race
-            )
+            return Outcome(space, None, tuple(self.trials), undecided=race is None or not race.over)
         stage = confirmation(space, stage.choices[label])
         self._say(f"confirmation on fresh blocks: {label}")
-        found = self.run(stage, self.left_s)
-        if found.signal or not found.valid:
-            raise _Cut(found)
-        result = confirmed(space, stage, found.document.trial.header.study, found.document.analysis.effects)
-        return Outcome(space, result, found.document, self.trials(), undecided=result is None, race=race)
-
-    def trials(self) -> tuple[Any, ...]:
-        """Return the documents of all stages."""
-        return tuple(one.document for one in self.measured)
-
-
-class _Cut(Exception):
-    """A stage was interrupted, or its controls failed."""
-
-    def __init__(self, found: _Measured) -> None:
-        super().__init__()
-        self.found = found
+        document = self.run(stage, self.left_s)
+        result = confirmed(space, stage, document.trial.header.study, document.analysis.effects)
+        return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
 
 @click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command.")
@@ -269,16 +247,16 @@ def command(
         return _plan(search, space, request)
     resolved = search.everything()
     seek_consent(resolved, default_folder(resolved, request.on), trust=request.trust, yes=request.yes)
+    status = 0
     try:
         outcome = search.find()
     except _Cut as cut:
-        tell(cut.found.document.summary.headline, err=True)
-        return 128 + cut.found.signal if cut.found.signal else EXIT_INVALID
-    last = outcome.document or (outcome.trials[-1] if outcome.trials else None)
-    if values["html"] and last is not None:
+        outcome, status = Outcome(space, None, tuple(search.trials), undecided=True), cut.status
+    if values["html"] and outcome.trials:
+        last = outcome.trials[-1]
         write_page(html_report(last), last, Path(values["html"]))
     print_outcome(outcome, as_json=as_json)
-    return 0
+    return status
 
 
 def _of_study(
