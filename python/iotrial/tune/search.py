@@ -76,9 +76,13 @@ class Proposals:
             )
 
     def best(self, count: int) -> list[Choice]:
-        """Return the choices with the lowest effects. So few blocks leave the order of close ones to chance."""
-        lowest = sorted((effect, choice) for choice, effect in self._known.items() if any(choice))
-        return [choice for _, choice in lowest[:count]]
+        """Return the choices with the lowest effects, and the best change of one setting, which may be as good.
+
+        So few blocks leave the order of close ones to chance.
+        """
+        lowest = [choice for _, choice in sorted((v, c) for c, v in self._known.items() if any(c))]
+        single = [choice for choice in lowest if len(self._space.changed(choice)) == 1]
+        return list(dict.fromkeys([*lowest[:count], *single[:1]]))
 
     def _suggested(self, trial: Any) -> Choice:
         choice = [0] * len(self._space.dimensions)
