@@ -56,8 +56,8 @@ def test_every_command_in_the_documentation_is_understood(page: str, words: list
     ):  # understood, without being done
         done = iotrial(verb, *rest, "--help")
         assert done.returncode == 0, done.stderr
-    elif verb == "try":
-        done = iotrial("try", "--plan", *rest)
+    elif verb in ("try", "best"):
+        done = iotrial(verb, "--plan", *rest)
         assert done.returncode == 0 or "needs root" in done.stderr, done.stderr
     elif verb == "run":  # what it would do, without doing it
         done = iotrial("plan", *rest)
