@@ -312,11 +312,11 @@ def test_unknown_names_of_applied_trials_are_refused(run: Any) -> None:
 def test_settings_that_change_while_apply_asks_stop_it(
     run: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meanwhile() -> bool:
+    def meanwhile(_question: str) -> bool:
         (root / "proc/sys/vm/swappiness").write_text("33")
         return True
 
-    monkeypatch.setattr(apply, "_confirmed", meanwhile)
+    monkeypatch.setattr(apply, "confirmed", meanwhile)
     assert "have changed meanwhile" in refused(run, "apply", of=trial("swappiness")).message
     assert (root / "proc/sys/vm/swappiness").read_text() == "33"
 

@@ -84,6 +84,19 @@ def test_a_disk_without_a_stable_name_is_warned_about(machine: FakeMachine) -> N
     assert "no serial number" in found.warnings[0]
 
 
+def test_the_settings_of_a_scheduler_come_back_with_it(machine: FakeMachine) -> None:
+    own = machine.at("/sys/block/sdb/queue/iosched")
+    own.mkdir(parents=True)
+    (own / "fifo_batch").write_text("7\n")
+    (own / "async_depth").write_text("48\n")  # not one that iotrial knows
+    (step,) = [one for one in planned(machine, SCHEDULER).steps if isinstance(one, LiveStep)]
+    step.make(machine)
+    (own / "fifo_batch").write_text("16")  # as the kernel does with each change of scheduler
+    step.undo(machine)
+    assert (own / "fifo_batch").read_text() == "7"
+    assert (own / "async_depth").read_text() == "48\n"
+
+
 def test_the_scheduler_is_set_before_what_it_changes_along(machine: FakeMachine) -> None:
     requests = choice("block.nr_requests", "512")
     found = planned(machine, READ_AHEAD, requests, SCHEDULER)

@@ -1,7 +1,7 @@
 """Races of ``iotrial best`` with planted truth: how often a wrong setting is recommended, and how many runs a race needs.
 
-Beside it what people do: run every setting k times, one after the other, and take the best mean; or let Optuna propose one
-run at a time and take its best.
+For comparison, what people do: run every setting k times, one after the other, and take the best mean; or let Optuna
+propose one run at a time and take its best.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def seek_consent(resolved: Resolved, folder: str, *, trust: bool, yes: bool) -> 
     else:
         show_intent(resolved, folder, look_at_disks(resolved))
     ask_consent(resolved.study, trust=trust)
-    if resolved.lab == IN_PLACE and resolved.changes and not yes and not _confirmed("Make these changes?"):
+    if resolved.lab == IN_PLACE and resolved.changes and not yes and not confirmed("Make these changes?"):
         raise RequestError(
             "the trial would change settings of this machine in use; nothing was changed",
             hint="read the list above; to agree, type yes on a terminal, or add --yes",
@@ -59,14 +59,14 @@ def ask_consent(study: Study, *, trust: bool) -> None:
     """
     if study.trusted or trust or not runs_commands(study):
         return
-    if not _confirmed(f"{_why_asked(study)}. Run its commands?"):
+    if not confirmed(f"{_why_asked(study)}. Run its commands?"):
         raise RequestError(
             f"{_why_asked(study)}: its commands need your consent to run; nothing was changed",
             hint="read the commands above; if you trust them, add --trust",
         )
 
 
-def _confirmed(question: str) -> bool:
+def confirmed(question: str) -> bool:
     """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

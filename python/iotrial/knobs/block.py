@@ -33,7 +33,7 @@ class BlockScheduler(Declaration):
 class BlockTunable(Declaration):
     """A setting of one I/O scheduler, named by the option ``key``; without that scheduler the device does not have it.
 
-    The kernel makes a scheduler's settings anew, at their defaults, whenever a device gets the scheduler
+    The kernel resets a scheduler's settings to their defaults whenever a device gets the scheduler
     (Documentation/block/deadline-iosched.rst, kyber-iosched.rst and bfq-iosched.rst).
     """
 

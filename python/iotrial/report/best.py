@@ -11,9 +11,6 @@ from iotrial.report.safety import changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race
 from iotrial.study.model import Setting, Study
 
-BETTER = frozenset(
-    {Conclusion.FASTER, Conclusion.BETTER, Conclusion.PROBABLY_FASTER, Conclusion.PROBABLY_BETTER}
-)
 _MOST_NAMES = 4
 
 
@@ -58,7 +55,7 @@ def race_finding(race: Race, effects: Sequence[Effect], study: Study, *, margin:
     if not race.good:
         rest = sum(one.left is None for one in race.places) - 1
         return f"{found}; {counted(rest, 'other')} may still be better"
-    return f"{found}; no other of {counted(others, 'setting')} is better by {limit} or more"
+    return f"{found}; none of {counted(others, 'other')} is better by {limit} or more"
 
 
 def effects_of(race: Race, effects: Sequence[Effect]) -> Mapping[str, Effect]:
@@ -88,7 +85,7 @@ def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
         return "undecided: nothing was compared with today's settings"
     settings = changed(study, whole.level)
     new = described(settings)
-    if whole.conclusion in BETTER:
+    if whole.conclusion.improves:
         found = f"{'probably ' if whole.conclusion.probable else ''}{size_in_words(whole, than=True)}"
         idle = needless(study, effects)
         if not idle:
@@ -121,7 +118,7 @@ def _left_out(study: Study, effect: Effect) -> tuple[Setting, ...]:
 
 def as_good(effect: Effect) -> bool:
     """Return whether leaving a setting out is shown to make no difference that matters, or to be better."""
-    return effect.conclusion.equivalent or effect.conclusion in BETTER
+    return effect.conclusion.equivalent or effect.conclusion.improves
 
 
 def described(settings: Sequence[Setting]) -> str:

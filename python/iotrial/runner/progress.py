@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from iotrial.stats.model import Effect, Race
+from iotrial.stats.model import Effect
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Progress of a trial.
 
-    ``effects`` are those of the last analysis of each condition, ``races`` how races stand. ``upcoming`` is the
+    ``effects`` are those of the last analysis of each condition. ``upcoming`` is the
     next block, as the key of its condition and its index (None: no block follows). ``block_s``: seconds that the last
     block of each condition took.
     """
@@ -27,7 +27,6 @@ class Snapshot:
     void: int
     failures: int
     effects: tuple[Effect, ...]
-    races: tuple[Race, ...] = ()
     upcoming: tuple[str, int] | None = None
     block_s: Mapping[str, float] = field(default_factory=dict)
 

@@ -90,7 +90,7 @@ def study_text(wish: Wish) -> str:
     if wish.bundles:
         return tomlkit.dumps(_bundled(wish))
     factors = [setting_of(text) for text in wish.settings]
-    factors += [_parameter(name, values) for name, values in wish.parameters]
+    factors += [parameter_of(name, values) for name, values in wish.parameters]
     argv, command = _argv(wish)
     factors += [command] if command is not None else []
     _check(factors, argv, wish)
@@ -210,7 +210,8 @@ def _guess(text: str) -> str:
     return "such as block.scheduler=none,mq-deadline; the command comes after --"
 
 
-def _parameter(name: str, values: str) -> Varied:
+def parameter_of(name: str, values: str) -> Varied:
+    """Return what ``-L NAME LEVEL,LEVEL`` varies."""
     return Varied(name, ARGUMENT, ("placeholder", f"{{{name}}}"), tuple(values.split(",")))
 
 
@@ -260,7 +261,7 @@ def short_names(factors: Sequence[Varied]) -> Mapping[str, str]:
 
 
 def _table(factor: Varied, name: str) -> dict[str, Any]:
-    labels = _labels(factor.values)
+    labels = value_labels(factor.values)
     plain = all(label == value for label, value in zip(labels, factor.values, strict=True))
     return {
         "name": _NAME.sub("_", name),
@@ -273,7 +274,7 @@ def _table(factor: Varied, name: str) -> dict[str, Any]:
     }
 
 
-def _labels(values: Sequence[str]) -> list[str]:
+def value_labels(values: Sequence[str]) -> list[str]:
     """Return labels as a study allows them: short, one line, without commas and plus signs, no two alike."""
     found: list[str] = []
     for number, value in enumerate(values, 1):

@@ -506,11 +506,6 @@ class Conductor:
                 void=sum(other.void for other in lines),
                 failures=sum(other.failures for other in lines),
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
-                races=tuple(
-                    other.state.race
-                    for other in lines
-                    if other.state is not None and other.state.race is not None
-                ),
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
             )

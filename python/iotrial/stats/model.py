@@ -62,6 +62,11 @@ class Conclusion(StrEnum):
         return self.value.startswith("probably_")
 
     @property
+    def improves(self) -> bool:
+        """True if the level is better, or probably better, in the direction that is wanted."""
+        return self.value.removeprefix("probably_") in (Conclusion.FASTER, Conclusion.BETTER)
+
+    @property
     def equivalent(self) -> bool:
         """True if the whole interval is inside the margin, and slow runs are not shown to differ."""
         return self in (Conclusion.EQUIVALENT, Conclusion.EQUIVALENT_DETECTABLE)

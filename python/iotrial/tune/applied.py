@@ -24,11 +24,12 @@ from msgspec import structs
 
 from iotrial.documents import JsonObject
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
+from iotrial.lab.knobs.setting import chosen_word
 from iotrial.tune.choice import Choice
 from iotrial.tune.devices import DeviceName, device_named
-from iotrial.tune.machine import DRAFT, FileFacts, Machine, chosen_word
+from iotrial.tune.machine import DRAFT, FileFacts, Machine
 
-#: one place for the whole machine, whoever applies: settings are the machine's, not a user's
+#: one place for all users: settings belong to the machine
 FOLDER = "/var/lib/iotrial/applied"
 VERSION = 1
 #: a timer may go off this much before the time that the record says

@@ -261,8 +261,3 @@ class FileFacts(JsonObject, frozen=True):
     def ours(cls) -> FileFacts:
         """Return those of a new file that everybody may read."""
         return cls(0o644, os.geteuid(), os.getegid())
-
-
-def chosen_word(text: str) -> str:
-    """Return the value in force from a kernel file: the word in brackets, or the whole text."""
-    return next((word.strip("[]") for word in text.split() if word.startswith("[")), " ".join(text.split()))

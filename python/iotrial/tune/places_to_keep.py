@@ -14,13 +14,16 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from iotrial.errors import RequestError
-from iotrial.knobs.block import KNOBS, BlockScheduler, DeviceFile
+from iotrial.knobs.block import KNOBS, BlockScheduler, BlockTunable, DeviceFile
 from iotrial.knobs.declaration import Stage, declarations
 from iotrial.knobs.filesystem import MountAtime, MountOption
 from iotrial.knobs.machine import CpuGovernor, GuestSysctl, MemoryHugePages, Sysctl
 from iotrial.lab import registry
 from iotrial.lab.in_place import Holding, holding_by_number, holding_of
+from iotrial.lab.knobs.governor import CPUS
+from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
 from iotrial.lab.knobs.mount import family
+from iotrial.lab.knobs.setting import chosen_word
 from iotrial.lab.target import MountInfo, unescape
 from iotrial.study.model import Setting
 from iotrial.terminal import escape
@@ -49,11 +52,8 @@ from iotrial.tune.conflicts import (
     tmpfiles_rivals,
 )
 from iotrial.tune.devices import DeviceName, name_of
-from iotrial.tune.machine import Machine, chosen_word
+from iotrial.tune.machine import Machine
 
-_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
-_MIN_FREE = "/proc/sys/vm/min_free_kbytes"
-_CPUS = "/sys/devices/system/cpu"
 _UNIT_FOLDERS = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -277,11 +277,15 @@ class UdevRule(Mechanism):
         path = f"{folder}/{file}"
         before = _now(machine, path, choice)
         # a change of scheduler or of a limit moves these (lab.knobs.block_queue)
-        moved = (
-            ("nr_requests", "wbt_lat_usec", "read_ahead_kb")
-            if file == "queue/scheduler"
-            else ("read_ahead_kb",)
-        )
+        moved = ["read_ahead_kb"]
+        if file == "queue/scheduler":
+            own = set(machine.names(f"{folder}/queue/iosched")) & set(BlockTunable.TUNABLES)
+            moved = [
+                "nr_requests",
+                "wbt_lat_usec",
+                "read_ahead_kb",
+                *(f"iosched/{key}" for key in sorted(own)),
+            ]
         restore = tuple(
             (f"/sys/block/{{device}}/queue/{name}", text)
             for name in moved
@@ -302,22 +306,22 @@ class TmpfilesLine(Mechanism):
         machine = draft.machine
         pages = choice.knob == MemoryHugePages.name
         if pages:
-            restore = ((_MIN_FREE, found),) if (found := machine.text(_MIN_FREE)) else ()
+            restore = ((MIN_FREE, found),) if (found := machine.text(MIN_FREE)) else ()
             draft.live.append(
-                LiveStep(_HUGE_PAGES, _now(machine, _HUGE_PAGES, choice), choice.value, restore=restore)
+                LiveStep(HUGE_PAGES, _now(machine, HUGE_PAGES, choice), choice.value, restore=restore)
             )
-            path = _HUGE_PAGES
+            path = HUGE_PAGES
         else:
             governors = [
-                f"{_CPUS}/{cpu}/cpufreq/scaling_governor"
-                for cpu in machine.names(_CPUS)
+                f"{CPUS}/{cpu}/cpufreq/scaling_governor"
+                for cpu in machine.names(CPUS)
                 if re.fullmatch(r"cpu[0-9]+", cpu)
-                and machine.exists(f"{_CPUS}/{cpu}/cpufreq/scaling_governor")
+                and machine.exists(f"{CPUS}/{cpu}/cpufreq/scaling_governor")
             ]
             if not governors:
                 raise NotKept(f"{choice.name}: the processors of this machine have no governor")
             draft.live += [LiveStep(one, _now(machine, one, choice), choice.value) for one in governors]
-            path = f"{_CPUS}/cpu*/cpufreq/scaling_governor"
+            path = f"{CPUS}/cpu*/cpufreq/scaling_governor"
         if Tuned(machine).is_active:
             section, option = ("vm", "transparent_hugepages") if pages else ("cpu", "governor")
             line = f"{option}={choice.value}"
@@ -333,7 +337,7 @@ class TmpfilesLine(Mechanism):
         line = f"w {path} - - - - {choice.value}"
         draft.write(file, choice, (line,))
         rivals = tmpfiles_rivals(
-            machine, _HUGE_PAGES if pages else f"{_CPUS}/cpu0/cpufreq/scaling_governor", file
+            machine, HUGE_PAGES if pages else f"{CPUS}/cpu0/cpufreq/scaling_governor", file
         )
         draft.add(self.name, choice, file, (line,), list(rivals))
 

@@ -87,9 +87,9 @@ class Proposals:
     def _suggested(self, trial: Any) -> Choice:
         choice = [0] * len(self._space.dimensions)
         for place in self._in_order():
-            one = self._space.dimensions[place]
-            if one.only is None or choice[one.only[0]] == one.only[1]:
-                choice[place] = trial.suggest_categorical(str(place), list(range(len(one.levels))))
+            if self._space.exists(place, choice):
+                levels = range(len(self._space.dimensions[place].levels))
+                choice[place] = trial.suggest_categorical(str(place), list(levels))
         return tuple(choice)
 
     def _in_order(self) -> list[int]:
@@ -101,8 +101,7 @@ class Proposals:
 
     def _parameters(self, choice: Choice) -> Iterator[tuple[str, int]]:
         for place, level in enumerate(choice):
-            one = self._space.dimensions[place]
-            if one.only is None or choice[one.only[0]] == one.only[1]:
+            if self._space.exists(place, choice):
                 yield str(place), level
 
     def _of(self, name: str) -> Any:

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from iotrial.errors import IotrialError, RequestError
 from iotrial.knobs.block import NR_REQUESTS, BlockScheduler, BlockTunable
@@ -23,18 +22,13 @@ from iotrial.lab.target import Target
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.runner.combinations import clash
-from iotrial.runner.quick_study import SYSCTL, Varied, setting_of, short_names
-from iotrial.study.model import Level, Setting
+from iotrial.runner.quick_study import SYSCTL, Varied, parameter_of, setting_of, short_names, value_labels
+from iotrial.study.model import Factor, Level, Setting
 from iotrial.study.places import IN_PLACE
 from iotrial.study.schema import MAX_LABEL
 
-if TYPE_CHECKING:
-    from iotrial.study.model import Factor
-
 TODAY = "today"
 ALL = "all"
-#: what makes a label: a comma separates levels on the command line, a plus sign factors in a name
-_UNFIT = re.compile(r"[,+\s]+")
 _CONDITION = re.compile(r"(?P<setting>.+?)\s+if\s+(?P<other>[^\s=]+)=(?P<level>\S+)", re.ASCII)
 
 #: of every dimension the position of a level; today's is 0
@@ -99,12 +93,14 @@ class Space:
                     return tuple(changed)
         return None
 
+    def exists(self, place: int, choice: Sequence[int]) -> bool:
+        """Return whether the setting of a dimension exists with the other levels of a choice."""
+        only = self.dimensions[place].only
+        return only is None or choice[only[0]] == only[1]
+
     def possible(self, choice: Choice) -> bool:
         """Return whether each setting that is changed exists with the other levels, and no two exclude each other."""
-        exist = all(
-            one.only is None or level == 0 or choice[one.only[0]] == one.only[1]
-            for one, level in zip(self.dimensions, choice, strict=True)
-        )
+        exist = all(self.exists(place, choice) for place in self.changed(choice))
         settings = self._settings(choice)
         return exist and not any(clash(*pair) for pair in itertools.combinations(settings, 2))
 
@@ -144,15 +140,6 @@ class Space:
             found = found * len(one.levels) + level
         return found
 
-    def safety(self, choice: Choice) -> int:
-        """Return how severe the consequences of a choice's changes are: 0 harmless, 1 a trade-off or not judged."""
-        changed = [
-            consequence_of(setting).safety
-            for at in self.changed(choice)
-            for setting in self.dimensions[at].levels[choice[at]].settings
-        ]
-        return int(any(one is not Safety.HARMLESS for one in changed))
-
 
 def space_of_settings(
     texts: Sequence[str], parameters: Sequence[tuple[str, str]], folder: str, *, lab: str
@@ -171,9 +158,7 @@ def space_of_settings(
         found = _CONDITION.fullmatch(text)
         condition = None if found is None else (found["other"], found["level"])
         wanted.append((setting_of(text if found is None else found["setting"]), condition))
-    for name, values in parameters:
-        placeholder = ("placeholder", f"{{{name}}}")
-        wanted.append((Varied(name, "command.argument", placeholder, tuple(values.split(","))), None))
+    wanted += [(parameter_of(name, values), None) for name, values in parameters]
     if everything and lab != IN_PLACE:
         raise RequestError("--over all: only in place, where it asks the device and the mount what they have")
     if not wanted and not everything:
@@ -235,9 +220,8 @@ def _in_place(
             except IotrialError:
                 continue  # this device, mount or kernel does not have it
             kept = tuple(value for value in varied.values if not possible or value in possible)
-            if (
-                varied.knob == NR_REQUESTS and today is not None
-            ):  # a device may hold no more than it does today
+            # a device may hold no more requests than it does today
+            if varied.knob == NR_REQUESTS and today is not None:
                 kept = tuple(value for value in kept if int(value) < int(today))
             if today is not None and set(kept) - {today}:
                 rows.append((Varied(varied.name, varied.knob, varied.option, kept), None, today))
@@ -266,10 +250,8 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
             f"{varied.name} cannot be set in place",
             hint="use a copy of the folder on an image: --copy-from .",
         )
-    if varied.knob == BlockTunable.name:
-        return knob.read(subject, _setting(varied, ""))
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
-    return knob.read(subject, _setting(varied, varied.values[0])) if shown else None
+    return knob.read(subject, _setting(varied, "")) if shown else None
 
 
 def _levels(subject: RunContext, varied: Varied) -> tuple[str, ...]:
@@ -289,7 +271,10 @@ def _space(
                 f"{varied.name}: {first} is today's value, so there is nothing to choose from",
                 hint="name another level",
             )
-        levels = [Level(_fit(value), (_setting(varied, value),)) for value in values]
+        levels = [
+            Level(label, (_setting(varied, value),))
+            for label, value in zip(value_labels(values), values, strict=True)
+        ]
         dimensions.append(Dimension(names[varied.name], tuple(levels)))
     places = {varied.name: place for place, (varied, _, _) in enumerate(rows)}
     short = {names[varied.name]: place for place, (varied, _, _) in enumerate(rows)}
@@ -308,10 +293,6 @@ def _space(
             one = dimensions[place]
             dimensions[place] = Dimension(one.name, one.levels, (at, labels.index(level)))
     return _checked(Space(tuple(dimensions), tuple(refused)))
-
-
-def _fit(value: str) -> str:
-    return _UNFIT.sub(" ", value).strip()[:60] or "empty"
 
 
 def _checked(space: Space) -> Space:

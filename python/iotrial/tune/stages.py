@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.ablation import WITHOUT
-from iotrial.report.best import BETTER, confirming_effects, needless
+from iotrial.report.best import confirming_effects, needless
 from iotrial.stats.model import Effect
 from iotrial.study.model import DesignKind, Level, Study
 from iotrial.tune.space import TODAY, Choice, Space
@@ -103,7 +103,7 @@ def confirmed(space: Space, stage: Stage, study: Study, effects: Sequence[Effect
     return Confirmed(
         winner,
         whole,
-        whole.conclusion in BETTER,
+        whole.conclusion.improves,
         tuple(
             Kept(
                 place,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta
 
+from iotrial.cli.consent import confirmed
 from iotrial.cli.kept_settings import (
     FileChange,
     LiveChange,
@@ -144,7 +144,7 @@ def command(
         return
     with records.lock():
         _check_free(records, document.trial.header.id, planned)
-    if not yes and not _confirmed():
+    if not yes and not confirmed("Make these changes?"):
         raise RequestError(
             "nothing was changed", hint="read the list above; to agree, type yes on a terminal, or add --yes"
         )
@@ -287,11 +287,3 @@ def _write_into(folder: Path, planned: Plan) -> None:
             raise RequestError(
                 f"writing {place}: {error.strerror}", hint="name a folder that can be written"
             ) from error
-
-
-def _confirmed() -> bool:
-    """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    click.echo("Make these changes? Type yes: ", err=True, nl=False)
-    return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"

@@ -30,7 +30,7 @@ from iotrial.lab.device import DevicePlace
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, RunContext, Undone, a_lab, one_of, whole_number
-from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.knobs.setting import KernelFileKnob, chosen_word
 from iotrial.lab.objects.loop import backing_file
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
@@ -145,10 +145,7 @@ class BlockScheduler(BlockKnob, declared.BlockScheduler):
     file = "scheduler"
 
     def shown(self, text: str) -> str:
-        for word in text.split():
-            if word.startswith("["):
-                return word.strip("[]")
-        return text.strip()
+        return chosen_word(text)
 
     def requires(self, setting: Setting) -> Requirement:
         module = SCHEDULER_MODULES.get(setting.value)

@@ -7,7 +7,7 @@ from iotrial.knobs import machine as declared
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Requirement, RunContext, Undone, one_of, size_within
-from iotrial.lab.knobs.setting import KernelFileKnob
+from iotrial.lab.knobs.setting import KernelFileKnob, chosen_word
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
@@ -36,7 +36,7 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
         return path == HUGE_PAGES
 
     def shown(self, text: str) -> str:
-        return next((w.strip("[]") for w in text.split() if w.startswith("[")), text.strip())
+        return chosen_word(text)
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "madvise"

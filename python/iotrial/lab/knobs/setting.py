@@ -12,6 +12,12 @@ from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 
 
+def chosen_word(text: str) -> str:
+    """Return the value in force from a kernel file: the word in brackets, or the whole text."""
+    words = text.split()
+    return next((word.strip("[]") for word in words if word.startswith("[")), " ".join(words))
+
+
 class KernelFileKnob(Knob):
     """A knob whose value is the text of one file in /sys or /proc/sys, or of several files with the same text.
 
