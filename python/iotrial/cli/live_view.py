@@ -116,6 +116,7 @@ class _Watching:
             failures=snapshot.failures,
             effects=self._narrowing.of(effect_lines(snapshot.effects, study)),
             margin=study.margin,
+            activity=snapshot.activity,
             conditions=snapshot.conditions,
             conditions_decided=len(snapshot.decided),
             upcoming=upcoming_in_words(self._plan, self._conditions, snapshot.upcoming),

@@ -11,6 +11,7 @@ from iotrial.cli.finish import Outputs, conclude, refuse_missing_folder
 from iotrial.cli.live_view import watcher_for
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
+from iotrial.live import engine_of
 from iotrial.paths import store_path
 from iotrial.runner.resolve import resolve
 from iotrial.runner.start import consent_of, copied_of, located_of, resume
@@ -91,7 +92,8 @@ def _go_on(
         show_intent(resolved, str(options.get("folder", "")), ())
         ask_consent(resolved.study, trust=trust)
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-        ended = resume(resolved, plan, store, data, limits, watcher, further=further)
+        engine = engine_of(resolved.study)
+        ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
     return conclude(store, stored.header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
 
 

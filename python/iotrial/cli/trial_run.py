@@ -11,6 +11,7 @@ from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import Outputs, conclude
 from iotrial.cli.live_view import watcher_for
 from iotrial.cli.run_request import RunRequest, resolve_study
+from iotrial.live import engine_of
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder, make_plan
 from iotrial.runner.start import Ended, begin
@@ -55,6 +56,7 @@ def carry_out(
             store,
             limits,
             watcher,
+            engine=engine_of(resolved.study),
             folder=folder,
             seed_chosen=request.seed is not None,
             options={

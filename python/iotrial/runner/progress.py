@@ -15,7 +15,7 @@ class Snapshot:
 
     ``effects`` are those of the last analysis of each condition. ``upcoming`` is the
     next block, as the key of its condition and its index (None: no block follows). ``block_s``: seconds that the last
-    block of each condition took.
+    block of each condition took. ``activity``: what the present run does, where runs are long.
     """
 
     trial: int
@@ -29,10 +29,11 @@ class Snapshot:
     effects: tuple[Effect, ...]
     upcoming: tuple[str, int] | None = None
     block_s: Mapping[str, float] = field(default_factory=dict)
+    activity: str = ""
 
 
 class Watcher(Protocol):
-    """Shows a trial to its user. Called between blocks only."""
+    """Shows a trial to its user. Called between blocks only, or where a run does nothing but wait."""
 
     def update(self, snapshot: Snapshot) -> None:
         """Show the new progress."""
