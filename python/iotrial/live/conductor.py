@@ -27,6 +27,7 @@ from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line, state_of
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.guard import log_harm
+from iotrial.store.accounted import GUARD
 from iotrial.store.checks import WINDOW
 from iotrial.store.model import TrialState
 from iotrial.study.scales import Better
@@ -34,8 +35,6 @@ from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
 from iotrial.workloads.live import Guard, LiveWork, hours_of
 
-#: kind of the event that says why a guard has ended a trial
-GUARD = "guard"
 #: rules by which a block is void
 METRIC_LOST, NO_VALUE, CLOCK_SET, SLEPT, LATE, SETTING_CHANGED, CUT_OFF = (
     "metric_lost", "window_without_value", "clock_set", "machine_slept", "window_late", "setting_changed", "cut_off",

@@ -28,6 +28,7 @@ from iotrial.lab.target import Target
 from iotrial.paths import state_folder, store_path
 from iotrial.probe.client import Probe
 from iotrial.store import Store
+from iotrial.store.accounted import WATCHDOG
 from iotrial.store.states import ProcessIdentity, identity, is_alive
 from iotrial.tune.machine import Machine
 from iotrial.tune.watchdog import detach, program
@@ -37,8 +38,6 @@ STALE_S = 10.0
 LOOKS_EVERY_S = 1.0
 #: how long the watchdog waits for the lock of a trial that it has ended
 _LOCKED_S = 60.0
-#: kind of the event that it stores with the trial
-EVENT = "watchdog"
 _FOLDER = Path("/run")
 _MODULE = "iotrial.live.watchdog"
 _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
@@ -164,7 +163,7 @@ def _in_words(results: Sequence[Restored]) -> str:
 def _note(trial: str, text: str) -> None:
     print(f"iotrial: {text}", file=sys.stderr, flush=True)
     with suppress(IotrialError), Store.open(store_path()) as store:
-        store.note(trial, EVENT, text)
+        store.note(trial, WATCHDOG, text)
 
 
 def main() -> None:
