@@ -85,9 +85,10 @@ class LiveConductor(Conductor):
 
     def run(self) -> TrialState:
         session, work = self._live, self._work
-        if self._block_s > self._limits.time_s:
+        block_s = work.block_s(self._windows)
+        if block_s > self._limits.time_s:
             raise RequestError(
-                f"a block takes {format_duration(self._block_s)}, more than the trial's {format_duration(self._limits.time_s)}",
+                f"a block takes {format_duration(block_s)}, more than the trial's {format_duration(self._limits.time_s)}",
                 hint="give it more time (--time), or use shorter windows",
             )
         self._void_from: tuple[str, str, int] | None = None
@@ -95,7 +96,7 @@ class LiveConductor(Conductor):
         self._over: dict[Guard, float] = {}
         self._lost = False
         for line in self._lines.values():
-            line.block_s = line.block_s or self._block_s
+            line.block_s = block_s
         self._hard = tuple(guard for guard in work.guarding if guard.is_limit)
         self._metrics = Metrics(work)
         with self._metrics.running():
@@ -120,11 +121,8 @@ class LiveConductor(Conductor):
         return work
 
     @property
-    def _block_s(self) -> float:
-        """How long a block takes, with the rest that the maximum share requires."""
-        windows = len(self._plan.arms(controls=True))
-        each = self._work.window_s + self._work.washout_s
-        return max(windows * each, (windows - 1) * each / self._work.most_share)
+    def _windows(self) -> int:
+        return len(self._plan.arms(controls=True))
 
     # between blocks
 
@@ -152,29 +150,22 @@ class LiveConductor(Conductor):
 
     def _ready(self) -> bool:
         """Rest, with today's settings, until the next block may begin; return False if the time is up before."""
-        span = timedelta(seconds=self._block_s)
-        hours = hours_of(self._work.quiet_hours)
+        work = self._work
+        span = timedelta(seconds=work.block_s(self._windows))
+        hours = hours_of(work.quiet_hours)
         while self.elapsed_s < self._limits.time_s:
             wall = datetime.now()  # noqa: DTZ005  hours of the day are local
             if hours is not None and hours.within(wall, span):
-                self._say(f"quiet hours ({self._work.quiet_hours}): resting with {self._work.resting}")
+                self._say(f"quiet hours ({work.quiet_hours}): resting with {work.resting}")
                 self._rest(60.0)
-            elif (wait_s := self._owed_s) > 0.0:
-                self._say(f"resting with {self._work.resting} for {format_duration(math.ceil(wait_s))} (--most-share)")
+            elif (wait_s := work.owed_s(self._windows, self._spent_s, self._changed_s)) > 0.0:
+                self._say(f"resting with {work.resting} for {format_duration(math.ceil(wait_s))} (--most-share)")
                 self._rest(wait_s)
             elif self._lost and not self._regained():
                 self._rest(_ASKS_AGAIN_S)
             else:
                 return True
         return False
-
-    @property
-    def _owed_s(self) -> float:
-        """How long to rest before the next block, so that after it other settings have had their share of the time at most."""
-        windows = len(self._plan.arms(controls=True))
-        each_s = self._work.washout_s + self._work.window_s
-        changed_s = self._changed_s + (windows - 1) * each_s
-        return changed_s / self._work.most_share - (self._spent_s + windows * each_s)
 
     def _rest(self, seconds: float) -> None:
         began = time.monotonic()

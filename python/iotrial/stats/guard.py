@@ -25,11 +25,17 @@ def log_harm(contrasts: Sequence[float] | Floats, limit: float) -> float:
 
     ``contrasts``: of each block, the setting against today's, in time order, larger is worse (log ratios, as ``limit``).
     """
+    return max(0.0, float(log_capital(contrasts, limit).max(initial=0.0)))
+
+
+def log_capital(contrasts: Sequence[float] | Floats, limit: float) -> Floats:
+    """Return ln of the capital after every block."""
     x: Floats = np.asarray(contrasts, dtype=np.float64) - limit
     if x.size == 0:
-        return 0.0
+        return x
     rms = np.sqrt(np.cumsum(x * x) / np.arange(1, x.size + 1))
     share = np.divide(x, rms, out=np.zeros_like(x), where=rms > SMALLEST)
-    bold = np.cumsum(np.log1p(np.tanh(_BOLD * share)))
-    both = np.stack([log_paths(x, side=Side.LARGER)[0], bold]) - math.log(2.0)
-    return max(0.0, float(log_sum(both).max()))
+    # ln(1 + tanh z) = ln 2 - ln(1 + exp(-2z)), which does not lose its digits where tanh is close to -1
+    bold = np.cumsum(math.log(2.0) - np.log1p(np.exp(-2.0 * _BOLD * share)))
+    both: Floats = np.stack([log_paths(x, side=Side.LARGER)[0], bold]) - math.log(2.0)
+    return log_sum(both)

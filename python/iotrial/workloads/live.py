@@ -228,6 +228,19 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         """The guards, parsed."""
         return tuple(guard_of(text, self.metrics) for text in self.guards)
 
+    def block_s(self, windows: int) -> float:
+        """Return how long a block of so many windows takes."""
+        return windows * (self.washout_s + self.window_s)
+
+    def owed_s(self, windows: int, spent_s: float, changed_s: float) -> float:
+        """Return how long to rest before a block, so that after it settings have differed from today's for at most their share.
+
+        ``windows``: of a block, one of them with today's settings. ``spent_s``: how long the trial has lasted, ``changed_s``:
+        for how long of this settings differed. Not above 0: it need not rest.
+        """
+        changed_s += self.block_s(windows - 1)
+        return changed_s / self.most_share - (spent_s + self.block_s(windows))
+
     def responses(self) -> tuple[ResponseSpec, ...]:
         return tuple(
             ResponseSpec(one.name, one.unit, one.scale, one.better, f"from {one.source}", False)
