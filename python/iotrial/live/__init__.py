@@ -1,0 +1,1 @@
+"""Switchback trials on a machine at work: ``iotrial live``."""
