@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 
-def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: float | None = None) -> int:
-    """Run a trial, report it, and return the exit status. Raises RequestError and its kin before anything is changed."""
-    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s)
+def run_trial(
+    study: Study,
+    request: RunRequest,
+    outputs: Outputs,
+    *,
+    sample_s: float | None = None,
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> int:
+    """Run a trial, report it, and return the exit status. ``options`` as in ``carry_out``.
+
+    Raises RequestError and its kin before anything is changed.
+    """
+    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s, options=options)
     return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)
 
 

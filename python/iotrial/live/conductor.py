@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from iotrial.design.model import Arm, Block, Condition, PlannedRun
-from iotrial.errors import IotrialError, KnobError, LabError, RequestError
+from iotrial.errors import IotrialError, KnobError, LabError
+from iotrial.live.exposition import Exporter, Running, RunningGuard, RunningMetric
 from iotrial.live.metrics import Metrics
+from iotrial.live.question import PORT
 from iotrial.live.session import LiveSession
-from iotrial.live.sources.base import MetricLost, WindowVoid
+from iotrial.live.sources import MetricLost, WindowVoid
 from iotrial.runner.outcome import READ_BACK_FAILED, Outcome
 from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line, state_of
@@ -30,7 +33,7 @@ from iotrial.stats.guard import log_harm
 from iotrial.store.accounted import GUARD
 from iotrial.store.checks import WINDOW
 from iotrial.store.model import TrialState
-from iotrial.study.scales import Better
+from iotrial.study.scales import Better, Scale
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
 from iotrial.workloads.live import Guard, LiveWork, hours_of
@@ -54,6 +57,10 @@ _ANALYSIS_S = 300.0
 
 class _GuardTripped(Exception):
     """A guard ends the trial; the message says why."""
+
+    def __init__(self, guard: Guard, message: str) -> None:
+        super().__init__(message)
+        self.guard = guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +92,31 @@ class LiveConductor(Conductor):
 
     def run(self) -> TrialState:
         session, work = self._live, self._work
-        block_s = work.block_s(self._windows)
-        if block_s > self._limits.time_s:
-            raise RequestError(
-                f"a block takes {format_duration(block_s)}, more than the trial's {format_duration(self._limits.time_s)}",
-                hint="give it more time (--time), or use shorter windows",
-            )
         self._void_from: tuple[str, str, int] | None = None
         self._spent_s = self._changed_s = 0.0
         self._over: dict[Guard, float] = {}
         self._lost = False
         for line in self._lines.values():
-            line.block_s = block_s
+            line.block_s = work.block_s(self._windows)
         self._hard = tuple(guard for guard in work.guarding if guard.is_limit)
-        self._metrics = Metrics(work)
-        with self._metrics.running():
+        self._metrics = Metrics(work, session.subject_in_use.place.whole)
+        self._newest: dict[str, dict[str, float]] = {one.name: {} for one in work.metrics}
+        self._in_force: dict[str, float] = dict.fromkeys((arm.name for arm in self._plan.treatments), 0.0)
+        self._seen: Mapping[str, float] = {}
+        self._tripped: Guard | None = None
+        self._state, self._arm = "waiting", self._plan.reference
+        with ExitStack() as stack:
+            port = self._options.get(PORT)
+            self._exporter = stack.enter_context(Exporter(port)) if isinstance(port, int) else None
+            if self._exporter is not None:
+                self._watcher.say(f"the state of the trial: {self._exporter.url}")
+            stack.enter_context(self._metrics.running())
             try:
                 return super().run()
             except _GuardTripped as tripped:
                 session.to_today()
+                self._tripped = tripped.guard
+                self._enter("reverted", self._plan.reference)
                 text = f"{tripped}; today's settings are set again"
                 self._store.note(self._trial, GUARD, text)
                 self._watcher.say(f"stopped by the guard: {text}")
@@ -143,6 +156,7 @@ class LiveConductor(Conductor):
 
     def _look(self, line: Line, *, always: bool = False) -> None:
         self._live.to_today()
+        self._enter("waiting", self._plan.reference)
         self._live.watchdog.beat(_ANALYSIS_S)
         super()._look(line, always=always)
         self._check_harm(line)
@@ -169,12 +183,14 @@ class LiveConductor(Conductor):
 
     def _rest(self, seconds: float) -> None:
         began = time.monotonic()
+        self._enter("paused", self._plan.reference)
         try:
             with self._signals.interruptible():
                 self._wait(began + min(seconds, self._limits.time_s - self.elapsed_s + 0.01))
         except MetricLost:
             self._lose()
         self._spent_s += time.monotonic() - began
+        self._in_force[self._plan.reference.name] += time.monotonic() - began
 
     def _lose(self) -> None:
         self._lost, self._lost_since = True, time.monotonic()
@@ -214,8 +230,9 @@ class LiveConductor(Conductor):
                 found = table.contrasts({arm.name: sign, reference.name: -sign})
                 if log_harm(found.values, limit) >= threshold:
                     raise _GuardTripped(
+                        guard,
                         f"{self._in_words(arm)} makes {guard.metric} worse by more than {format_percent(guard.worse_by)}, as "
-                        f"{len(found.values)} blocks show"
+                        f"{len(found.values)} blocks show",
                     )
 
     # one window
@@ -236,6 +253,7 @@ class LiveConductor(Conductor):
             outcome = Outcome(void=READ_BACK_FAILED, problem=error.message)
         took_s = time.monotonic() - began
         self._spent_s += took_s
+        self._in_force[planned.arm.name] += took_s
         self._changed_s += took_s if planned.arm is not self._plan.reference else 0.0
         if outcome.void is not None:
             self._live.to_today()
@@ -250,10 +268,12 @@ class LiveConductor(Conductor):
         self._live.watchdog.beat()
         self._live.switch(condition, arm)
         self._metrics.switched()
+        self._enter("washout", arm)
         self._phase(f"{named}: washout of {format_duration(work.washout_s)}")
         self._wait(switched + work.washout_s)
         self._metrics.begin()
         began = time.monotonic()
+        self._enter("measuring", arm)
         self._phase(f"{named}: counting for {format_duration(work.window_s)}")
         end = began + work.window_s
         self._wait(end)
@@ -263,6 +283,8 @@ class LiveConductor(Conductor):
             self._live.verify(condition, arm)
         except KnobError as error:
             return Outcome(void=SETTING_CHANGED, problem=error.message)
+        for name, value in found.items():
+            self._newest[name][arm.name] = value
         disturbed = clocks.disturbed()
         late_s = max(ended - end, began - switched - work.washout_s)
         if disturbed is None and late_s > LATE_S:
@@ -293,7 +315,8 @@ class LiveConductor(Conductor):
     def _check_limits(self) -> None:
         """Raise _GuardTripped if a current value has been beyond its hard limit for long enough."""
         now = time.monotonic()
-        found = self._metrics.look(now)
+        self._seen = found = self._metrics.look(now)
+        self._export()
         for guard in self._hard:
             value = found.get(guard.metric)
             if value is None or not guard.exceeded(value):
@@ -301,12 +324,64 @@ class LiveConductor(Conductor):
                 continue
             if now - self._over.setdefault(guard, now) >= guard.lasting_s:
                 unit = self._metrics.unit(guard.metric)
-                raise _GuardTripped(f"{guard.metric} is {value:.4g} {unit}, beyond its limit ({guard.text})")
+                raise _GuardTripped(
+                    guard, f"{guard.metric} is {value:.4g} {unit}, beyond its limit ({guard.text})"
+                )
 
     # what is shown
 
     def _in_words(self, arm: Arm) -> str:
         return escape(", ".join(f"{factor} {label}" for factor, label in arm.treatment.items()))
+
+    def _enter(self, state: str, arm: Arm) -> None:
+        self._state, self._arm = state, arm
+        self._export()
+
+    def _export(self) -> None:
+        """Hand the state of the trial to whoever scrapes it."""
+        if self._exporter is None:
+            return
+        lines = list(self._lines.values())
+        effects = [e for line in lines if line.state is not None for e in line.state.effects if e.kind == "main"]
+        metrics = []
+        for number, metric in enumerate(self._work.metrics):
+            own = {e.level: e for e in effects if e.response == metric.name and e.scale is Scale.LOG}
+            metrics.append(
+                RunningMetric(
+                    metric.name,
+                    metric.unit,
+                    primary=number == 0,
+                    current=self._seen.get(metric.name),
+                    windows=self._newest[metric.name],
+                    ratio={level: e.value for level, e in own.items() if e.value is not None},
+                    low={level: e.low for level, e in own.items() if e.low is not None},
+                    high={level: e.high for level, e in own.items() if e.high is not None},
+                    log_evidence={level: math.log(e.e_value) for level, e in own.items() if e.e_value},
+                )
+            )
+        spent = sum(self._in_force.values())
+        self._exporter.update(
+            Running(
+                trial=str(self._number),
+                knob=", ".join(factor.name for factor in self._plan.study.treatment_factors),
+                state=self._state,
+                level=self._arm.name,
+                levels=[arm.name for arm in self._plan.treatments],
+                pairs=sum(line.complete for line in lines),
+                void_pairs=sum(line.void for line in lines),
+                metrics=metrics,
+                guards=[
+                    RunningGuard(
+                        guard.text,
+                        tripped=guard == self._tripped,
+                        limit=guard.above if guard.below is None else guard.below,
+                        value=self._seen.get(guard.metric) if guard.is_limit else None,
+                    )
+                    for guard in self._work.guarding
+                ],
+                share={arm: s / spent for arm, s in self._in_force.items()} if spent else {},
+            )
+        )
 
     def _phase(self, text: str) -> None:
         self._activity = text
@@ -322,6 +397,7 @@ class LiveConductor(Conductor):
         for line in self._lines.values():
             with suppress(_GuardTripped):  # it ends anyway
                 self._look(line, always=True)
+        self._enter("reverted" if self._tripped else "ended", self._plan.reference)
         blocks = [block for line in self._lines.values() for block in line.blocks]
         return state_of(self._spec, blocks)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from iotrial.live.sources import Source, source_of
-from iotrial.live.sources.base import MetricLost
+from iotrial.live.sources import MetricLost, Source, source_of
 from iotrial.workloads.live import LiveWork
 
 #: most moments of a window at which current values are kept
@@ -19,10 +18,15 @@ SHORTEST_S = 2.0
 
 
 class Metrics:
-    """The sources of a trial's metrics. Use inside ``running``; between ``begin`` and ``end`` a window is counted."""
+    """The sources of a trial's metrics. Use inside ``running``; between ``begin`` and ``end`` a window is counted.
 
-    def __init__(self, work: LiveWork) -> None:
-        self._sources: Mapping[str, Source] = {one.name: source_of(one.source) for one in work.metrics}
+    ``device``: the disk in use, for metrics of a device that name none.
+    """
+
+    def __init__(self, work: LiveWork, device: str | None) -> None:
+        self._sources: Mapping[str, Source] = {
+            one.name: source_of(one.source, device=device) for one in work.metrics
+        }
         self._units = {one.name: one.unit for one in work.metrics}
         self._needed = {work.metrics[0].name, *(guard.metric for guard in work.guarding)}
         self._every_s = max(SHORTEST_S, (work.washout_s + work.window_s) / MOST_SAMPLES)

@@ -5,6 +5,7 @@ The result is the text of a study file, so that it can be saved, read and run ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,18 @@ import tomlkit
 
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import declarations
-from iotrial.lab.in_place import MOUNTINFO
+from iotrial.lab.in_place import MOUNTINFO, holding_of
 from iotrial.lab.target import parse_mountinfo
-from iotrial.live.sources import source_of
+from iotrial.live.sources import reach_s, source_of
 from iotrial.runner.quick_study import setting_of, value_labels
 from iotrial.study.model import LIVE
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
 from iotrial.tune.space import Dimension, Space, space_of_settings
+from iotrial.units import format_duration, parse_duration
 
+#: option in a trial's header: where its state is served while it runs
+PORT = "openmetrics_port"
 _MOUNT_OPTION = "mount.option"
 _DEFAULT = "default"
 
@@ -72,14 +76,22 @@ def _with_default(text: str) -> str:
     return f"{name}={','.join((_DEFAULT, *(value for value in varied.values if value != _DEFAULT)))}"
 
 
-def live_study_text(wish: LiveWish, space: Space) -> str:
-    """Return the study as TOML. Raises RequestError for a source of a metric that cannot be read."""
+def live_study_text(wish: LiveWish, space: Space, folder: str) -> str:
+    """Return the study as TOML. ``folder``: of the service. Raises RequestError for a metric that cannot be used."""
     if not wish.metrics:
         raise RequestError(
             "no metric given: a live trial judges settings by a number of the service",
             hint="--metric 'promql:...@http://127.0.0.1:9090', or command:, openmetrics:, log:, device:, psi:",
         )
-    metrics = [_metric(text) for text in wish.metrics]
+    windows = math.prod(len(one.levels) for one in space.dimensions)
+    block_s = windows * (parse_duration(wish.window) + parse_duration(wish.washout))
+    if block_s > parse_duration(wish.time):
+        raise RequestError(
+            f"a block has {windows} windows and takes {format_duration(block_s)}, more than the trial's {wish.time}",
+            hint="give it more time (--time), or use shorter windows (--window, --washout)",
+        )
+    device = holding_of(folder).whole
+    metrics = [_metric(text, device, wish.washout) for text in wish.metrics]
     names = " and ".join(one.name for one in space.dimensions)
     judged = metrics[0]["name"]
     optional = {
@@ -113,8 +125,14 @@ def live_study_text(wish: LiveWish, space: Space) -> str:
     )
 
 
-def _metric(text: str) -> dict[str, Any]:
-    source = source_of(text)
+def _metric(text: str, device: str | None, washout: str) -> dict[str, Any]:
+    source = source_of(text, device=device)
+    if reach_s(source) > parse_duration(washout):
+        raise RequestError(
+            f"metric {source.name}: its value reaches back {format_duration(reach_s(source))}, into the window before: "
+            f"the washout is {washout}",
+            hint="use a longer --washout, or $window as the range of the query",
+        )
     unit = source.unit or "1"
     return {
         "name": source.name,

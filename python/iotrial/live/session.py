@@ -14,7 +14,7 @@ from iotrial.knobs.block import BlockScheduler
 from iotrial.lab import host, registry
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.knob import RunContext
-from iotrial.lab.knobs.mount import MountOption
+from iotrial.lab.knobs.mount import MountAtime, MountOption
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.live.watchdog import Watchdog
@@ -98,11 +98,19 @@ class LiveSession(Session):
         self.subject_in_use.place.to_neutral(always=False, fresh=False)
 
     def switch(self, condition: Condition, arm: Arm) -> None:
-        """Set the settings of an arm, from today's, and read them back. Raises KnobError, LabError, TargetError."""
+        """Set the settings of an arm, from today's, and read them back. Raises KnobError, LabError, TargetError.
+
+        Every setting is written before every window, also where it stays as it is, so that all windows begin alike.
+        """
         self.to_today()
         today = set(self.resolved.turns_of(condition, self.plan.reference))
-        changed = [turn for turn in self.resolved.turns_of(condition, arm) if turn not in today]
-        for turn in sorted(changed, key=lambda turn: turn.knob.name != BlockScheduler.name):
+        turns = [
+            turn
+            for turn in self.resolved.turns_of(condition, arm)
+            # today's mode of a mount may have a flag more than its level names
+            if turn not in today or not isinstance(turn.knob, MountAtime)
+        ]
+        for turn in sorted(turns, key=lambda turn: turn.knob.name != BlockScheduler.name):
             turn.knob.write(self.subject_in_use, turn.setting, turn.value)
         self.subject_in_use.place.settle(always=False, fresh=False)
         self.verify(condition, arm)

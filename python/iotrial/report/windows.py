@@ -15,7 +15,7 @@ import numpy as np
 
 from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.notation import counted, quantity
+from iotrial.report.notation import capitalised, counted, quantity
 from iotrial.report.phrases import label, spoken
 from iotrial.report.plots.canvas import (
     BAND,
@@ -34,6 +34,7 @@ from iotrial.report.plots.canvas import (
     scale_of,
 )
 from iotrial.report.series import Arm, arms_of
+from iotrial.stats.switchback import CarryOver, carry_over, in_words
 from iotrial.store.checks import WINDOW
 from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Response
@@ -133,11 +134,62 @@ def stop_notes(document: Document) -> Iterator[Note]:
 
 
 def window_notes(document: Document) -> Iterator[Note]:
-    """Yield what of the result is exact, and what rests on the washout."""
+    """Yield what of the result is exact, what rests on the washout, and whether windows show that it was too short."""
     work = live_work(document)
-    if work is not None:
-        text = _EXACT.format(format_duration(work.washout_s)) if work.washout_s else _NO_WASHOUT
-        yield Note(text, "Washout", view=View.LONG)
+    if work is None:
+        return
+    text = _EXACT.format(format_duration(work.washout_s)) if work.washout_s else _NO_WASHOUT
+    yield Note(text, "Washout", view=View.LONG)
+    found = carry_over_of(document)
+    if found is not None:
+        response = document.trial.header.study.responses[0]
+        words = in_words(found, by_ratio=response.scale is Scale.LOG, unit=response.unit)
+        tone, view = ("alarm", View.ALL) if found.found else ("", View.LONG)
+        yield Note(f"{capitalised(escape(words))}.", "Carry-over", tone, view)
+
+
+def carry_over_of(document: Document) -> CarryOver | None:
+    """Diagnose what one window leaves for the next, from all windows of complete blocks; None with too few of them."""
+    study = document.trial.header.study
+    response = study.responses[0]
+    log = response.scale is Scale.LOG
+    arms = arms_of(document.data)
+    ended = {(block.condition, block.index): block.void for block in document.data.blocks}
+    runs = [run for run in document.data.runs if (run.condition, run.block) in ended]
+    values, trends = [], []
+    for run in runs:
+        value = run.responses.get(response.name, math.nan)
+        sound = ended[run.condition, run.block] is None and math.isfinite(value) and (value > 0.0 or not log)
+        values.append((math.log(value) if log else value) if sound else math.nan)
+        trends.append(_trend(run, response.name, log=log) if sound else math.nan)
+    if not runs or not arms:
+        return None
+    return carry_over(
+        values, [run.arm for run in runs], [run.block for run in runs], reference=arms[0].name, trends=trends
+    )
+
+
+def _trend(run: RunRecord, name: str, *, log: bool) -> float:
+    """Return the mean of a metric in the second half of the counted part less that in the first; NaN if it is not known."""
+    kept = run.checks.get(WINDOW)
+    at, values = (kept.get("at_s"), kept.get(name)) if isinstance(kept, Mapping) else (None, None)
+    if not isinstance(at, list) or not isinstance(values, list) or len(at) != len(values):
+        return math.nan
+    half_s = _seconds(run.checks.get("clock"), "lasted_s") / 2.0
+    halves: tuple[list[float], list[float]] = ([], [])
+    for moment, value in zip(at, values, strict=True):
+        if _is_number(moment) and _is_number(value) and 0.0 <= moment <= 2.0 * half_s:
+            halves[moment >= half_s].append(float(value))
+    if not all(halves):
+        return math.nan
+    first, second = (math.fsum(half) / len(half) for half in halves)
+    if not log:
+        return second - first
+    return math.log(second / first) if first > 0.0 and second > 0.0 else math.nan
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]:

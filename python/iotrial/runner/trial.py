@@ -153,6 +153,7 @@ class Conductor:
         self._store = store
         self._trial = trial.header.id
         self._number = trial.number
+        self._options = trial.header.options
         self._limits = limits
         self._watcher = watcher
         self._signals = signals

@@ -16,7 +16,7 @@ from iotrial.cli.planned_changes import typed_intent_lines
 from iotrial.cli.run_request import narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import run_trial
 from iotrial.errors import RequestError
-from iotrial.live.question import LiveWish, folder_on, live_space, live_study_text, today_in_words
+from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
 from iotrial.runner.planning import default_folder
 from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
@@ -71,6 +71,13 @@ sure = in_group("How long, how sure")
 @sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
 @sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
 @sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided.")
+@click.option(
+    "--openmetrics",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the state of the trial on http://127.0.0.1:PORT/metrics while it runs (0: a free port).",
+)
 @click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
 @click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
 @json_option
@@ -89,6 +96,8 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     refuse_missing_folder(values["save"], values["html"])
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
+    for name in ("window", "washout"):
+        quantity_of(f"--{name}", values[name], parse_duration)
     folder = _folder(values.pop("disk"), values["on"])
     space = live_space(settings, folder)
     wish = LiveWish(
@@ -102,7 +111,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         margin=values["margin"],
         time=values["time"],
     )
-    text = live_study_text(wish, space)
+    text = live_study_text(wish, space, folder)
     study = read_study(text, ORIGIN, trusted=True)
     if values["save"]:
         write_report(text, Path(values["save"]))
@@ -114,7 +123,9 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         for line in typed_intent_lines(resolved, default_folder(resolved, request.on)):
             tell(line)
         return 0
-    return run_trial(chosen, request, Outputs(as_json=as_json, html=values["html"], page=False))
+    outputs = Outputs(as_json=as_json, html=values["html"], page=False)
+    options = {} if values["port"] is None else {PORT: values["port"]}
+    return run_trial(chosen, request, outputs, options=options)
 
 
 def _folder(disk: str | None, on: str | None) -> str:
