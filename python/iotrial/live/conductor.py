@@ -30,6 +30,7 @@ from iotrial.runner.start import Engine
 from iotrial.runner.trial import Conductor, Line, state_of
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.guard import log_harm
+from iotrial.stats.model import ObservedBlock
 from iotrial.store.accounted import GUARD
 from iotrial.store.checks import WINDOW
 from iotrial.store.model import TrialState
@@ -53,6 +54,7 @@ LATE_S = 2.0
 LOST_FOR_S = 600.0
 _ASKS_AGAIN_S = 5.0
 _ANALYSIS_S = 300.0
+_SHOWN_BLOCKS = 20
 
 
 class _GuardTripped(Exception):
@@ -329,6 +331,9 @@ class LiveConductor(Conductor):
                 )
 
     # what is shown
+
+    def _recent(self) -> tuple[ObservedBlock, ...]:
+        return tuple(block for line in self._lines.values() for block in line.blocks[-_SHOWN_BLOCKS:])
 
     def _in_words(self, arm: Arm) -> str:
         return escape(", ".join(f"{factor} {label}" for factor, label in arm.treatment.items()))

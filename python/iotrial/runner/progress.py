@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from iotrial.stats.model import Effect
+from iotrial.stats.model import Effect, ObservedBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Snapshot:
     ``effects`` are those of the last analysis of each condition. ``upcoming`` is the
     next block, as the key of its condition and its index (None: no block follows). ``block_s``: seconds that the last
     block of each condition took. ``activity``: what the present run does, where runs are long.
+    ``recent``: the newest complete blocks, if single runs are to be shown.
     """
 
     trial: int
@@ -30,6 +31,7 @@ class Snapshot:
     upcoming: tuple[str, int] | None = None
     block_s: Mapping[str, float] = field(default_factory=dict)
     activity: str = ""
+    recent: tuple[ObservedBlock, ...] = ()
 
 
 class Watcher(Protocol):

