@@ -258,6 +258,7 @@ class Polled(Generic[T]):
         return self._poller
 
     def start(self) -> None:
+        self.stop()
         metric = self.metric
         self._poller = Poller(
             f"metric {self.name}", self.read, every_s=metric.every_s, timeout_s=metric.timeout_s

@@ -284,8 +284,8 @@ def scrape_of(body: bytes, content_type: str, selector: Selector) -> Scrape:
             f"openmetrics: {selector.name} has more than {_MOST_SERIES} series", hint="select by labels"
         )
     for key, value in samples.items():
-        if math.isnan(value):
-            raise MetricLost(f"openmetrics: {_shown(key)} is NaN")
+        if not math.isfinite(value):
+            raise MetricLost(f"openmetrics: {_shown(key)} is {value}, expected a number")
     own = f"{_base(selector.name)}_created"
     started = {
         (str(sample.name), tuple(sorted(sample.labels.items()))): float(sample.value)

@@ -56,6 +56,7 @@ class FollowedLog(Polled[Found]):
             raise RequestError(
                 f"log: {self._take} needs a number in the line: put a group around it, as in 'took ([0-9.]+) ms'"
             )
+        self._path = path
         self._follower = Follower(path)
         self.reach_s = 0.0
 
@@ -86,6 +87,7 @@ class FollowedLog(Polled[Found]):
     def stop(self) -> None:
         super().stop()
         self._follower.close()
+        self._follower = Follower(self._path)
 
 
 def regex_of(text: str) -> re.Pattern[bytes]:

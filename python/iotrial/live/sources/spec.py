@@ -24,22 +24,13 @@ from dataclasses import dataclass
 
 from iotrial.errors import RequestError, UnknownName
 from iotrial.live.sources import followed_log, kernel, programs
-from iotrial.live.sources.base import (
-    EVERY_S,
-    TIMEOUT_S,
-    Metric,
-    MetricLost,
-    Source,
-    WindowVoid,
-)
+from iotrial.live.sources.base import EVERY_S, TIMEOUT_S, Metric, Source
 from iotrial.live.sources.exposed import OpenMetrics, selector_of
 from iotrial.live.sources.followed_log import FollowedLog
 from iotrial.live.sources.kernel import DEVICE_METRICS, Processors, device_source, pressure_source
 from iotrial.live.sources.programs import Command
 from iotrial.live.sources.prometheus import PromQL
 from iotrial.units import UnitError, parse_duration
-
-__all__ = ["KINDS", "MetricLost", "Source", "WindowVoid", "reach_s", "source_of"]
 
 KINDS = ("promql", "openmetrics", "command", "log", "device", "psi", "cpu")
 LONGEST = 8000
@@ -188,7 +179,7 @@ def _openmetrics(text: str) -> _Parsed:
     selector = selector_of(series)
     counter = selector.name.endswith("_total")
     is_rate = take == "rate" or (take is None and counter)
-    unit = _unit_of(selector.name.removesuffix("_total"), is_rate=is_rate)
+    unit = _unit_of(selector.name, is_rate=is_rate)
     name = selector.name.replace(":", "_")[:50] + ("" if take is None else f"_{take}")
     return _Parsed(
         name,
@@ -201,15 +192,18 @@ def _openmetrics(text: str) -> _Parsed:
 
 
 def _unit_of(name: str, *, is_rate: bool) -> str:
-    """Return the unit that the name of a metric ends in, by the rules of OpenMetrics; "" if it has none."""
+    """Return the unit by the name, following the rules of OpenMetrics; "" if it cannot be told.
+
+    The rate of a name in seconds or bytes that is no counter may be that of a histogram's observations, or of a gauge.
+    """
     if name.endswith(("_count", "_bucket")):
         return "1/s" if is_rate else ""
-    unit = next(
-        (u for end, u in (("_seconds", "s"), ("_bytes", "bytes"), ("_ratio", "1")) if name.endswith(end)), ""
-    )
-    if is_rate:
-        return f"{unit or '1'}/s"
-    return unit
+    counter = name.endswith("_total")
+    ends = (("_seconds", "s"), ("_bytes", "bytes"), ("_ratio", "1"))
+    unit = next((unit for end, unit in ends if name.removesuffix("_total").endswith(end)), "")
+    if not is_rate:
+        return unit
+    return f"{unit or '1'}/s" if counter or not unit else ""
 
 
 def _command(text: str) -> _Parsed:
