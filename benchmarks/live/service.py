@@ -1,7 +1,7 @@
-"""A database at work for the benchmark of live trials: PostgreSQL on an ext4 of its own, under pgbench, watched by Prometheus.
+"""A database at work for the benchmark of live trials: PostgreSQL on its own ext4, under pgbench, watched by Prometheus.
 
-The load scans a table whose pages are dropped from the cache every second, so that it reads from the disk: read-ahead matters
-to it. pgbench starts transactions at a fixed rate and logs each; an exporter turns the log into a histogram and a counter,
+The load scans a table whose pages are dropped from the cache every second, so that it reads from the disk: read-ahead
+matters to it. pgbench starts transactions at a fixed rate and logs each; an exporter turns the log into a histogram and a counter,
 which a real Prometheus scrapes every second if one is installed, and which iotrial reads itself otherwise.
 """
 
@@ -33,6 +33,7 @@ class Running:
 
     folder: Path
     queue: Path
+    mean: str
     p99: str
     rate: str
 
@@ -42,7 +43,7 @@ class Running:
 
 
 class Exporter(threading.Thread):
-    """Follows the logs of pgbench and serves what they hold; ``delay_s`` is added to every transaction's time."""
+    """Follows the logs of pgbench and serves what they hold."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -92,7 +93,9 @@ class Exporter(threading.Thread):
         total = 0
         for bound, count in zip((*BOUNDS_S, float("inf")), list(self._counts), strict=True):
             total += count
-            lines.append(f'pgbench_seconds_bucket{{le="{"+Inf" if bound == float("inf") else f"{bound:.6g}"}"}} {total}')
+            lines.append(
+                f'pgbench_seconds_bucket{{le="{"+Inf" if bound == float("inf") else f"{bound:.6g}"}"}} {total}'
+            )
         lines += [f"pgbench_seconds_sum {self._sum:.6f}", f"pgbench_seconds_count {total}"]
         return "\n".join([*lines, ""])
 
@@ -118,15 +121,21 @@ def database(folder: Path, *, rate: int, scale: int = 8) -> Iterator[Running]:
         stack.enter_context(_load(logs, script, folder, rate))
         stack.enter_context(_prometheus(folder))
         time.sleep(20)  # two scrapes of a running load
-        if shutil.which("prometheus"):
-            at = f"@http://127.0.0.1:{PROMETHEUS_PORT}"
-            p99 = f"p99=promql:histogram_quantile(0.99, rate(pgbench_seconds_bucket[$window])){at},unit=s"
-            per_s = f"tps=promql:rate(pgbench_seconds_count[$window]){at},unit=1/s,higher"
-        else:
-            url = f"http://127.0.0.1:{EXPORTER_PORT}/metrics"
-            p99 = f"p99=openmetrics:{url}#pgbench_seconds:p99,unit=s"
-            per_s = f"tps=openmetrics:{url}#pgbench_seconds_count:rate,unit=1/s,higher"
-        yield Running(mounted, queue, p99, per_s)
+        yield Running(mounted, queue, *_metrics())
+
+
+def _metrics() -> tuple[str, str, str]:
+    """Return the sources of the mean, of the 99th percentile and of the rate."""
+    if shutil.which("prometheus"):
+        at = f"@http://127.0.0.1:{PROMETHEUS_PORT}"
+        per_s = "rate(pgbench_seconds_count[$window])"
+        return (
+            f"mean=promql:rate(pgbench_seconds_sum[$window]) / {per_s}{at},unit=s",
+            f"p99=promql:histogram_quantile(0.99, rate(pgbench_seconds_bucket[$window])){at},unit=s",
+            f"tps=promql:{per_s}{at},unit=1/s,higher",
+        )
+    url = f"openmetrics:http://127.0.0.1:{EXPORTER_PORT}/metrics#pgbench_seconds"
+    return f"mean={url}:mean,unit=s", f"p99={url}:p99,unit=s", f"tps={url}_count:rate,unit=1/s,higher"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What `iotrial live` says, does and costs on a loaded database: false alarms, planted effects, time to revert, processor time.
+"""`iotrial live` on a loaded database: false alarms, planted effects, time from harm to revert, processor time.
 
     python benchmarks/live/trials.py --minutes 240            # as root, alone on the machine
     python benchmarks/live/trials.py --minutes 8 --window 3   # only try whether it runs
@@ -10,8 +10,8 @@ Rows, in turn until the time is over:
   "equivalent" or "undecided" is a false alarm.
 - planted: read-ahead of 0 under the scanning load. Its true size is the ratio of the means of long stretches with each
   setting, measured without iotrial before and after the trials.
-- hard guard, relative guard: the same with `p99 > LIMIT` and `worse by 20 %`. The time to revert goes from when the kernel has
-  the harmful setting (seen in sysfs, 50 times a second) to when it has today's again, for good.
+- hard guard, relative guard: the same with `mean > LIMIT` and `mean worse by 20 %`. The time to revert goes from when the
+  kernel first has the harmful setting (seen in sysfs, 50 times a second) to when it has today's for good.
 - killed: SIGKILL in a harmful window; the same time, from the signal.
 - cost: processor time of all of iotrial's processes over the trials, in percent of one core.
 """
@@ -35,8 +35,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
-from marked import put
 from service import EXPORTER_PORT, Running, database
+
+from marked import put
 
 TODAY, HARM = "128", "0"
 CALM = frozenset({"equivalent", "equivalent_detectable", "undecided"})
@@ -58,7 +59,9 @@ class Found:
 
 def main() -> None:
     """Run trials in turn until the time is over, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=240.0)
     parser.add_argument("--window", type=float, default=5.0, help="seconds; the washout is 40 % of it")
     parser.add_argument("--pairs", type=int, default=30, help="of a trial")
@@ -89,7 +92,11 @@ def main() -> None:
 def mean_s() -> tuple[float, float]:
     """Return the sum and the count of the exporter's histogram."""
     with urllib.request.urlopen(f"http://127.0.0.1:{EXPORTER_PORT}/metrics", timeout=5) as answer:
-        lines = dict(line.split(" ") for line in answer.read().decode().splitlines() if "_bucket" not in line and "#" not in line)
+        lines = dict(
+            line.split(" ")
+            for line in answer.read().decode().splitlines()
+            if "_bucket" not in line and "#" not in line
+        )
     return float(lines["pgbench_seconds_sum"]), float(lines["pgbench_seconds_count"])
 
 
@@ -108,16 +115,18 @@ def true_ratio(running: Running, window_s: float) -> float:
 
 
 def words(running: Running, given: argparse.Namespace, setting: str, *more: str) -> list[str]:
-    metric = running.p99.replace("p99=", "mean=").replace("histogram_quantile(0.99, rate(pgbench_seconds_bucket[$window]))",
-             "rate(pgbench_seconds_sum[$window]) / rate(pgbench_seconds_count[$window])").replace(":p99,", ":mean,")  # fmt: skip
+    """Return the command of a trial."""
+    metrics = [word for one in (running.mean, running.p99, running.rate) for word in ("--metric", one)]
     return [
-        sys.executable, "-m", "iotrial", "live", setting, "--metric", metric, "--metric", running.p99, "--metric", running.rate,
-        "--in", str(running.folder), "--window", f"{given.window:g} s", "--washout", f"{0.4 * given.window:g} s", "--yes",
-        "--blocks", str(given.pairs), "--time", "12 h", "--json", *more,
+        sys.executable, "-m", "iotrial", "live", setting, *metrics, "--in", str(running.folder),
+        "--window", f"{given.window:g} s", "--washout", f"{0.4 * given.window:g} s",
+        "--yes", "--blocks", str(given.pairs), "--time", "12 h", "--json", *more,
     ]  # fmt: skip
 
 
-def trial(running: Running, given: argparse.Namespace, found: Found, setting: str, *more: str) -> dict[str, object]:
+def trial(
+    running: Running, given: argparse.Namespace, found: Found, setting: str, *more: str
+) -> dict[str, object]:
     """Run a trial to its end, and add what it cost."""
     began = time.monotonic()
     process = subprocess.Popen(words(running, given, setting, *more), stdout=subprocess.PIPE, text=True)
@@ -167,7 +176,9 @@ def planted(running: Running, given: argparse.Namespace, found: Found, truth: fl
     setting = f"block.read_ahead_kb={TODAY},{HARM}"
     (effect,) = conclusions(trial(running, given, found, setting, "--precise"))
     low, high = effect["interval"]  # type: ignore[misc]
-    found.planted.append((str(effect["conclusion"]), float(effect["ratio"]), low or 0.0, high or float("inf")))  # type: ignore[arg-type]
+    found.planted.append(
+        (str(effect["conclusion"]), float(effect["ratio"]), low or 0.0, high or float("inf"))
+    )  # type: ignore[arg-type]
     found.blocks.append(int(effect["blocks"]))  # type: ignore[call-overload]
 
 
@@ -207,7 +218,9 @@ def relative(running: Running, given: argparse.Namespace, found: Found, truth: f
 def _guarded(name: str, running: Running, given: argparse.Namespace, found: Found, guard: str) -> None:
     harm = Harm(running)
     harm.start()
-    report = trial(running, given, found, f"block.read_ahead_kb={TODAY},{HARM}", "--no-stop", "--guard", guard)
+    report = trial(
+        running, given, found, f"block.read_ahead_kb={TODAY},{HARM}", "--no-stop", "--guard", guard
+    )
     harm.ended.set()
     harm.join()
     assert running.read_ahead() == TODAY
@@ -241,13 +254,19 @@ def table(found: Found, truth: Sequence[float], given: argparse.Namespace) -> st
     rows = [
         ("A/A, a look after every pair", f"{len(alarms)} false alarms in {len(found.aa)} trials"),
         ("read-ahead 0, found", f"{seen} of {len(found.planted)}, after {_spread(found.blocks)} pairs"),
-        ("... and its size covered", f"{covered} of {len(found.planted)} (true ratio {' and '.join(f'{t:.2f}' for t in truth)})"),
+        (
+            "... and its size covered",
+            f"{covered} of {len(found.planted)} (true ratio {' and '.join(f'{t:.2f}' for t in truth)})",
+        ),
         *((f"{name}: harm to revert", f"{_spread(times)} s") for name, times in found.reverted_s.items()),
-        ("processor time of iotrial", f"{100 * found.cpu_s / found.wall_s:.2f} % of one core over {found.wall_s / 60:.0f} min"),
+        (
+            "processor time of iotrial",
+            f"{100 * found.cpu_s / found.wall_s:.2f} % of one core over {found.wall_s / 60:.0f} min",
+        ),
     ]
     head = (
-        f"Windows of {given.window:g} s, washout {0.4 * given.window:g} s, {given.pairs} pairs a trial; PostgreSQL under pgbench "
-        f"({given.rate} scans a second) on ext4 on a loop device; Linux {platform.release()}, {os.cpu_count()} processors."
+        f"Windows of {given.window:g} s, washout {0.4 * given.window:g} s, {given.pairs} pairs a trial; PostgreSQL under "
+        f"pgbench ({given.rate} scans a second) on ext4 on a loop device; Linux {platform.release()}, {os.cpu_count()} processors."
     )
     return "\n".join([head, "", "| what | result |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
 
@@ -255,7 +274,9 @@ def table(found: Found, truth: Sequence[float], given: argparse.Namespace) -> st
 def _spread(values: Sequence[float]) -> str:
     if not values:
         return "none"
-    return f"{statistics.median(values):.1f} (median of {len(values)}; {min(values):.1f} to {max(values):.1f})"
+    return (
+        f"{statistics.median(values):.1f} (median of {len(values)}; {min(values):.1f} to {max(values):.1f})"
+    )
 
 
 main()

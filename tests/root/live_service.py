@@ -2,9 +2,9 @@
 
     live_service.py FILE LOG QUEUE
 
-Each line of the log: the time of day, the read-ahead that the kernel shows in the folder QUEUE, and the milliseconds of a read
-of the whole file, whose pages it drops first. With a file LOG.slow there it is slow as long as that exists; with LOG.silent it
-logs nothing.
+Each line of the log: the time of day, the read-ahead that the kernel shows in the folder QUEUE, and the milliseconds of a
+read of the whole file, whose pages it drops first. It is slow as long as there is a file LOG.slow, and logs nothing as long
+as there is LOG.silent.
 """
 
 from __future__ import annotations

@@ -44,7 +44,11 @@ unit = "s"
 
 
 def study(
-    knob: str = "block.read_ahead_kb", levels: str = '"128", "1024"', *, more: str = "", factor: str = "varied"
+    knob: str = "block.read_ahead_kb",
+    levels: str = '"128", "1024"',
+    *,
+    more: str = "",
+    factor: str = "varied",
 ) -> Study:
     text = STUDY.format(factor=factor, knob=knob, levels=levels, more=more)
     return read_study(text, "live.toml", trusted=True)
@@ -135,13 +139,13 @@ def test_a_study_of_a_service_has_the_metric_as_its_response() -> None:
 
 
 def test_errors_in_a_study_file_name_the_line_and_the_guard() -> None:
-    with pytest.raises(StudyError, match='live.toml:18: guard "p98 > 1 s": no metric is called "p98"'):
+    with pytest.raises(StudyError, match=r'live\.toml:18: guard "p98 > 1 s": no metric is called "p98"'):
         study(more='guard = ["p98 > 1 s"]')
 
 
 def test_what_puts_data_at_risk_is_not_tried_on_a_service() -> None:
     risky = study("mount.option", '"default", "nobarrier"')
-    with pytest.raises(RequestError, match="in-place lab cannot set it|puts data at risk"):
+    with pytest.raises(RequestError, match=r"in-place lab cannot set it|puts data at risk"):
         resolve(risky, root=True)
     write_cache = study("block.write_cache", '"write back", "write through"')
     with pytest.raises(RequestError, match="puts data at risk"):

@@ -78,11 +78,17 @@ def _windows(study: Study) -> Iterator[str]:
         for number, guard in enumerate(work.guards):
             yield _line("" if number else "guards", escape(guard))
         if work.most_share < 1.0:
-            yield _line("share", f"other settings than today's at most {format_percent(work.most_share)} of the time")
+            yield _line(
+                "share", f"other settings than today's at most {format_percent(work.most_share)} of the time"
+            )
         if work.quiet_hours:
             yield _line("quiet", f"{escape(work.quiet_hours)}, local time: {work.resting}")
-        yield _line("set back", "at the end, between blocks, on Ctrl-C, by a guard, and when a metric is lost;")
-        yield _line("", "by a watchdog process if iotrial is killed or hangs; a reboot forgets all of these settings")
+        yield _line(
+            "set back", "at the end, between blocks, on Ctrl-C, by a guard, and when a metric is lost;"
+        )
+        yield _line(
+            "", "by a watchdog process if iotrial is killed or hangs; a reboot forgets all of these settings"
+        )
 
 
 def _held(folder: str) -> Iterator[str]:

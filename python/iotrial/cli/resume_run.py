@@ -9,8 +9,8 @@ from typing import Any
 from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.finish import Outputs, conclude, refuse_missing_folder
 from iotrial.cli.live_view import watcher_for
-from iotrial.design.plan import Plan
 from iotrial.cli.trial_run import engine_of
+from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.runner.resolve import resolve

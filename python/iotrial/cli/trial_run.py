@@ -88,6 +88,8 @@ def engine_of(study: Study) -> Engine:
     """Return what carries out a study: on a machine in use (``iotrial live``), or in a lab."""
     if not study.in_windows:
         return LAB
-    from iotrial.live.conductor import LIVE  # the sources of metrics would slow down the start of every other trial
+    from iotrial.live.conductor import (
+        LIVE,
+    )  # the sources of metrics would slow down the start of every other trial
 
     return LIVE

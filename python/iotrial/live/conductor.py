@@ -5,8 +5,8 @@ back, waits for the washout, counts, and reads back again. Between blocks today'
 analysed, while it rests (quiet hours, the maximum share of the time), and while it waits for a lost metric.
 
 A block with a disturbed window is void as a whole, by rules that do not look at the settings: a metric was lost, a clock was
-set, the machine slept, a window was late, something else changed a setting, or the trial was cut off. Once a window is void, today's settings are
-set and the rest of its block is not run.
+set, the machine slept, a window was late, something else changed a setting, or the trial was cut off. Once a window is void,
+today's settings are set and the rest of its block is not run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from iotrial.store.model import TrialState
 from iotrial.study.scales import Better, Scale
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_percent
-from iotrial.workloads.live import Guard, LiveWork, hours_of
+from iotrial.workloads.live import Guard, LiveWork, hours_of, work_of
 
 #: rules by which a block is void
 METRIC_LOST, NO_VALUE, CLOCK_SET, SLEPT, LATE, SETTING_CHANGED, CUT_OFF = (
@@ -131,9 +131,7 @@ class LiveConductor(Conductor):
 
     @property
     def _work(self) -> LiveWork:
-        work = self._plan.study.workloads[0].work
-        assert isinstance(work, LiveWork)
-        return work
+        return work_of(self._plan.study)
 
     @property
     def _windows(self) -> int:
@@ -144,7 +142,7 @@ class LiveConductor(Conductor):
     def _rehearse(self) -> None:
         """Nothing to rehearse: the service is running."""
 
-    def _washes_in(self, line: Line) -> bool:  # noqa: ARG002
+    def _washes_in(self, line: Line) -> bool:
         return False
 
     def _block(self, line: Line) -> None:
@@ -170,12 +168,14 @@ class LiveConductor(Conductor):
         span = timedelta(seconds=work.block_s(self._windows))
         hours = hours_of(work.quiet_hours)
         while self.elapsed_s < self._limits.time_s:
-            wall = datetime.now()  # noqa: DTZ005  hours of the day are local
+            wall = datetime.now()
             if hours is not None and hours.within(wall, span):
                 self._say(f"quiet hours ({work.quiet_hours}): resting with {work.resting}")
                 self._rest(60.0)
             elif (wait_s := work.owed_s(self._windows, self._spent_s, self._changed_s)) > 0.0:
-                self._say(f"resting with {work.resting} for {format_duration(math.ceil(wait_s))} (--most-share)")
+                self._say(
+                    f"resting with {work.resting} for {format_duration(math.ceil(wait_s))} (--most-share)"
+                )
                 self._rest(wait_s)
             elif self._lost and not self._regained():
                 self._rest(_ASKS_AGAIN_S)
@@ -199,6 +199,7 @@ class LiveConductor(Conductor):
 
     def _regained(self) -> bool:
         """Ask for the lost metrics again. Raises LabError if they have been lost for too long."""
+        self._live.watchdog.beat(self._metrics.longest_s)
         try:
             self._metrics.restart()
         except IotrialError as error:
@@ -273,12 +274,14 @@ class LiveConductor(Conductor):
         self._enter("washout", arm)
         self._phase(f"{named}: washout of {format_duration(work.washout_s)}")
         self._wait(switched + work.washout_s)
+        self._live.watchdog.beat(self._metrics.longest_s)
         self._metrics.begin()
         began = time.monotonic()
         self._enter("measuring", arm)
         self._phase(f"{named}: counting for {format_duration(work.window_s)}")
         end = began + work.window_s
         self._wait(end)
+        self._live.watchdog.beat(self._metrics.longest_s)
         found = self._metrics.end()
         ended = time.monotonic()
         try:
@@ -294,7 +297,10 @@ class LiveConductor(Conductor):
         return Outcome(
             responses=found,
             checks={
-                "clock": {"unix_s": round(time.time() - (time.monotonic() - began), 3), "lasted_s": ended - began},
+                "clock": {
+                    "unix_s": round(time.time() - (time.monotonic() - began), 3),
+                    "lasted_s": ended - began,
+                },
                 WINDOW: {"switched_s": round(switched - began, 3), **self._metrics.samples(began)},
             },
             started_ns=round(began * 1e9),
@@ -347,7 +353,9 @@ class LiveConductor(Conductor):
         if self._exporter is None:
             return
         lines = list(self._lines.values())
-        effects = [e for line in lines if line.state is not None for e in line.state.effects if e.kind == "main"]
+        effects = [
+            e for line in lines if line.state is not None for e in line.state.effects if e.kind == "main"
+        ]
         metrics = []
         for number, metric in enumerate(self._work.metrics):
             own = {e.level: e for e in effects if e.response == metric.name and e.scale is Scale.LOG}

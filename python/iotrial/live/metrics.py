@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from iotrial.live.sources import MetricLost, Source, source_of
+from iotrial.live.sources.spec import LONGEST_TIMEOUT_S
 from iotrial.workloads.live import LiveWork
 
 #: most moments of a window at which current values are kept
@@ -57,6 +58,11 @@ class Metrics:
     def _stop(self) -> None:
         for source in self._sources.values():
             source.stop()
+
+    @property
+    def longest_s(self) -> float:
+        """How long all sources together may take to answer, each within its timeout."""
+        return LONGEST_TIMEOUT_S * len(self._sources)
 
     def unit(self, name: str) -> str:
         """Return the unit of a metric."""

@@ -1,8 +1,8 @@
-"""How long must a washout be? Blocks without one, of which only the time after a switch is looked at, never a setting's result.
+"""How long must a washout be? Blocks without one show the course of the metric after a switch.
 
-A pilot is a live trial with a washout of zero and long windows. Its proposal comes from the course of the metric after each
-kind of switch (``stats.switchback.proposed_washout``), and says nothing about which setting is better: that is left to a trial
-of its own, on other windows.
+A pilot is a live trial with a washout of zero and long windows. Its proposal comes from the course after each kind of
+switch (``stats.switchback.proposed_washout``), and says nothing about which setting is better: that is left to a trial of its
+own, on other windows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Series = list[tuple[float, float]]
 
 
 def proposal_s(data: TrialData, *, counted_s: float) -> float | None:
-    """Return the proposed washout in seconds; infinite if the pilot's windows were too short, None if it has too few switches."""
+    """Return the proposed washout in seconds; infinite if the windows were too short, None with too few switches."""
     header = data.trial.header
     tolerance = _SHARE * math.log1p(header.margin)
     series: list[_Series] = []
@@ -35,7 +35,10 @@ def proposal_s(data: TrialData, *, counted_s: float) -> float | None:
     if not kept:
         return None
     return proposed_washout(
-        [series[place] for place in kept], [kinds[place] for place in kept], counted_s=counted_s, tolerance=tolerance
+        [series[place] for place in kept],
+        [kinds[place] for place in kept],
+        counted_s=counted_s,
+        tolerance=tolerance,
     )
 
 

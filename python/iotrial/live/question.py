@@ -185,5 +185,9 @@ def _numbers(name: str) -> Mapping[str, str]:
 def today_in_words(space: Space) -> str:
     """Return e.g. "today's settings are the reference: scheduler none, read_ahead_kb 128"."""
     known = declarations()
-    words = [f"{one.name} {one.levels[0].label}" for one in space.dimensions if one.levels[0].settings[0].knob in known]
+    words = [
+        f"{one.name} {one.levels[0].label}"
+        for one in space.dimensions
+        if one.levels[0].settings[0].knob in known
+    ]
     return f"today's settings are the reference: {', '.join(words)}"

@@ -23,6 +23,9 @@ from iotrial.runner.places import Site
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session
 
+#: how long setting today's settings again may take
+_CLOSING_S = 60.0
+
 
 class LiveSession(Session):
     """What is open while a live trial runs. Use ``switch`` to change settings; closing it sets today's again."""
@@ -38,6 +41,7 @@ class LiveSession(Session):
 
     def close(self) -> None:
         """Set today's settings again, then end the watchdog. If that fails, the watchdog stays and tries too."""
+        self.watchdog.beat(_CLOSING_S)
         super().close()
         self.watchdog.stop()
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from iotrial.errors import IotrialError
@@ -31,13 +31,13 @@ from iotrial.store import Store
 from iotrial.store.accounted import WATCHDOG
 from iotrial.store.states import ProcessIdentity, identity, is_alive
 from iotrial.tune.machine import Machine
-from iotrial.tune.watchdog import detach, program
+from iotrial.tune.watchdog import detach
 
 #: how long a trial may be silent, beyond what it has announced
 STALE_S = 10.0
 LOOKS_EVERY_S = 1.0
-#: how long the watchdog waits for the lock of a trial that it has ended
-_LOCKED_S = 60.0
+#: how long the watchdog waits until a trial that it has killed is gone, and its lock free
+_KILLED_S = 5.0
 _FOLDER = Path("/run")
 _MODULE = "iotrial.live.watchdog"
 _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
@@ -88,7 +88,7 @@ class Watchdog:
 def _command() -> list[str]:
     """Return Python with the environment that finds this program, its state and its store."""
     kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
-    return [*(("/usr/bin/env", *kept) if kept else ()), *[word for word in program() if word == sys.executable]]
+    return [*(("/usr/bin/env", *kept) if kept else ()), sys.executable]
 
 
 # the watchdog's side
@@ -126,7 +126,10 @@ def _until(path: Path) -> float | None:
 
 
 def _end(conductor: ProcessIdentity) -> None:
-    """Kill a hung trial, which may be stopped, and wait until it is gone."""
+    """Kill a hung trial, which may be stopped, and wait a moment until it is gone.
+
+    One that waits in the kernel is not gone, but it never runs another instruction of its own.
+    """
     with suppress(OSError):
         handle = os.pidfd_open(conductor.pid)
         try:
@@ -134,21 +137,29 @@ def _end(conductor: ProcessIdentity) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
-    while is_alive(conductor):
+    deadline = time.monotonic() + _KILLED_S
+    while is_alive(conductor) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _take_back() -> str:
-    """Undo the journal; return in words what became of it."""
-    deadline = time.monotonic() + _LOCKED_S
-    while True:
+    """Undo the journal; return in words what became of it.
+
+    It does not wait for long for the lock: its holder is dead, whatever the kernel still does for it, or restores itself.
+    """
+    with ExitStack() as held:
+        deadline = time.monotonic() + _KILLED_S
+        while True:
+            try:
+                held.enter_context(MachineLock(restoring=True))
+                break
+            except Busy:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.2)
         try:
-            with MachineLock(restoring=True), Probe(isolate=False) as probe:
+            with Probe(isolate=False) as probe:
                 return _in_words(restore(Journal(state_folder() / "journal"), Target(probe)))
-        except Busy as error:  # the kernel is still taking the trial down, or somebody restores by hand
-            if time.monotonic() > deadline:
-                return error.message
-            time.sleep(0.2)
         except IotrialError as error:
             return f"today's settings could not be set: {error.message}"
 
@@ -161,7 +172,7 @@ def _in_words(results: Sequence[Restored]) -> str:
 
 
 def _note(trial: str, text: str) -> None:
-    print(f"iotrial: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"iotrial: {text}\n")
     with suppress(IotrialError), Store.open(store_path()) as store:
         store.note(trial, WATCHDOG, text)
 

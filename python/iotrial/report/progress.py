@@ -132,7 +132,12 @@ class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"
         tuple[EffectLine, ...],
         Meta(description="the primary effects at the last look, complete blocks only"),
     ] = ()
-    activity: Annotated[str, Meta(description="what else is going on, or what a long run does; empty while short runs are measured")] = ""
+    activity: Annotated[
+        str,
+        Meta(
+            description="what else is going on, or what a long run does; empty while short runs are measured"
+        ),
+    ] = ""
     margin: Annotated[float, Meta(description="the smallest relative effect that matters (.03 is 3 %)")] = 0.0
     conditions: Count = 0
     conditions_decided: Annotated[int, Meta(ge=0, description="of them take no more blocks")] = 0

@@ -54,7 +54,7 @@ READING = (
     "counted. Crosses are windows of void blocks. A dashed line is a hard limit of the guard."
 )
 CONTRASTS_READING = (
-    "Each mark is one block: its window with the setting against its window with today's. The band is the margin."
+    "Each mark is one block: its window with the setting against that with today's. The band is the margin."
 )
 _EXACT = (
     "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
@@ -102,7 +102,7 @@ def windows_of(data: TrialData) -> tuple[Window, ...]:
     return tuple(sorted(found, key=lambda window: window.began_s))
 
 
-def _window(run: RunRecord, void: bool) -> Window:  # noqa: FBT001
+def _window(run: RunRecord, void: bool) -> Window:
     lasted_s = _seconds(run.checks.get("clock"), "lasted_s")
     switched_s = _seconds(run.checks.get(WINDOW), "switched_s")
     return Window(
@@ -200,13 +200,19 @@ def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Bl
     units = {one.name: one.unit for one in document.trial.header.study.responses}
     for window in windows_of(document.data):
         values = (
-            quantity(window.values[name], units[name]) if name in window.values else "–" for name in _names(document)
+            quantity(window.values[name], units[name]) if name in window.values else "–"
+            for name in _names(document)
         )
         began = format_duration(round(window.began_s))
-        rows.append((f"{window.block + 1}{' void' if window.void else ''}", escape(window.arm), began, *values))
+        rows.append(
+            (f"{window.block + 1}{' void' if window.void else ''}", escape(window.arm), began, *values)
+        )
     yield Section(
         "Windows",
-        (Panels(tuple(figures)), Section("Windows as a table", (table(columns, rows),), folded=True, view=View.PAGE)),
+        (
+            Panels(tuple(figures)),
+            Section("Windows as a table", (table(columns, rows),), folded=True, view=View.PAGE),
+        ),
         id="windows",
         lede=READING,
         view=View.PAGE,
@@ -253,7 +259,15 @@ def _in_time(
         title=headed(f"How did {spoken(response.name)} go, window by window?", ""),
         sentence=f"{sentence}.",
         reading=READING,
-        columns=("setting", "block", "void", "switched [s]", "began [s]", "ended [s]", f"{response.name} [{response.unit}]"),
+        columns=(
+            "setting",
+            "block",
+            "void",
+            "switched [s]",
+            "began [s]",
+            "ended [s]",
+            f"{response.name} [{response.unit}]",
+        ),
         rows=tuple(_row(window, response.name) for window in windows),
         parts=(_drawing(f"windows-{index}", response, windows[-_MOST_WINDOWS:], arms, guards),),
         key=tuple(arm for arm in arms if not arm.is_control),

@@ -349,7 +349,7 @@ def check_safe_in_place(study: Study) -> None:
 
 
 def check_in_use(study: Study, knobs: Iterable[Knob]) -> None:
-    """Refuse what a service in use cannot be tried with: settings that are not live, not judged, or not compared with today's."""
+    """Refuse what a service in use cannot be tried with: what cannot be switched under it, may cost data, is not crossed."""
     for knob in knobs:
         if knob.stage not in LIVE_STAGES:
             raise RequestError(

@@ -320,9 +320,7 @@ def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
     return found
 
 
-def _changes(
-    sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: bool = False
-) -> tuple[str, ...]:
+def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: bool = False) -> tuple[str, ...]:
     found: list[str] = []
     for site in sites:
         at = f" (place {site.name})" if site.name else ""

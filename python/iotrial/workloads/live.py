@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-from iotrial.study.model import Setting
+from iotrial.study.model import Setting, Study
 from iotrial.study.places import IN_PLACE
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Argument, Duration, Form, Line, Name, Problem, Share, formed, keyed
@@ -83,9 +83,7 @@ class QuietHours:
         """Return how long it is until the quiet hours end; zero outside of them."""
         of_day = now - now.replace(hour=0, minute=0, second=0, microsecond=0)
         inside = (
-            self.begin <= of_day < self.end
-            if self.begin < self.end
-            else not self.end <= of_day < self.begin
+            self.begin <= of_day < self.end if self.begin < self.end else not self.end <= of_day < self.begin
         )
         return (self.end - of_day) % timedelta(days=1) if inside else timedelta()
 
@@ -104,7 +102,8 @@ def guard_of(text: str, metrics: Sequence[Metric]) -> Guard:
     if found["worse"] is not None:
         if metric.scale is not Scale.LOG:
             raise Problem(
-                f'guard "{text}": {metric.name} can be 0, so it has no percent', hint="use a limit: METRIC > VALUE"
+                f'guard "{text}": {metric.name} can be 0, so it has no percent',
+                hint="use a limit: METRIC > VALUE",
             )
         try:
             share = parse_fraction(found["worse"], what="share")
@@ -171,7 +170,9 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         "each factor must be today's setting. docs/live.md describes sources, guards and what is restored when."
     )
     documented = (
-        ResponseSpec("METRIC", "its own", Scale.LOG, Better.LOWER, "value of a metric over the counted part", False),
+        ResponseSpec(
+            "METRIC", "its own", Scale.LOG, Better.LOWER, "value of a metric over the counted part", False
+        ),
     )
     noun = "its metrics"
     verb = "none"
@@ -180,7 +181,8 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
 
     window_s: Annotated[Duration, Meta(gt=0, le=86400, description="the counted part of a window")] = 30.0
     washout_s: Annotated[
-        Duration, Meta(ge=0, le=86400, description="not counted after each switch, whether or not it changes anything")
+        Duration,
+        Meta(ge=0, le=86400, description="not counted after each switch, whether or not it changes anything"),
     ] = 10.0
     metrics: Annotated[
         tuple[Metric, ...],
@@ -203,7 +205,9 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
     quiet_hours: Annotated[
         Line,
         formed(Form("hours", check=_readable_hours)),
-        Meta(description="hours of the day (local time) in which it rests with today's settings: `22:00-06:00`"),
+        Meta(
+            description="hours of the day (local time) in which it rests with today's settings: `22:00-06:00`"
+        ),
     ] = ""
 
     #: how the settings stand while the trial rests
@@ -233,7 +237,7 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         return windows * (self.washout_s + self.window_s)
 
     def owed_s(self, windows: int, spent_s: float, changed_s: float) -> float:
-        """Return how long to rest before a block, so that after it settings have differed from today's for at most their share.
+        """Return how long to rest before a block, so that after it settings differed from today's for their share at most.
 
         ``windows``: of a block, one of them with today's settings. ``spent_s``: how long the trial has lasted, ``changed_s``:
         for how long of this settings differed. Not above 0: it need not rest.
@@ -262,11 +266,18 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
     def texts(self) -> Iterator[str]:
         yield from ()
 
-    def demands(self, settings: Sequence[Setting]) -> Iterator[str]:  # noqa: ARG002
+    def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
         yield "reads metrics of this machine, by its own commands, files and addresses, as the user who runs it"
 
     def launched(self) -> Launched:
         return Launched(tuple(f"{one.name}: {one.source}" for one in self.metrics))
+
+
+def work_of(study: Study) -> LiveWork:
+    """Return the work of a study of a service in use, which has no other."""
+    work = study.workloads[0].work
+    assert isinstance(work, LiveWork)
+    return work
 
 
 WORK = LiveWork

@@ -18,13 +18,15 @@ from iotrial.cli.planned_changes import typed_intent_lines
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out, run_trial
 from iotrial.errors import RequestError
-from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
+from iotrial.lab.in_place import holding_of
+from iotrial.live.metrics import Metrics
 from iotrial.live.pilot import BLOCKS, proposal_s
+from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
 from iotrial.runner.planning import default_folder
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
 from iotrial.units import format_duration, parse_duration, parse_margin
-from iotrial.workloads.live import LiveWork
+from iotrial.workloads.live import work_of
 
 compared = in_group("What is compared")
 safety = in_group("What stops it")
@@ -42,9 +44,7 @@ sure = in_group("How long, how sure")
     help="A number of the service; the first is judged, others are explored (may be repeated).",
 )
 @compared("--window", metavar="DURATION", default="30 s", help="The counted part of a window (30 s).")
-@compared(
-    "--washout", metavar="DURATION", default="10 s", help="What is left out after each switch (10 s)."
-)
+@compared("--washout", metavar="DURATION", default="10 s", help="What is left out after each switch (10 s).")
 @compared(
     "--pilot",
     is_flag=True,
@@ -68,14 +68,21 @@ sure = in_group("How long, how sure")
     metavar="FROM-TO",
     help="Hours of the day (local time) in which it rests with today's settings, such as 22:00-06:00.",
 )
-@where("--in", "on", metavar="FOLDER", help="A folder of the service: its mount and disk are set (default: .).")
+@where(
+    "--in", "on", metavar="FOLDER", help="A folder of the service: its mount and disk are set (default: .)."
+)
 @where("--device", "disk", metavar="DEVICE", help="Instead of --in: the disk in use, such as /dev/sda.")
-@where("--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be changed and how it is undone.")
+@where(
+    "--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be changed and how it is undone."
+)
 @where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
 @sure("--time", metavar="DURATION", default="8 h", help="At most this long (8 h).")
 @sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
 @sure(
-    "--alpha", type=click.FloatRange(0, 0.5, min_open=True), metavar="LEVEL", help="Error level, such as 0.05."
+    "--alpha",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    metavar="LEVEL",
+    help="Error level, such as 0.05.",
 )
 @sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
 @sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
@@ -136,6 +143,8 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         for line in typed_intent_lines(resolved, default_folder(resolved, request.on)):
             tell(line)
         return 0
+    with Metrics(work_of(chosen), holding_of(folder).whole).running():
+        pass  # a metric without a number is an error of the request, and no failed trial
     if pilot:
         return _pilot(chosen, request)
     outputs = Outputs(as_json=as_json, html=values["html"], page=False)
@@ -152,9 +161,7 @@ def _pilot(study: Study, request: RunRequest) -> int:
     store, ended = carry_out(study, replace(request, no_stop=True), quiet=False)
     if ended.signal is not None:
         return 128 + ended.signal
-    work = study.workloads[0].work
-    assert isinstance(work, LiveWork)
-    found = proposal_s(store.data(ended.trial.header.id), counted_s=work.window_s)
+    found = proposal_s(store.data(ended.trial.header.id), counted_s=work_of(study).window_s)
     if found is None:
         tell("washout: not known, the pilot has too few switches of a kind; give it more --blocks")
     elif math.isinf(found):
