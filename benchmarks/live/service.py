@@ -1,8 +1,8 @@
 """A database at work for the benchmark of live trials: PostgreSQL on its own ext4, under pgbench, watched by Prometheus.
 
 The load scans a table whose pages are dropped from the cache every second, so that it reads from the disk: read-ahead
-matters to it. pgbench starts transactions at a fixed rate and logs each; an exporter turns the log into a histogram and a counter,
-which a real Prometheus scrapes every second if one is installed, and which iotrial reads itself otherwise.
+matters to it. pgbench starts transactions at a fixed rate and logs each; an exporter turns the log into a histogram. A real
+Prometheus scrapes it every second if one is installed; otherwise iotrial reads it itself.
 """
 
 from __future__ import annotations

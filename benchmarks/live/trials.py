@@ -266,7 +266,8 @@ def table(found: Found, truth: Sequence[float], given: argparse.Namespace) -> st
     ]
     head = (
         f"Windows of {given.window:g} s, washout {0.4 * given.window:g} s, {given.pairs} pairs a trial; PostgreSQL under "
-        f"pgbench ({given.rate} scans a second) on ext4 on a loop device; Linux {platform.release()}, {os.cpu_count()} processors."
+        f"pgbench ({given.rate} scans a second) on ext4 on a loop device; Linux {platform.release()}, "
+        f"{os.cpu_count()} processors."
     )
     return "\n".join([head, "", "| what | result |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
 
