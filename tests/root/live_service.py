@@ -18,15 +18,15 @@ from pathlib import Path
 def main() -> None:
     file, log, queue = map(Path, sys.argv[1:4])
     slow, silent = log.with_suffix(".slow"), log.with_suffix(".silent")
-    descriptor = os.open(file, os.O_RDONLY)
     with log.open("a", buffering=1) as out:
         while True:
             ahead = (queue / "read_ahead_kb").read_text().strip()
+            descriptor = os.open(file, os.O_RDONLY)  # read-ahead is that of the disk when a file is opened
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.lseek(descriptor, 0, os.SEEK_SET)
             began = time.monotonic()
-            while os.read(descriptor, 1 << 16):
+            while os.read(descriptor, 4096):
                 pass
+            os.close(descriptor)
             if slow.exists():
                 time.sleep(0.2)
             took_ms = 1000.0 * (time.monotonic() - began)

@@ -139,7 +139,7 @@ def test_a_study_of_a_service_has_the_metric_as_its_response() -> None:
 
 
 def test_errors_in_a_study_file_name_the_line_and_the_guard() -> None:
-    with pytest.raises(StudyError, match=r'live\.toml:18: guard "p98 > 1 s": no metric is called "p98"'):
+    with pytest.raises(StudyError, match=r'live\.toml:16: guard "p98 > 1 s": no metric is called "p98"'):
         study(more='guard = ["p98 > 1 s"]')
 
 
