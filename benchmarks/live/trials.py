@@ -33,6 +33,7 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
 from service import EXPORTER_PORT, Running, database
@@ -144,7 +145,7 @@ def trial(
     watcher.join()
     found.cpu_s += sum(spent.values())
     found.wall_s += time.monotonic() - began
-    report: dict[str, object] = json.loads(out)
+    report: dict[str, Any] = json.loads(out)
     return report
 
 
@@ -163,8 +164,9 @@ def cpu_of(pid: int) -> dict[int, float]:
     return found
 
 
-def conclusions(report: dict[str, object]) -> list[dict[str, object]]:
-    return [one for one in report["effects"] if one["primary"]]  # type: ignore[attr-defined]
+def conclusions(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the judged effects."""
+    return [one for one in report["effects"] if one["primary"]]
 
 
 def aa(running: Running, given: argparse.Namespace, found: Found, truth: float) -> None:  # noqa: ARG001
@@ -175,11 +177,9 @@ def aa(running: Running, given: argparse.Namespace, found: Found, truth: float) 
 def planted(running: Running, given: argparse.Namespace, found: Found, truth: float) -> None:  # noqa: ARG001
     setting = f"block.read_ahead_kb={TODAY},{HARM}"
     (effect,) = conclusions(trial(running, given, found, setting, "--precise"))
-    low, high = effect["interval"]  # type: ignore[misc]
-    found.planted.append(
-        (str(effect["conclusion"]), float(effect["ratio"]), low or 0.0, high or float("inf"))
-    )  # type: ignore[arg-type]
-    found.blocks.append(int(effect["blocks"]))  # type: ignore[call-overload]
+    low, high = float(effect["low"] or 0.0), float(effect["high"] or "inf")
+    found.planted.append((str(effect["conclusion"]), float(effect["ratio"]), low, high))
+    found.blocks.append(int(effect["blocks"]))
 
 
 class Harm(threading.Thread):
@@ -218,13 +218,10 @@ def relative(running: Running, given: argparse.Namespace, found: Found, truth: f
 def _guarded(name: str, running: Running, given: argparse.Namespace, found: Found, guard: str) -> None:
     harm = Harm(running)
     harm.start()
-    report = trial(
-        running, given, found, f"block.read_ahead_kb={TODAY},{HARM}", "--no-stop", "--guard", guard
-    )
+    trial(running, given, found, f"block.read_ahead_kb={TODAY},{HARM}", "--no-stop", "--guard", guard)
     harm.ended.set()
     harm.join()
     assert running.read_ahead() == TODAY
-    del report
     if harm.spells:
         first, last = harm.spells[0][0], harm.spells[-1][1]
         found.reverted_s.setdefault(name, []).append(last - first)

@@ -43,7 +43,7 @@ class Service:
 
     @property
     def metric(self) -> str:
-        return f"log:{self.log}:took ([0-9.]+) ms:mean"
+        return f"log:{self.log}:took ([0-9.]+) ms:mean,unit=ms"
 
     @property
     def slow(self) -> Path:
@@ -122,7 +122,6 @@ def test_windows_measure_the_service_with_the_setting_that_the_kernel_has(
     (effect,) = [one for one in report["effects"] if one["primary"]]
     assert (effect["reference"], effect["level"]) == (TODAY, LOW)
     assert effect["ratio"] > 1.5  # without read-ahead each page is a request of its own
-    assert effect["interval"][0] > 1.0
     runs = stored_runs(state)
     assert len(runs) == 16
     # the order is drawn for each pair
@@ -263,11 +262,11 @@ def test_a_setting_that_something_else_changes_ends_the_trial_and_is_left_alone(
 ) -> None:
     trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
     trial.until(lambda: service.ahead == LOW, "a window with the other setting")
-    (service.queue / "read_ahead_kb").write_text("333")
+    (service.queue / "read_ahead_kb").write_text("332")
     status, _, err = trial.end()
     assert status in (1, 5), err
     assert "left alone" in err
-    assert service.ahead == "333"
+    assert service.ahead == "332"
     (service.queue / "read_ahead_kb").write_text(TODAY)
     iotrial("restore", check=None)
     nothing_left(state)
