@@ -1,4 +1,4 @@
-"""The metric of a live trial: ``--metric [NAME=]SPEC`` becomes a source (docs/live.md has examples).
+"""The metric of a live trial: ``--metric [NAME=]SPEC`` becomes a source (docs/metrics.md).
 
     promql:QUERY@URL                                a query with one number; $window is the length of the counted part
     openmetrics:URL#SERIES[:rate|:mean|:pNN]        a counter's rate, a gauge's mean, a histogram's mean or quantile
@@ -13,7 +13,7 @@ two readings), ``timeout=TIME``, and ``rate`` for a command that prints a counte
 first part that is no option. A comma at the very end closes the text, so that a command may end like an option:
 ``command:./measure --sort a,higher,``.
 
-Less is better unless it is a rate (of ``openmetrics``, ``log`` or a command), a throughput or a number of requests.
+Less is better, unless it is a rate or a count of lines, a throughput or a number of requests.
 """
 
 from __future__ import annotations
