@@ -277,10 +277,10 @@ def washouts(rng: Rng, scale: float) -> str:
         f"**Washouts proposed by {pilots} blind pilots a row: {switches} switches, {lengths_s} s apart; accepted is an error "
         f"of 1 % in a window of {COUNTED_S} s**",
         "",
-        "*Needed*: the washout after which the planted transient changes a window by 1 %. *Error left*: with the proposed one. "
-        "*Too short*: pilots that say that their windows are.",
+        "*Needed*: the washout after which the planted transient changes a window by 1 %. *Error*: what is left with the one "
+        "proposed. *Too short*: pilots that say that their windows are.",
         "",
-        "| the metric | transient | constant | needed | proposed: median, 10 to 90 % | error left: median, 90 % | too short |",
+        "| the metric | transient | constant | needed | proposed: median, 10 to 90 % | error: median, 90 % | too short |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in ("independent seconds", "dependent (100 s)", "bursts every 5 min"):
