@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -604,3 +606,74 @@ def test_a_metric_that_is_not_finite_has_no_window() -> None:
     with pytest.raises(WindowVoid, match="expected a number, found inf"):
         source.end()
     source.stop()
+
+
+# Prometheus's answers, from a server of the test
+
+
+class FakePrometheus:
+    """Answers ``time()`` from a clock that a test sets, and any other query with 5."""
+
+    def __init__(self) -> None:
+        self.offset_s = 0.0
+
+    def say(self, connection: Any, path: str, number: int) -> bool:
+        query = parse_qs(urlsplit(path).query)
+        value = str(time.monotonic() + self.offset_s) if query["query"] == ["time()"] else "5"
+        if urlsplit(path).path.endswith("query_range"):
+            first, last, step = (float(query[name][0]) for name in ("start", "end", "step"))
+            count = int((last - first) / step) + 1
+            values = [[first + place * step, "NaN" if place else "4"] for place in range(count)]
+            result: object = [{"metric": {}, "values": values}]
+            kind = "matrix"
+        else:
+            result, kind = [0, value], "scalar"
+        body = {"status": "success", "data": {"resultType": kind, "result": result}}
+        connection.sendall(whole(json.dumps(body).encode()))
+        return False
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 5.0])
+def test_a_clock_that_is_set_within_a_window_makes_it_void(
+    step_s: float, started: Callable[[str], Any]
+) -> None:
+    fake = FakePrometheus()
+    with serving(fake.say) as server:
+        source = started(f"promql:rate(x[$window])@http://{server.address},every=60s")
+        source.begin()
+        time.sleep(0.3)
+        assert source.end() == 5.0
+        asked = parse_qs(urlsplit(server.requests[-1]).query)
+        milliseconds = int(asked["query"][0].removeprefix("rate(x[").removesuffix("ms])"))
+        assert 300 <= milliseconds < 5000
+        assert abs(float(asked["time"][0]) - time.monotonic()) < 5
+        source.begin()
+        fake.offset_s += step_s
+        with pytest.raises(WindowVoid, match="was set, or the machine slept"):
+            source.end()
+        source.begin()
+        assert source.end() == 5.0
+
+
+def test_a_query_with_few_values_in_the_window_makes_it_void(started: Callable[[str], Any]) -> None:
+    fake = FakePrometheus()
+    with serving(fake.say) as server:
+        source = started(f"promql:x@http://{server.address}/prom,every=60s")
+        source.begin()
+        assert source.end() == 4.0  # one value, of a window with one step
+        source.begin()
+        time.sleep(1.7)
+        with pytest.raises(WindowVoid, match="has 1 values in this window"):
+            source.end()
+        assert {urlsplit(path).path.split("/")[1] for path in server.requests} == {"prom"}
+
+
+@pytest.mark.parametrize(
+    "text", ["promql:up@http://a:b@127.0.0.1:1", "openmetrics:http://a:b@127.0.0.1:1/#x"]
+)
+def test_a_password_in_a_url_is_in_no_message(text: str) -> None:
+    source = source_of(text.replace("a:b", "reader:hunter2"))
+    with pytest.raises(RequestError) as caught:
+        source.start()
+    assert "hunter2" not in str(caught.value)
+    assert "127.0.0.1:1" in str(caught.value)

@@ -133,6 +133,20 @@ def test_with_three_levels_any_of_them_may_be_the_one() -> None:
     assert found.shift == pytest.approx(0.3, abs=0.05)
 
 
+def test_the_error_level_is_shared_by_all_that_is_tried() -> None:
+    values, levels, trends = windows(20)
+    alone = carry_over(values, levels, pairs_of(40), alpha=0.01)
+    both = carry_over(values, levels, pairs_of(40), trends=trends, alpha=0.01)
+    assert alone is not None
+    assert both is not None
+    assert (alone.alpha, both.alpha) == (0.01, 0.005)
+    three = [level for _ in range(13) for level in "ABC"] + ["A"]
+    # each of three levels inside blocks and between them, and two trends
+    of_three = carry_over(values, three, [place // 3 for place in range(40)], trends=trends, alpha=0.01)
+    assert of_three is not None
+    assert of_three.alpha == pytest.approx(0.01 / 8)
+
+
 def test_nothing_can_be_said_of_one_level_or_without_a_pair() -> None:
     assert carry_over([1.0, 2.0], ["A", "A"], [0, 0]) is None
     assert carry_over([1.0], ["A"], [0]) is None
