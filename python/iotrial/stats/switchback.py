@@ -48,6 +48,8 @@ _BINS = 48
 _SETTLED = 1.0 / 3.0
 #: standard errors beyond which a transient counts as seen
 _SEEN = 3.0
+#: mean square of the misfit, in standard errors, beyond which a transient is no exponential; of one it is 1
+_MISFIT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +235,8 @@ def proposed_washout(
     is the better one cannot be seen from the answer, and does not matter for it. Default: all are alike.
 
     The proposed washout leaves a mean error of at most ``tolerance`` in a window with ``counted_s`` counted seconds, as far
-    as the pilot shows it: by the transient that is seen, and by an exponential fitted to it, which goes on where noise hides
-    it. A transient that is lost in the noise of the pilot is not found; more switches find smaller ones.
+    as the pilot shows it: by the transient that is seen, and by an exponential, if one fits it, which goes on where noise
+    hides it. A transient that is lost in the noise of the pilot is not found; more switches find smaller ones.
 
     Raises ValueError with fewer than four switches of each direction.
     """
@@ -307,15 +309,25 @@ def _fitted_until(
             best, tau = missed, candidate
     shape = _shape(tau, at, settled)
     until = 0.0
-    for group in groups.values():
+    for group, mean in zip(groups.values(), means, strict=True):
         amplitudes = np.nan_to_num(group) @ shape / float(shape @ shape)
         amplitude = float(amplitudes.mean())
+        if _misfit(group, mean - amplitude * shape) > _MISFIT:
+            continue  # no exponential: only what is seen counts
         if abs(amplitude) <= _SEEN * float(amplitudes.std(ddof=1)) / math.sqrt(amplitudes.size):
             continue
         error = abs(amplitude) * tau * -math.expm1(-counted_s / tau) / counted_s
         if error > tolerance:
             until = max(until, tau * math.log(error / tolerance))
     return until
+
+
+def _misfit(group: Floats, missed: Floats) -> float:
+    """Return the mean square of what a fit has missed, in squared standard errors between switches."""
+    count = np.isfinite(group).sum(axis=0)
+    error = np.nanstd(group, axis=0) / np.sqrt(np.maximum(count - 1, 1))
+    known = error > 0.0
+    return float(((missed[known] / error[known]) ** 2).mean()) if known.any() else 0.0
 
 
 def _shape(tau: float, at: Floats, settled: npt.NDArray[np.bool_]) -> Floats:
