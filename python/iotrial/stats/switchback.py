@@ -240,10 +240,10 @@ def proposed_washout(
 
     Raises ValueError with fewer than four switches of each direction.
     """
-    marks = [0] * len(series_by_switch) if directions is None else list(directions)
+    marks: list[Hashable] = [0] * len(series_by_switch) if directions is None else list(directions)
     if len(marks) != len(series_by_switch):
         raise ValueError("expected one direction for each switch")
-    kinds = sorted(set(marks), key=marks.index)
+    kinds = list(dict.fromkeys(marks))
     if not marks or min(marks.count(kind) for kind in kinds) < FEWEST_SWITCHES:
         raise ValueError(f"a washout is proposed from {FEWEST_SWITCHES} switches of each direction at least")
     at, table = _binned(series_by_switch)
