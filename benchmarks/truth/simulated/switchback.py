@@ -18,7 +18,7 @@ from exact import rate
 from iotrial.stats.betting import log_paths
 from iotrial.stats.carryover import paths
 from iotrial.stats.eprocess import Wanted, intervals
-from iotrial.stats.switchback import _units, proposed_washout
+from iotrial.stats.switchback import _units, possible_error, proposed_washout
 from simulated.noise import Floats, Rng
 from simulated.process import largest
 
@@ -272,16 +272,17 @@ def _cells(found: Trials, truth: float, trials: int) -> list[str]:
 def washouts(rng: Rng, scale: float) -> str:
     """Return the table of washouts proposed by blind pilots."""
     pilots = max(20, int(200 * scale))
-    tolerance, lengths_s, switches = 0.01, 180, 16
+    tolerance, lengths_s, switches = 0.01, 180, 24
     out = [
         f"**Washouts proposed by {pilots} blind pilots a row: {switches} switches, {lengths_s} s apart; accepted is an error "
         f"of 1 % in a window of {COUNTED_S} s**",
         "",
         "*Needed*: the washout after which the planted transient changes a window by 1 %. *Error*: what is left with the one "
-        "proposed. *Too short*: pilots that say that their windows are.",
+        "proposed. *Too short*: pilots that say that their windows are. *Possible*: the largest error without a washout that "
+        "the pilot does not exclude (median).",
         "",
-        "| the metric | transient | constant | needed | proposed: median, 10 to 90 % | error: median, 90 % | too short |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| the metric | transient | constant | needed | proposed: median, 10-90 % | error: median, 90 % | too short | possible |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in ("independent seconds", "dependent (100 s)", "bursts every 5 min"):
         for size in (0.0, 0.05, 0.2, 0.5):
@@ -307,27 +308,21 @@ def _pilot_row(
     transient = amplitude * np.exp(-at / lag_s)
     directions = [number % 2 for number in range(switches)]
     signs = np.where(np.array(directions) == 1, 1.0, -1.0)
-    found = []
+    found, hidden = [], []
     for noise in NOISES[name](rng, pilots, switches * length_s):
-        series = noise.reshape(switches, length_s) + signs[:, None] * transient
-        found.append(
-            proposed_washout(
-                [list(zip(at.tolist(), row.tolist(), strict=True)) for row in series],
-                directions,
-                counted_s=COUNTED_S,
-                tolerance=tolerance,
-            )
-        )
+        course = noise.reshape(switches, length_s) + signs[:, None] * transient
+        series = [list(zip(at.tolist(), row.tolist(), strict=True)) for row in course]
+        found.append(proposed_washout(series, directions, counted_s=COUNTED_S, tolerance=tolerance))
+        hidden.append(possible_error(series, directions, washout_s=0.0, counted_s=COUNTED_S))
     proposed = np.array(found)
     short = int(np.isinf(proposed).sum())
     good = proposed[np.isfinite(proposed)]
+    shown = f"{100 * float(np.median(hidden)):.0f} %"
     if not good.size:
-        return (
-            f"| {name} | {100 * size:.0f} % | {lag_s:.0f} s | {needed:.0f} s | – | – | {short / pilots:.2f} |"
-        )
+        return f"| {name} | {100 * size:.0f} % | {lag_s:.0f} s | {needed:.0f} s | – | – | {short / pilots:.2f} | {shown} |"
     error = 100 * of_window * np.exp(-good / lag_s)
     low, middle, high = np.quantile(good, (0.1, 0.5, 0.9))
     return (
         f"| {name} | {100 * size:.0f} % | {lag_s:.0f} s | {needed:.0f} s | {middle:.0f} s, {low:.0f} to {high:.0f} s | "
-        f"{np.median(error):.1f} %, {np.quantile(error, 0.9):.1f} % | {short / pilots:.2f} |"
+        f"{np.median(error):.1f} %, {np.quantile(error, 0.9):.1f} % | {short / pilots:.2f} | {shown} |"
     )
