@@ -278,10 +278,10 @@ def washouts(rng: Rng, scale: float) -> str:
         f"of 1 % in a window of {COUNTED_S} s**",
         "",
         "*Needed*: the washout after which the planted transient changes a window by 1 %. *Error*: what is left with the one "
-        "proposed. *Too short*: pilots that say that their windows are. *Possible*: the largest error without a washout that "
+        "proposed. *Short*: pilots that say that their windows are. *Possible*: the largest error without a washout that "
         "the pilot does not exclude (median).",
         "",
-        "| the metric | transient | constant | needed | proposed: median, 10-90 % | error: median, 90 % | too short | possible |",
+        "| the metric | transient | constant | needed | proposed: median, 10-90 % | error: median, 90 % | short | possible |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in ("independent seconds", "dependent (100 s)", "bursts every 5 min"):
