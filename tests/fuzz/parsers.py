@@ -31,7 +31,7 @@ from iotrial.live.sources import MetricLost
 from iotrial.live.sources import source_of as metric_of
 from iotrial.live.sources.base import Reading
 from iotrial.live.sources.exposed import Scrape, scrape_of, selector_of, taken
-from iotrial.live.sources.followed_log import Follower, found_in, regex_of
+from iotrial.live.sources.followed_log import Lines, found_in, regex_of
 from iotrial.live.sources.kernel import device_counters, stalled_us, ticks
 from iotrial.live.sources.programs import number_of
 from iotrial.live.sources.prometheus import mean_of_range, one_number, range_s
@@ -300,9 +300,9 @@ def promql(data: bytes) -> None:
 def log_lines(data: bytes) -> None:
     """Lines of a log in pieces: what is found does not depend on where it was cut."""
     pattern = regex_of(r"took ([-+0-9.e]+)")
-    whole, cut = Follower(""), Follower("")
-    lines = whole._split(data)
-    assert lines == cut._split(data[: len(data) // 2]) + cut._split(data[len(data) // 2 :])
+    cut = Lines()
+    lines = Lines().split(data)
+    assert lines == cut.split(data[: len(data) // 2]) + cut.split(data[len(data) // 2 :])
     try:
         found = found_in(lines, pattern, "x")
     except MetricLost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from iotrial.errors import RequestError
 from iotrial.live.sources import MetricLost, WindowVoid, source_of
 from iotrial.live.sources.base import Metric, Poller, Reading, bucket_quantile, nearest_rank
 from iotrial.live.sources.exposed import Scrape, taken
-from iotrial.live.sources.followed_log import LONGEST_LINE, Follower
+from iotrial.live.sources.followed_log import LONGEST_LINE, Follower, Lines
 from iotrial.live.sources.kernel import bar_quantile, device_counters, lower_end, stalled_us, ticks
 from web_server import WebServer, serving, whole
 
@@ -81,7 +83,7 @@ def test_a_read_that_fails_is_lost_until_one_succeeds() -> None:
 
     poller: Poller[float] = Poller("x", read, every_s=60.0, timeout_s=SOON_S)
     poller.start()
-    until(lambda: len(answers) == 3)
+    assert poller.fresh().value == 1.0
     with pytest.raises(MetricLost, match="ValueError: no"):
         poller.fresh()
     with pytest.raises(MetricLost, match="ValueError: no"):
@@ -93,6 +95,15 @@ def test_a_read_that_fails_is_lost_until_one_succeeds() -> None:
     poller.stop()
     with pytest.raises(MetricLost, match="has ended"):
         poller.fresh()
+
+
+def test_a_slow_reading_in_progress_does_not_take_the_time_of_the_next() -> None:
+    poller: Poller[float] = Poller("x", lambda: time.sleep(0.6) or 1.0, every_s=0.01, timeout_s=0.9)
+    poller.start()
+    time.sleep(0.2)  # the first reading has begun
+    poller.record()
+    assert [one.value for one in poller.recorded()][-1] == 1.0
+    poller.stop()
 
 
 def silent(connection: Any, path: str, number: int) -> bool:
@@ -428,8 +439,8 @@ def test_a_log_is_followed_through_rotation(how: str, tmp_path: Path, started: C
     source.begin()
     with path.open("a") as file:
         print("x 1", file=file)
+    wanted = [1, 6, 11]
     if how == "cut off in place":
-        source.current()
         source.poller.fresh()
         os.truncate(path, 0)
     elif how != "never":
@@ -437,16 +448,38 @@ def test_a_log_is_followed_through_rotation(how: str, tmp_path: Path, started: C
         path.rename(tmp_path / "log.1")
         if how == "renamed before it is made again":
             source.poller.fresh()
-        print("x 2", file=old)  # as a program does until it opens its log again
-        old.close()
+        print("x 2", file=old, flush=True)
         path.touch()
+        source.poller.fresh()
+        # a program writes to the old one until it opens its log again
+        print("x 30", file=old, flush=True)
+        old.close()
+        wanted += [2, 30]
     with path.open("a") as file:
         print("x 6", file=file)
     source.poller.fresh()
     with path.open("a") as file:
         print("x 11", file=file)
-    wanted = {"never": (1 + 6 + 11) / 3, "cut off in place": (1 + 6 + 11) / 3}.get(how, (1 + 2 + 6 + 11) / 4)
-    assert source.end() == pytest.approx(wanted)
+    assert source.end() == pytest.approx(sum(wanted) / len(wanted))
+
+
+def test_a_renamed_log_is_closed_after_some_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.live.sources.followed_log.LINGERS_S", 0.05)
+    path = tmp_path / "log"
+    path.write_text("")
+    follower = Follower(str(path))
+    follower.lines()
+    for number in range(3):
+        with path.open("a") as file:
+            file.write(f"whole {number}\nhalf {number}")
+        path.rename(tmp_path / f"log.{number}")
+        path.write_text("")
+        assert follower.lines() == [b"whole %d" % number]
+        time.sleep(0.1)
+        assert follower.lines() == [b"half %d" % number]  # no more will be added
+    held = {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    assert not [name for name in held if "log." in name and str(tmp_path) in name]
+    follower.close()
 
 
 def test_a_line_counts_once_it_is_whole(tmp_path: Path) -> None:
@@ -472,8 +505,8 @@ def test_a_line_counts_once_it_is_whole(tmp_path: Path) -> None:
 
 @given(st.lists(st.binary(max_size=50), max_size=12))
 def test_lines_do_not_depend_on_how_they_arrive(pieces: list[bytes]) -> None:
-    follower = Follower("")
-    found = [line for piece in pieces for line in follower._split(piece)]
+    splitting = Lines()
+    found = [line for piece in pieces for line in splitting.split(piece)]
     assert found == b"".join(pieces).split(b"\n")[:-1]
 
 
@@ -604,3 +637,74 @@ def test_a_metric_that_is_not_finite_has_no_window() -> None:
     with pytest.raises(WindowVoid, match="expected a number, found inf"):
         source.end()
     source.stop()
+
+
+# Prometheus's answers, from a server of the test
+
+
+class FakePrometheus:
+    """Answers ``time()`` from a clock that a test sets, and any other query with 5."""
+
+    def __init__(self) -> None:
+        self.offset_s = 0.0
+
+    def say(self, connection: Any, path: str, number: int) -> bool:
+        query = parse_qs(urlsplit(path).query)
+        value = str(time.monotonic() + self.offset_s) if query["query"] == ["time()"] else "5"
+        if urlsplit(path).path.endswith("query_range"):
+            first, last, step = (float(query[name][0]) for name in ("start", "end", "step"))
+            count = int((last - first) / step) + 1
+            values = [[first + place * step, "NaN" if place else "4"] for place in range(count)]
+            result: object = [{"metric": {}, "values": values}]
+            kind = "matrix"
+        else:
+            result, kind = [0, value], "scalar"
+        body = {"status": "success", "data": {"resultType": kind, "result": result}}
+        connection.sendall(whole(json.dumps(body).encode()))
+        return False
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 5.0])
+def test_a_clock_that_is_set_within_a_window_makes_it_void(
+    step_s: float, started: Callable[[str], Any]
+) -> None:
+    fake = FakePrometheus()
+    with serving(fake.say) as server:
+        source = started(f"promql:rate(x[$window])@http://{server.address},every=60s")
+        source.begin()
+        time.sleep(0.3)
+        assert source.end() == 5.0
+        asked = parse_qs(urlsplit(server.requests[-1]).query)
+        milliseconds = int(asked["query"][0].removeprefix("rate(x[").removesuffix("ms])"))
+        assert 300 <= milliseconds < 5000
+        assert abs(float(asked["time"][0]) - time.monotonic()) < 5
+        source.begin()
+        fake.offset_s += step_s
+        with pytest.raises(WindowVoid, match="was set, or the machine slept"):
+            source.end()
+        source.begin()
+        assert source.end() == 5.0
+
+
+def test_a_query_with_few_values_in_the_window_makes_it_void(started: Callable[[str], Any]) -> None:
+    fake = FakePrometheus()
+    with serving(fake.say) as server:
+        source = started(f"promql:x@http://{server.address}/prom,every=60s")
+        source.begin()
+        assert source.end() == 4.0  # one value, of a window with one step
+        source.begin()
+        time.sleep(1.7)
+        with pytest.raises(WindowVoid, match="has 1 values in this window"):
+            source.end()
+        assert {urlsplit(path).path.split("/")[1] for path in server.requests} == {"prom"}
+
+
+@pytest.mark.parametrize(
+    "text", ["promql:up@http://a:b@127.0.0.1:1", "openmetrics:http://a:b@127.0.0.1:1/#x"]
+)
+def test_a_password_in_a_url_is_in_no_message(text: str) -> None:
+    source = source_of(text.replace("a:b", "reader:hunter2"))
+    with pytest.raises(RequestError) as caught:
+        source.start()
+    assert "hunter2" not in str(caught.value)
+    assert "127.0.0.1:1" in str(caught.value)

@@ -18,6 +18,7 @@ from iotrial.stats.switchback import (
     carry_over,
     contrasts,
     in_words,
+    possible_error,
     proposed_washout,
 )
 
@@ -133,6 +134,20 @@ def test_with_three_levels_any_of_them_may_be_the_one() -> None:
     assert found.shift == pytest.approx(0.3, abs=0.05)
 
 
+def test_the_error_level_is_shared_by_all_that_is_tried() -> None:
+    values, levels, trends = windows(20)
+    alone = carry_over(values, levels, pairs_of(40), alpha=0.01)
+    both = carry_over(values, levels, pairs_of(40), trends=trends, alpha=0.01)
+    assert alone is not None
+    assert both is not None
+    assert (alone.alpha, both.alpha) == (0.01, 0.005)
+    three = [level for _ in range(13) for level in "ABC"] + ["A"]
+    # each of three levels inside blocks and between them, and two trends
+    of_three = carry_over(values, three, [place // 3 for place in range(40)], trends=trends, alpha=0.01)
+    assert of_three is not None
+    assert of_three.alpha == pytest.approx(0.01 / 8)
+
+
 def test_nothing_can_be_said_of_one_level_or_without_a_pair() -> None:
     assert carry_over([1.0, 2.0], ["A", "A"], [0, 0]) is None
     assert carry_over([1.0], ["A"], [0]) is None
@@ -212,6 +227,20 @@ def test_the_proposal_is_blind_to_which_level_is_which() -> None:
     assert proposed_washout(series, marks, counted_s=20.0, tolerance=0.01) == pytest.approx(first)
 
 
+def test_what_a_pilot_may_overlook_shrinks_with_its_noise_and_holds_the_planted_error() -> None:
+    counted, tau, amplitude = 30.0, 8.0, 0.05
+    shape = [amplitude * math.exp(-(place + 0.5) / tau) for place in range(90)]
+    planted = amplitude * tau / counted * (1 - math.exp(-counted / tau))
+    possible = []
+    for noise in (0.4, 0.001):
+        series, directions = pilot(shape, 1.0, noise=noise)
+        possible.append(possible_error(series, directions, washout_s=0.0, counted_s=counted))
+    assert possible[0] > 5 * possible[1]
+    assert possible[1] == pytest.approx(planted, rel=0.2)
+    washed = possible_error(series, directions, washout_s=60.0, counted_s=counted)
+    assert washed < 0.1 * planted
+
+
 def test_few_switches_are_refused() -> None:
     series, directions = pilot([0.0] * 30, 1.0, switches=6)
     with pytest.raises(ValueError, match="4 switches of each direction"):
@@ -219,6 +248,13 @@ def test_few_switches_are_refused() -> None:
     with pytest.raises(ValueError, match="one direction for each"):
         proposed_washout(series, [1], counted_s=10.0, tolerance=0.01)
     assert proposed_washout(series, counted_s=10.0, tolerance=0.01) == 0.0
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_a_pilot_with_a_few_samples_is_too_short(samples: int) -> None:
+    series, directions = pilot([0.0] * samples, 2.0)
+    assert proposed_washout(series, directions, counted_s=10.0, tolerance=0.01) == math.inf
+    assert possible_error(series, directions, washout_s=0.0, counted_s=10.0) == math.inf
 
 
 def test_samples_at_odd_times_and_gaps_do_no_harm() -> None:

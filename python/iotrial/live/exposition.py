@@ -264,6 +264,7 @@ class Exporter:
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], exporter: Exporter) -> None:
         self.exporter = exporter

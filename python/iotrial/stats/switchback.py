@@ -25,7 +25,7 @@ Neither sees a carry-over that is equal after all levels. That does no harm.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -35,19 +35,23 @@ import numpy.typing as npt
 from iotrial.stats.carryover import Unit, paths, shift_after
 from iotrial.stats.eprocess import Wanted, intervals
 from iotrial.stats.model import Interval
+from iotrial.stats.student import quantile
 
 Floats = npt.NDArray[np.float64]
 
 #: error level of all diagnoses of a trial together
 DIAGNOSIS_LEVEL = 0.01
 _FACTOR = "level"
-#: switches of each direction that a pilot needs
+#: switches of each direction that a pilot needs, and moments after each that have samples
 FEWEST_SWITCHES = 4
+_FEWEST_BINS = 6
 _BINS = 48
 #: the last part of a window of the pilot, taken as settled
 _SETTLED = 1.0 / 3.0
-#: standard errors beyond which a transient counts as seen
-_SEEN = 3.0
+#: level of the test by which a transient counts as seen, over all directions
+_SEEN = 0.01
+#: mean square of the misfit, in standard errors, beyond which a transient is no exponential; of one it is 1
+_MISFIT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,93 +237,163 @@ def proposed_washout(
     is the better one cannot be seen from the answer, and does not matter for it. Default: all are alike.
 
     The proposed washout leaves a mean error of at most ``tolerance`` in a window with ``counted_s`` counted seconds, as far
-    as the pilot shows it: by the transient that is seen, and by an exponential fitted to it, which goes on where noise hides
-    it. A transient that is lost in the noise of the pilot is not found; more switches find smaller ones.
+    as the pilot shows it: by the transient that is seen, and by an exponential, if one fits it, which goes on where noise
+    hides it. A transient that is lost in the noise of the pilot is not found; more switches find smaller ones.
 
     Raises ValueError with fewer than four switches of each direction.
     """
-    marks = [0] * len(series_by_switch) if directions is None else list(directions)
-    if len(marks) != len(series_by_switch):
-        raise ValueError("expected one direction for each switch")
-    kinds = sorted(set(marks), key=marks.index)
-    if not marks or min(marks.count(kind) for kind in kinds) < FEWEST_SWITCHES:
-        raise ValueError(f"a washout is proposed from {FEWEST_SWITCHES} switches of each direction at least")
-    at, table = _binned(series_by_switch)
-    settled = at >= at[-1] * (1.0 - _SETTLED)
-    apart = table - np.nanmean(table[:, settled], axis=1, keepdims=True)
-    groups = {kind: apart[[mark == kind for mark in marks]] for kind in kinds}
-    step = float(at[1] - at[0])
-    length = float(at[-1]) + step / 2.0
-    seen = max(_seen_until(group, at, step, counted_s, tolerance) for group in groups.values())
-    fitted = _fitted_until(groups, at, settled, length, counted_s, tolerance)
+    try:
+        pilot = _Pilot(series_by_switch, directions)
+    except _TooShort:
+        return math.inf
+    seen = _seen_until(pilot, counted_s, tolerance)
+    fitted = _fitted_until(pilot, counted_s, tolerance)
     found = max(seen, fitted)
-    return math.inf if found > length * (1.0 - _SETTLED) else found
+    return math.inf if found > pilot.length_s * (1.0 - _SETTLED) else found
 
 
-def _binned(series: Sequence[Sequence[tuple[float, float]]]) -> tuple[Floats, Floats]:
-    """Return the middles of equal bins of time since the switch, and the mean of each switch in each (NaN: no sample)."""
+def possible_error(
+    series_by_switch: Sequence[Sequence[tuple[float, float]]],
+    directions: Sequence[Hashable] | None = None,
+    *,
+    washout_s: float,
+    counted_s: float,
+) -> float:
+    """Return the largest error of a window after this washout that the pilot does not exclude, on the scale of comparison.
+
+    At the level at which a transient counts as seen. It says how much a proposed washout, of 0 above all, may overlook.
+    Infinite with too few samples.
+    """
+    try:
+        pilot = _Pilot(series_by_switch, directions)
+    except _TooShort:
+        return math.inf
+    return max(abs(mean) + pilot.limit * error for mean, error in pilot.errors(washout_s, counted_s))
+
+
+class _TooShort(Exception):
+    """There are fewer than ``_FEWEST_BINS`` samples after the switches."""
+
+
+class _Pilot:
+    """The course of the metric after each switch, less its settled value, by direction and equal bins of time."""
+
+    def __init__(
+        self, series: Sequence[Sequence[tuple[float, float]]], directions: Sequence[Hashable] | None
+    ) -> None:
+        marks: list[Hashable] = [0] * len(series) if directions is None else list(directions)
+        if len(marks) != len(series):
+            raise ValueError("expected one direction for each switch")
+        kinds = list(dict.fromkeys(marks))
+        if not marks or min(marks.count(kind) for kind in kinds) < FEWEST_SWITCHES:
+            raise ValueError(
+                f"a washout is proposed from {FEWEST_SWITCHES} switches of each direction at least"
+            )
+        self.at, table, self.step_s = _binned(series)
+        self.settled = self.at >= self.at[-1] * (1.0 - _SETTLED)
+        apart = np.nan_to_num(table - np.nanmean(table[:, self.settled], axis=1, keepdims=True))
+        self.groups = [apart[[mark == kind for mark in marks]] for kind in kinds]
+        #: standard errors beyond which a number counts as seen
+        self.limit = quantile(_SEEN / len(kinds), len(marks) - len(kinds))
+        self.length_s = float(self.at[-1]) + self.step_s / 2.0
+
+    def errors(self, washout_s: float, counted_s: float) -> list[tuple[float, float]]:
+        """Return by how much a window after this washout is off, with the standard error, by direction.
+
+        What is after the pilot's windows counts as 0.
+        """
+        counted = (self.at > washout_s) & (self.at < washout_s + counted_s)
+        share = self.step_s / counted_s
+        return _means([group[:, counted].sum(axis=1) * share for group in self.groups])
+
+
+def _means(numbers: Sequence[Floats]) -> list[tuple[float, float]]:
+    """Return mean and standard error of a number of each switch, by direction; all directions have the same scatter."""
+    freedom = sum(one.size for one in numbers) - len(numbers)
+    scatter = math.sqrt(sum(float(((one - one.mean()) ** 2).sum()) for one in numbers) / freedom)
+    return [(float(one.mean()), scatter / math.sqrt(one.size)) for one in numbers]
+
+
+def _binned(series: Sequence[Sequence[tuple[float, float]]]) -> tuple[Floats, Floats, float]:
+    """Return the mean time of the samples in equal bins of time, the mean of each switch in each, and the bins' width.
+
+    Bins without a sample are NaN, and left out if fewer than two switches have one.
+    """
+    if min(len(one) for one in series) < 2:
+        raise _TooShort
     length = min(max(at for at, _ in one) for one in series)
     spacing = float(np.median(np.concatenate([np.diff([at for at, _ in one]) for one in series])))
-    bins = int(min(_BINS, max(6.0, length / max(spacing, 1e-9))))
-    edges = np.linspace(0.0, length, bins + 1)
-    table = np.full((len(series), bins), np.nan)
+    each = max(1, math.ceil(length / (max(spacing, length * 1e-6) * _BINS)))
+    width = max(spacing * each, length / _BINS / 2.0)
+    bins = max(1, int(length / width + 0.5))
+    table, times = np.full((2, len(series), bins), np.nan)
     for row, one in enumerate(series):
-        times, values = (np.array(part) for part in zip(*one, strict=True))
-        place = np.minimum(np.searchsorted(edges, times, side="right") - 1, bins - 1)
-        known = (times <= length) & np.isfinite(values)
+        at, values = (np.array(part) for part in zip(*one, strict=True))
+        place = (at / width).astype(int)
         for column in range(bins):
-            inside = values[known & (place == column)]
-            if inside.size:
-                table[row, column] = inside.mean()
+            inside = (place == column) & np.isfinite(values)
+            if inside.any():
+                table[row, column], times[row, column] = values[inside].mean(), at[inside].mean()
     kept = np.isfinite(table).sum(axis=0) >= 2
-    return ((edges[:-1] + edges[1:]) / 2.0)[kept], table[:, kept]
+    if kept.sum() < _FEWEST_BINS:
+        raise _TooShort
+    return np.nanmean(times[:, kept], axis=0), table[:, kept], width
 
 
-def _seen_until(group: Floats, at: Floats, step: float, counted_s: float, tolerance: float) -> float:
-    """Return the washout after which no window has an error that is seen and larger than the tolerance."""
-    filled = np.nan_to_num(group)
-    until = 0.0
-    for place, moment in enumerate(at.tolist()):
-        counted = (at >= moment) & (at < moment + counted_s)
-        error = filled[:, counted].sum(axis=1) * step / counted_s
-        scatter = float(error.std(ddof=1)) / math.sqrt(error.size)
-        if abs(float(error.mean())) > max(tolerance, _SEEN * scatter):
-            until = moment + step / 2.0 if place + 1 < at.size else math.inf
+def _seen_until(pilot: _Pilot, counted_s: float, tolerance: float) -> float:
+    """Return the washout from which on no error is seen that is larger than the tolerance.
+
+    Windows that begin later and later are looked at in turn, until two in a row show nothing. So a pilot without a
+    transient is wrong at the first of them or not at all, however many follow.
+    """
+    until, quiet = 0.0, 0
+    for place in range(pilot.at.size):
+        begins = place * pilot.step_s
+        errors = pilot.errors(begins, counted_s)
+        if any(abs(mean) > max(tolerance, pilot.limit * error) for mean, error in errors):
+            until, quiet = begins + pilot.step_s, 0
+        elif (quiet := quiet + 1) > 1:
+            break
     return until
 
 
-def _fitted_until(
-    groups: Mapping[Hashable, Floats],
-    at: Floats,
-    settled: npt.NDArray[np.bool_],
-    length: float,
-    counted_s: float,
-    tolerance: float,
-) -> float:
+def _fitted_until(pilot: _Pilot, counted_s: float, tolerance: float) -> float:
     """Return the washout by an exponential with one time constant and an amplitude for each direction; 0 if none is seen."""
-    means = [np.nanmean(group, axis=0) for group in groups.values()]
-    best, tau = math.inf, 0.0
-    for candidate in np.geomspace(float(at[0]), length, 40).tolist():
-        shape = _shape(candidate, at, settled)
-        fits = [float(mean @ shape / (shape @ shape)) for mean in means]
-        missed = sum(float(((mean - fit * shape) ** 2).sum()) for mean, fit in zip(means, fits, strict=True))
-        if missed < best:
-            best, tau = missed, candidate
-    shape = _shape(tau, at, settled)
+    low, high = float(pilot.at[0]) / 2.0, 10.0 * float(pilot.at[-1])
+    for _ in range(4):  # a finer grid each time, around the best of the one before
+        grid = np.geomspace(low, high, 30)
+        best = int(np.argmin([_missed(one, pilot) for one in grid.tolist()]))
+        low, high = float(grid[max(0, best - 1)]), float(grid[min(grid.size - 1, best + 1)])
+    tau = float(grid[best])
+    shape = _shape(tau, pilot)
     until = 0.0
-    for group in groups.values():
-        amplitudes = np.nan_to_num(group) @ shape / float(shape @ shape)
-        amplitude = float(amplitudes.mean())
-        if abs(amplitude) <= _SEEN * float(amplitudes.std(ddof=1)) / math.sqrt(amplitudes.size):
-            continue
-        error = abs(amplitude) * tau * -math.expm1(-counted_s / tau) / counted_s
-        if error > tolerance:
-            until = max(until, tau * math.log(error / tolerance))
+    amplitudes = _means([group @ shape / float(shape @ shape) for group in pilot.groups])
+    for group, (amplitude, error) in zip(pilot.groups, amplitudes, strict=True):
+        if abs(amplitude) <= pilot.limit * error or _misfit(group, amplitude * shape) > _MISFIT:
+            continue  # not seen, or no exponential: then only what is seen counts
+        left = abs(amplitude) * tau * -math.expm1(-counted_s / tau) / counted_s
+        if left > tolerance:
+            until = max(until, tau * math.log(left / tolerance))
     return until
 
 
-def _shape(tau: float, at: Floats, settled: npt.NDArray[np.bool_]) -> Floats:
+def _missed(tau: float, pilot: _Pilot) -> float:
+    """Return the sum of squares that an exponential with this time constant misses of the mean courses."""
+    shape = _shape(tau, pilot)
+    means = [group.mean(axis=0) for group in pilot.groups]
+    return sum(float(((mean - mean @ shape / (shape @ shape) * shape) ** 2).sum()) for mean in means)
+
+
+def _misfit(group: Floats, fit: Floats) -> float:
+    """Return the mean square of what a fit misses of the mean course, in squared standard errors between switches."""
+    error = group.std(axis=0, ddof=1) / math.sqrt(len(group))
+    known = error > 0.0
+    missed = (group.mean(axis=0) - fit)[known] / error[known]
+    return float((missed**2).mean()) if known.any() else 0.0
+
+
+def _shape(tau: float, pilot: _Pilot) -> Floats:
     """Return an exponential decay, less its mean over the part that is taken as settled."""
-    decay = np.exp(-at / tau)
-    shape: Floats = decay - decay[settled].mean()
+    decay = np.exp(-pilot.at / tau)
+    shape: Floats = decay - decay[pilot.settled].mean()
     return shape

@@ -109,7 +109,7 @@ class Poller(Generic[T]):
         self._thread = threading.Thread(target=self._work, name=f"metric {what}"[:60], daemon=True)
 
     def start(self) -> None:
-        """Start the thread. It reads at once."""
+        """Start the thread. It reads when asked, and for the first time by itself after ``every_s``."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -121,17 +121,23 @@ class Poller(Generic[T]):
             self._thread.join(timeout=self._timeout_s)
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Run the function in the thread and return its answer. Raises what it raises, MetricLost if it is not in time."""
+        """Run the function in the thread and return its answer.
+
+        Raises what it raises, and MetricLost if it is not done in time. The time counts from its start; a reading that is
+        in progress has its own.
+        """
         job = _Job(function)
         with self._changed:
-            if self._stopping:
-                raise MetricLost(f"{self._what}: reading has ended")
             self._jobs.append(job)
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: job.done or self._stopping, timeout=self._timeout_s):
-                if job in self._jobs:
-                    self._jobs.remove(job)
-                raise MetricLost(f"{self._what}: no answer within {self._timeout_s:g} s")
+            while not job.done and not self._stopping:
+                began = job.began_s or self._busy_since or job.asked_s
+                left = began + self._timeout_s - time.monotonic()
+                if left <= 0.0:
+                    if job in self._jobs:
+                        self._jobs.remove(job)
+                    raise MetricLost(f"{self._what}: no answer within {self._timeout_s:g} s")
+                self._changed.wait(left)
         if job.error is not None:
             raise job.error
         if not job.done:
@@ -181,7 +187,7 @@ class Poller(Generic[T]):
             return found[::-1]
 
     def _work(self) -> None:
-        due = time.monotonic()
+        due = time.monotonic() + self._every_s
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -190,7 +196,8 @@ class Poller(Generic[T]):
                 if self._stopping:
                     return
                 job = self._jobs.popleft() if self._jobs else _Job(self._reading)
-                self._busy_since = time.monotonic()
+                self._busy_since = job.began_s = time.monotonic()
+                self._changed.notify_all()
             try:
                 job.answer = job.function()
             except MetricLost as lost:
@@ -222,10 +229,12 @@ class Poller(Generic[T]):
 class _Job:
     """A function to run in the thread, and what came of it."""
 
-    __slots__ = ("answer", "done", "error", "function")
+    __slots__ = ("answer", "asked_s", "began_s", "done", "error", "function")
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
+        self.asked_s = time.monotonic()
+        self.began_s: float | None = None
         self.done = False
         self.answer: Any = None
         self.error: MetricLost | None = None

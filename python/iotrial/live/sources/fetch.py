@@ -124,7 +124,8 @@ def _body(
     server: Server,
 ) -> bytes:
     """Read the answer piece by piece: each piece may take what is left of the time, so that a trickle ends too."""
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     while True:
         left = deadline - time.monotonic()
         if left <= 0.0:

@@ -3,7 +3,7 @@
 A line counts in the window in which it arrives in the file. A program that buffers its log for seconds shifts lines into
 later windows: switch buffering off, or use a longer washout.
 
-The log is followed through rotation. If it is renamed, the old file is read to its end, then the new one from its
+The log is followed through rotation. If it is renamed, the old file is read on for some seconds, and the new one from its
 beginning. If it is cut off in place (logrotate's ``copytruncate``), reading goes on at its beginning; lines written between
 copy and cut are lost, as they are for everybody.
 """
@@ -27,6 +27,8 @@ from iotrial.live.sources.base import Metric, MetricLost, Polled, Reading, Windo
 EVERY_S = 1.0
 #: how long the log may be gone: rotation takes moments
 GONE_S = 5.0
+#: how long a renamed log is read on
+LINGERS_S = 10.0
 _PIECE = 1 << 18
 #: bytes read in one go; a log that grows faster makes the metric late, and in the end lost
 MOST_AT_ONCE = 64 << 20
@@ -138,55 +140,50 @@ class Follower:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._file: int | None = None
-        self._at = 0
-        self._rest = b""
-        self._dropping = False
+        self._now: _OpenLog | None = None
+        self._before: _OpenLog | None = None
+        self._before_until = 0.0
         self._gone_since: float | None = None
 
     def lines(self) -> list[bytes]:
         """Return the whole lines since the last call, without line ends. Raises MetricLost if the file is gone for long."""
-        if self._file is None:
-            self._open()
-            self._at = os.lseek(self._opened, 0, os.SEEK_END)
-            # begin with a whole line
-            self._dropping = self._at > 0 and os.pread(self._opened, 1, self._at - 1) != b"\n"
+        if self._now is None:
+            self._now = _OpenLog(self._path)
+            self._now.skip()
             return []
-        found = self._added()
-        if self._replaced():
-            found += self._added()  # what was written between that and the renaming
-            if self._rest:
-                found.append(self._rest)  # no more will be added
-            self._open()
-            found += self._added()
+        found = self._of_before()
+        found += self._now.added()
+        if self._replaced(self._now):
+            self._forget_before()
+            self._before, self._before_until = self._now, time.monotonic() + LINGERS_S
+            self._now = _OpenLog(self._path)
+            found += self._before.added() + self._now.added()
         return found
 
     def close(self) -> None:
-        """Close the file."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
+        """Close the files."""
+        self._forget_before()
+        if self._now is not None:
+            self._now.close()
+            self._now = None
 
-    @property
-    def _opened(self) -> int:
-        if self._file is None:
-            raise MetricLost(f"log: {self._path} is not open")
-        return self._file
+    def _of_before(self) -> list[bytes]:
+        """Return what was added to a renamed log: programs write to it until they open their log again."""
+        if self._before is None:
+            return []
+        found = self._before.added()
+        if time.monotonic() > self._before_until:
+            found += self._before.rest()
+            self._forget_before()
+        return found
 
-    def _open(self) -> None:
-        try:
-            # not a pipe, which would wait for a writer
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
-            raise MetricLost(f"log: cannot read {self._path}: {error.strerror}") from error
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            os.close(file)
-            raise MetricLost(f"log: {self._path} is not a plain file")
-        self.close()
-        self._file, self._at, self._rest, self._dropping = file, 0, b"", False
+    def _forget_before(self) -> None:
+        if self._before is not None:
+            self._before.close()
+            self._before = None
 
-    def _replaced(self) -> bool:
-        """Return whether another file has the name now."""
+    def _replaced(self, log: _OpenLog) -> bool:
+        """Return whether another file has the name now. Raises MetricLost if none has it for long."""
         try:
             now = Path(self._path).stat()
         except OSError as error:
@@ -195,34 +192,78 @@ class Follower:
                 raise MetricLost(f"log: {self._path} is gone for {GONE_S:g} s: {error.strerror}") from error
             return False
         self._gone_since = None
-        here = os.fstat(self._opened)
-        return (now.st_dev, now.st_ino) != (here.st_dev, here.st_ino)
+        return not log.same_as(now)
 
-    def _added(self) -> list[bytes]:
+
+class _OpenLog:
+    """An open file, and how far it was read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            # not a pipe, which would wait for a writer
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise MetricLost(f"log: cannot read {path}: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.close(self._file)
+            raise MetricLost(f"log: {path} is not a plain file")
+        self._at = 0
+        self._lines = Lines()
+
+    def same_as(self, status: os.stat_result) -> bool:
+        """Return whether this is the file with that status."""
+        here = os.fstat(self._file)
+        return (status.st_dev, status.st_ino) == (here.st_dev, here.st_ino)
+
+    def skip(self) -> None:
+        """Go to the end. A line of which a part is there already is left out."""
+        self._at = os.lseek(self._file, 0, os.SEEK_END)
+        self._lines = Lines(inside_one=self._at > 0 and os.pread(self._file, 1, self._at - 1) != b"\n")
+
+    def added(self) -> list[bytes]:
+        """Return the lines that are whole since the last call. Raises MetricLost."""
+        if os.fstat(self._file).st_size < self._at:  # cut off in place
+            self._at, self._lines = 0, Lines()
         found: list[bytes] = []
-        size = os.fstat(self._opened).st_size
-        if size < self._at:  # cut off in place
-            self._at, self._rest, self._dropping = 0, b"", False
         taken = 0
         while taken < MOST_AT_ONCE:
             try:
-                piece = os.pread(self._opened, _PIECE, self._at)
+                piece = os.pread(self._file, _PIECE, self._at)
             except OSError as error:
                 raise MetricLost(f"log: cannot read {self._path}: {error.strerror}") from error
             if not piece:
                 return found
             self._at += len(piece)
             taken += len(piece)
-            found += self._split(piece)
+            found += self._lines.split(piece)
         raise MetricLost(f"log: {self._path} grows faster than {MOST_AT_ONCE >> 20} MiB between two readings")
 
-    def _split(self, piece: bytes) -> list[bytes]:
-        *whole, rest = (self._rest + piece).split(b"\n")
+    def rest(self) -> list[bytes]:
+        """Return the last line, if it has no end."""
+        return [self._lines.rest] if self._lines.rest else []
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class Lines:
+    """Splits bytes that arrive in pieces into lines. ``rest`` is the beginning of the next one."""
+
+    def __init__(self, *, inside_one: bool = False) -> None:
+        self.rest = b""
+        self._dropping = inside_one
+
+    def split(self, piece: bytes) -> list[bytes]:
+        """Return the lines that this piece completes; of one that is too long, its beginning as soon as it is."""
+        *whole, rest = (self.rest + piece).split(b"\n")
         if whole and self._dropping:
             whole, self._dropping = whole[1:], False
-        if len(rest) > LONGEST_LINE:
-            if not self._dropping:
-                whole.append(rest)
+        if self._dropping:
+            rest = b""
+        elif len(rest) > LONGEST_LINE:
+            whole.append(rest)
             rest, self._dropping = b"", True
-        self._rest = rest
+        self.rest = rest
         return [line[:LONGEST_LINE] for line in whole]

@@ -1,4 +1,4 @@
-"""The metric of a live trial: ``--metric [NAME=]SPEC`` becomes a source (docs/live.md has examples).
+"""The metric of a live trial: ``--metric [NAME=]SPEC`` becomes a source (docs/metrics.md).
 
     promql:QUERY@URL                                a query with one number; $window is the length of the counted part
     openmetrics:URL#SERIES[:rate|:mean|:pNN]        a counter's rate, a gauge's mean, a histogram's mean or quantile
@@ -13,7 +13,7 @@ two readings), ``timeout=TIME``, and ``rate`` for a command that prints a counte
 first part that is no option. A comma at the very end closes the text, so that a command may end like an option:
 ``command:./measure --sort a,higher,``.
 
-Less is better unless it is a rate (of ``openmetrics``, ``log`` or a command), a throughput or a number of requests.
+Less is better, unless it is a rate or a count of lines, a throughput or a number of requests.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ _NAMED = re.compile(rf"([A-Za-z][A-Za-z0-9_.-]{{0,59}})=(?=(?:{'|'.join(KINDS)})
 _TAKE = re.compile(r":(rate|mean|count|p[0-9]{1,2}(?:\.[0-9]{1,4})?)$")
 _UNIT = re.compile(r"[A-Za-z0-9%µ/_.-]{1,20}")
 _FIRST_METRIC = re.compile(r"([a-zA-Z_][a-zA-Z0-9_:]*)\s*(?=[{\[]|\)|$)")
-_AGGREGATES = frozenset(
-    ("sum", "avg", "min", "max", "count", "by", "without", "on", "ignoring", "time", "vector")
-)
+#: parts of a query that name labels and texts
+_NO_METRIC = re.compile(r'"[^"]*"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)')
 
 
 def reach_s(source: Source) -> float:
@@ -163,8 +162,8 @@ def _promql(text: str) -> _Parsed:
             hint="promql:rate(requests_total[$window])@http://127.0.0.1:9090",
         )
     query, url = text[:cut], text[cut + 1 :]
-    names = [one for one in _FIRST_METRIC.findall(re.sub(r'"[^"]*"', '""', query)) if one not in _AGGREGATES]
-    name = (names[0] if names else "promql").replace(":", "_")[:60]
+    first = _FIRST_METRIC.search(_NO_METRIC.sub("", query))
+    name = (first[1] if first else "promql").replace(":", "_")[:60]
     return _Parsed(name, "", True, EVERY_S, TIMEOUT_S, lambda metric, _: PromQL(metric, query, url))
 
 
