@@ -19,5 +19,7 @@ from iotrial.runner.touched import had_request
         ({"device_read_bytes": 4096.0, "device_read_ios": 0.0}, False),
     ],
 )
-def test_a_request_to_the_device_or_to_a_disk_of_its_array_is_use(evidence: dict[str, float], used: bool) -> None:
+def test_a_request_to_the_device_or_to_a_disk_of_its_array_is_use(
+    evidence: dict[str, float], used: bool
+) -> None:
     assert had_request(evidence) is used

@@ -213,5 +213,7 @@ def had_request(evidence: Mapping[str, float]) -> bool:
 
     True also if nothing was counted. A rebuild is requests to the disks and none to the array.
     """
-    counts = [n for name, n in evidence.items() if name.startswith(("device_", "disks_")) and name.endswith("_ios")]
+    counts = [
+        n for name, n in evidence.items() if name.startswith(("device_", "disks_")) and name.endswith("_ios")
+    ]
     return not counts or any(counts)
