@@ -290,7 +290,8 @@ class Polled(Generic[T]):
 
     def current(self) -> float | None:
         readings = self.poller.newest(0.9 * self.metric.every_s)
-        if len(readings) < 2:
+        # two readings just after the start are too close to each other to be worth anything
+        if len(readings) < 2 or readings[-1].at_s - readings[0].at_s < 0.5 * self.metric.every_s:
             return None
         try:
             return finite(self.value(readings), self.name)
