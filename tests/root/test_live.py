@@ -99,6 +99,13 @@ def events(state: Path, kind: str) -> list[str]:
     return found
 
 
+def trial_id(state: Path) -> str:
+    connection = sqlite3.connect(state / "trials.db")
+    (found,) = connection.execute("SELECT id FROM trial").fetchone()
+    connection.close()
+    return str(found)
+
+
 def voids(state: Path) -> list[str]:
     """Return the rules of the void blocks."""
     connection = sqlite3.connect(state / "trials.db")
@@ -165,7 +172,7 @@ def test_the_watchdog_sets_the_settings_again_when_iotrial_dies_or_hangs(
     trial.until(lambda: service.ahead == LOW, "a window with the other setting")
     trial.process.send_signal(how)
     assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
-    assert eventually(lambda: not processes_with("iotrial.live.watchdog"), 10)
+    assert eventually(lambda: not processes_with(trial_id(state)), 10)  # an argument of the watchdog
     trial.process.wait(10)
     trial.process.communicate()
     assert trial.process.returncode == -signal.SIGKILL
