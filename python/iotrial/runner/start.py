@@ -47,6 +47,17 @@ _GUEST = "a guest (missing kernels and tools are downloaded) in it "
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """What opens a trial's session and carries out its blocks: here a lab, in ``iotrial.live`` a machine in use."""
+
+    session: type[Session] = Session
+    conductor: type[Conductor] = Conductor
+
+
+LAB = Engine()
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a trial ended; ``signal`` is set if a signal ended it."""
 
@@ -65,9 +76,11 @@ def begin(
     folder: str,
     seed_chosen: bool,
     options: Mapping[str, object],
+    engine: Engine = LAB,
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run."""
     check_kinds(resolved.study)
+    _check_engine(resolved, engine)
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
         for note in (
@@ -77,7 +90,7 @@ def begin(
             watcher.say(note)
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = Session(
+        session = engine.session(
             resolved,
             plan,
             state=state_folder(),
@@ -109,7 +122,16 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
-        return _conduct(session, plan, store, trial, limits, watcher, signals, None)
+        return _conduct(engine, session, plan, store, trial, limits, watcher, signals, None)
+
+
+def _check_engine(resolved: Resolved, engine: Engine) -> None:
+    """Raise RequestError for a study of a machine in use that would be run as one of a lab."""
+    if resolved.study.in_windows and engine is LAB:
+        raise RequestError(
+            f"study {resolved.study.name}: it is about a service in use, on this machine only",
+            hint="run it with `iotrial live` or `iotrial run`, here",
+        )
 
 
 def resume(
@@ -121,6 +143,7 @@ def resume(
     watcher: Watcher,
     *,
     further: Continuation | None = None,
+    engine: Engine = LAB,
 ) -> Ended:
     """Resume a stored trial with the same plan and seed; its unfinished block is completed first.
 
@@ -132,10 +155,11 @@ def resume(
     # the same folder as before, or none: if its disk is not mounted now, the folder is on another disk
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
     check_kinds(resolved.study)
+    _check_engine(resolved, engine)
     with StopSignals() as signals:
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = Session(
+        session = engine.session(
             resolved,
             plan,
             state=state_folder(),
@@ -150,7 +174,7 @@ def resume(
             else:
                 _check_unchanged(trial, session)
                 store.continue_trial(trial.header.id, further)
-        return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+        return _conduct(engine, session, plan, store, trial, limits, watcher, signals, data)
 
 
 #: Facts of a machine and of a place that must match for blocks of two dates to belong to one trial.
@@ -267,6 +291,7 @@ def _consent(options: Mapping[str, object]) -> Consent | None:
 
 
 def _conduct(
+    engine: Engine,
     session: Session,
     plan: Plan,
     store: Store,
@@ -282,7 +307,7 @@ def _conduct(
     failed: BaseException | None = None
     try:
         spec = Spec.from_plan(plan, trial.header.options)
-        conductor = Conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
+        conductor = engine.conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
         state = conductor.run()
     except Stopped as stopped:
         signal = stopped.number

@@ -187,6 +187,7 @@ class TrialData:
     - ``continued``: each continuation after its end, with its limits.
     - ``outside``: what the work used outside the lab. ``unused``: conditions in which no run used the device
       under test.
+    - ``guarded``: why a guard has ended a live trial. ``taken_back``: what the watchdog of a live trial has done.
     """
 
     trial: StoredTrial
@@ -199,6 +200,8 @@ class TrialData:
     continued: tuple[Continuation, ...] = ()
     outside: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
