@@ -7,6 +7,7 @@
 //! and on what.
 
 #[cfg(test)]
+mod acknowledge;
 mod allocations;
 mod broker;
 mod clock;

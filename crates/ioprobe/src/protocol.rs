@@ -834,6 +834,8 @@ pub struct FilesJob {
     #[serde(default)]
     pub histograms: bool,
     pub stretch_of: Option<Operation>,
+    /// The socket of the disk that logs its writes: tell it which files are durable.
+    pub acknowledge: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -887,6 +889,8 @@ pub struct CommandJob {
     /// A file system, as MAJOR:MINOR of its files: they too are inside, and those read are named.
     #[serde(default)]
     pub touches_device: Option<String>,
+    /// The socket of the disk that logs its writes: tell it what the programs acknowledge.
+    pub acknowledge: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -25,6 +25,7 @@ from iotrial.study.labels import fold, match
 from iotrial.study.model import (
     CACHE_STATES,
     DEFAULT_CAP,
+    DEFAULT_CUT_POINTS,
     DEFAULT_RESOLUTION,
     MEAN,
     TYPICAL,
@@ -33,6 +34,7 @@ from iotrial.study.model import (
     Cap,
     Claim,
     ClaimedValue,
+    CutPoints,
     Design,
     DesignKind,
     Factor,
@@ -112,6 +114,8 @@ class StudyTable(Struct, frozen=True):
     alpha: Alpha = 0.05
     account: bool = True
     wash_in: bool = False
+    check: bool = False
+    cut_points: CutPoints = DEFAULT_CUT_POINTS
 
 
 class KnobTable(Struct, frozen=True, kw_only=True):
@@ -340,6 +344,8 @@ def _read(source: Source, *, trusted: bool) -> Study:
         design=design,
         account=head.account,
         wash_in=head.wash_in,
+        check=head.check,
+        cut_points=head.cut_points,
         places=places,
     )
 

@@ -1,0 +1,216 @@
+//! Records what a work acknowledges: marks in the log of the disk under test, at the moment when
+//! the work says so.
+//!
+//! The disk that logs its writes listens at a socket (SOCK_SEQPACKET): each message is the text of
+//! a mark, and is answered once the mark is in the log. A mark therefore follows all writes that
+//! had completed before, and precedes those that begin after the answer.
+
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{connect, recv, send, socket_with, RecvFlags, SendFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::time::Timespec;
+
+use crate::error::{Doing, Error, Result};
+use crate::sys::pipe;
+
+/// A program acknowledges by printing a line that begins with this word; the rest is what it
+/// acknowledges.
+const WORD: &[u8] = b"acknowledged ";
+/// A longer line is output, not an acknowledgement.
+const LONGEST_LINE: usize = 1 << 16;
+/// How often to check whether the program has ended, while one of its children holds the pipe.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// A connection to the disk that logs.
+pub struct Marker {
+    socket: OwnedFd,
+}
+
+impl Marker {
+    pub fn connect(path: &str) -> Result<Self> {
+        let doing = || format!("connect to the disk that logs its writes ({path})");
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).doing(doing)?;
+        let address = SocketAddrUnix::new(path).doing(doing)?;
+        connect(&socket, &address).doing(doing)?;
+        Ok(Marker { socket })
+    }
+
+    /// Put a mark into the log. It is there when this returns.
+    pub fn mark(&self, text: &[u8]) -> std::result::Result<(), Errno> {
+        send(&self.socket, text, SendFlags::NOSIGNAL)?;
+        let mut answer = [0_u8; 1];
+        match recv(&self.socket, &mut answer[..], RecvFlags::empty())? {
+            (0, _) => Err(Errno::PIPE),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads what a program prints, and acknowledges the lines that say so. All others go to a file.
+pub struct Listener {
+    writing: OwnedFd,
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Listener {
+    /// `rest` is the file for all other output.
+    pub fn start(marks: &str, rest: &OwnedFd) -> Result<Self> {
+        let (reading, writing) = pipe()?;
+        let marker = Marker::connect(marks)?;
+        let rest = rest
+            .try_clone()
+            .doing(|| "duplicate the output of a command")?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        // Signals, such as that of the timeout, belong to the thread that waits for the program.
+        let thread = without_signals(move || {
+            std::thread::spawn(move || listen(&reading, &marker, std::fs::File::from(rest), &seen))
+        });
+        Ok(Listener {
+            writing,
+            ended,
+            thread,
+        })
+    }
+
+    /// The descriptor for the program's standard output.
+    pub fn stdout(&self) -> RawFd {
+        self.writing.as_raw_fd()
+    }
+
+    /// Read what is left after the program has ended.
+    pub fn finish(self) -> Result<()> {
+        drop(self.writing);
+        self.ended.store(true, Ordering::Release);
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(Error::verify("the thread that reads acknowledgements failed")))
+    }
+}
+
+fn without_signals<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are ours; a new thread inherits the mask.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}
+
+fn listen(
+    reading: &OwnedFd,
+    marker: &Marker,
+    mut rest: std::fs::File,
+    ended: &AtomicBool,
+) -> Result<()> {
+    let doing = || "read the acknowledgements of a command";
+    let mut waiting = Vec::new();
+    let mut piece = vec![0_u8; 1 << 14];
+    loop {
+        let last = ended.load(Ordering::Acquire);
+        let mut polled = [PollFd::from_borrowed_fd(reading.as_fd(), PollFlags::IN)];
+        match poll(&mut polled, Some(&LOOK)) {
+            Ok(0) if last => break,
+            Ok(0) | Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno).doing(doing),
+            Ok(_) => {}
+        }
+        match rustix::io::read(reading, &mut piece).doing(doing)? {
+            0 => break,
+            n => waiting.extend_from_slice(&piece[..n]),
+        }
+        take_lines(&mut waiting, marker, &mut rest)?;
+    }
+    rest.write_all(&waiting).doing(doing)
+}
+
+/// Take the complete lines: acknowledge them, or pass them on.
+fn take_lines(waiting: &mut Vec<u8>, marker: &Marker, rest: &mut impl Write) -> Result<()> {
+    let mut taken = 0;
+    while let Some(length) = waiting[taken..].iter().position(|byte| *byte == b'\n') {
+        let line = &waiting[taken..taken + length];
+        taken += length + 1;
+        match line.strip_prefix(WORD) {
+            Some(item) => marker.mark(item).doing(|| {
+                format!(
+                    "acknowledge {} bytes: {}",
+                    item.len(),
+                    String::from_utf8_lossy(&item[..item.len().min(80)])
+                )
+            })?,
+            None => rest
+                .write_all(&waiting[taken - length - 1..taken])
+                .doing(|| "keep the output of a command")?,
+        }
+    }
+    if waiting.len() - taken > LONGEST_LINE {
+        rest.write_all(&waiting[taken..])
+            .doing(|| "keep the output of a command")?;
+        taken = waiting.len();
+    }
+    waiting.drain(..taken);
+    Ok(())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use rustix::net::{accept, bind, listen as await_connections};
+
+    /// A disk's end of the socket: collects marks until the connection ends.
+    pub fn collecting(path: &str) -> JoinHandle<Vec<String>> {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        await_connections(&socket, 1).unwrap();
+        std::thread::spawn(move || {
+            let connection = accept(&socket).unwrap();
+            let mut marks = Vec::new();
+            let mut text = [0_u8; 512];
+            while let Ok((n @ 1.., _)) = recv(&connection, &mut text[..], RecvFlags::empty()) {
+                marks.push(String::from_utf8_lossy(&text[..n]).into_owned());
+                send(&connection, b"\n", SendFlags::NOSIGNAL).unwrap();
+            }
+            marks
+        })
+    }
+
+    #[test]
+    fn only_lines_that_say_so_are_acknowledged() {
+        let path = format!("/tmp/ioprobe-test-{}-listener", std::process::id());
+        let _ = std::fs::remove_file(&path);
+        let marks = collecting(&path);
+        let rest = crate::sys::memory_file(&std::ffi::CString::default()).unwrap();
+        let listener = Listener::start(&path, &rest).unwrap();
+        for piece in ["acknowledged 1\nother\nackno", "wledged two words\nleft over"] {
+            rustix::io::write(&listener.writing, piece.as_bytes()).unwrap();
+        }
+        listener.finish().unwrap();
+        assert_eq!(marks.join().unwrap(), ["1", "two words"]);
+        let mut text = [0; 64];
+        let n = rustix::io::pread(&rest, &mut text, 0).unwrap();
+        assert_eq!(&text[..n], b"other\nleft over");
+        std::fs::remove_file(path).unwrap();
+    }
+}
