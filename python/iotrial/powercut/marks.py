@@ -22,6 +22,7 @@ class Marker:
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.connect(str(path))

@@ -6,15 +6,11 @@ system, and nothing of it stays mounted.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -27,13 +23,9 @@ from iotrial.errors import LabError, MissingTool
 from iotrial.lab.target import Target
 from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
+from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
 from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.states import Cache, CutPoint, cut_points
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _DIES_WITH_PARENT = 0x00020000, 1 << 14, 1 << 18, 1
-#: how long a file system may stay busy after the check
-_BUSY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +210,10 @@ def _serve(
     folder: Path,
     check: Check,
 ) -> None:
-    _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        return
-    if _LIBC.unshare(_CLONE_NEWNS) != 0 or _mount("none", "/", None, _MS_REC | _MS_PRIVATE) != 0:
-        requests.send(f"cannot make a mount namespace: {os.strerror(ctypes.get_errno())}")
+    try:
+        enter_own_namespace(parent)
+    except LabError as error:
+        requests.send(error.message)
         return
     while True:
         try:
@@ -241,11 +232,10 @@ def _serve(
 def _mounted_and_checked(
     device: str, filesystem: str, options: str, folder: Path, check: Check, acknowledged: Sequence[str]
 ) -> Outcome:
-    deadline = time.monotonic() + _BUSY_S
-    while (number := _mount(device, str(folder), filesystem, 0, options)) != 0:
-        if number != 16 or time.monotonic() > deadline:  # EBUSY: an ended child's mount takes a moment to go
-            return Outcome(False, True, (), (), f"mount: {os.strerror(number)}")
-        time.sleep(0.005)
+    try:
+        mount(device, folder, filesystem, options)
+    except OSError as error:
+        return Outcome(False, True, (), (), error.strerror)
     try:
         try:
             found = check(folder, acknowledged)
@@ -253,7 +243,7 @@ def _mounted_and_checked(
             found = Findings(corrupt=(f"reading it: {error}",))
         errors = _errors_seen(device, filesystem)
     finally:
-        _unmount(folder, deadline=time.monotonic() + _BUSY_S)
+        unmount(folder)
     return Outcome(True, bool(errors), found.lost, found.corrupt, errors)
 
 
@@ -264,24 +254,6 @@ def _errors_seen(device: str, filesystem: str) -> str:
         if filesystem == "ext4" and (count := int(counter.read_text())):
             return f"the kernel counted {count} errors"
     return ""
-
-
-def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> int:
-    """Call mount(2); return 0 or the errno."""
-    kind_text = None if kind is None else kind.encode()
-    done = _LIBC.mount(
-        source.encode(), target.encode(), kind_text, ctypes.c_ulong(flags), options.encode() or None
-    )
-    return 0 if done == 0 else ctypes.get_errno()
-
-
-def _unmount(folder: Path, *, deadline: float) -> None:
-    while _LIBC.umount2(str(folder).encode(), 0) != 0:
-        number = ctypes.get_errno()
-        if number != 16 or time.monotonic() > deadline:
-            raise OSError(number, f"unmount: {os.strerror(number)}; a check must close its files")
-        gc.collect()  # files that an exception of the check still refers to
-        time.sleep(0.005)
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
