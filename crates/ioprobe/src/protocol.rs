@@ -565,6 +565,13 @@ pub struct DiskPace {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct DiskMark {
+    pub device: String,
+    pub text: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeviceCheck {
     pub device: String,
     #[serde(default = "of::<4096, _>")]

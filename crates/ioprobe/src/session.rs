@@ -124,6 +124,8 @@ impl Session {
             "image" => devices.make_image(&fields(verb, params)?),
             "image_modelled" => devices.make_modelled(verb, params, self.broker.as_ref()),
             "disk_account" => devices.account(&fields(verb, params)?),
+            "disk_mark" => devices.mark(&fields(verb, params)?),
+            "disk_forget" => devices.forget(&fields(verb, params)?),
             "disk_pace" => devices.pace(&fields(verb, params)?),
             "image_free" => devices.free_image(&fields(verb, params)?),
             "loop_attach" => devices.attach(&fields(verb, params)?),
