@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from iotrial.errors import IotrialError, LabError, NoSpace, NotSupported, TargetError
@@ -34,6 +35,25 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
             f"cannot create the simulated disk {disk.model}: {error.message}",
             hint=f"it needs {FUSE}: modprobe fuse" if error.errno in _NO_FUSE else None,
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLogging:
+    """A simulated disk that answers at once and logs its writes to the new file ``log``.
+
+    ``marks``: the path of the socket it makes, for marks in the log. Both are on the machine of the target.
+    """
+
+    log: str
+    marks: str
+
+
+def make_logging(target: Target, logging: WriteLogging, size_bytes: int) -> Mapping[str, int]:
+    """Create the image of a disk that logs its writes; returns and raises what ``make`` does."""
+    check_memory(target, size_bytes)
+    return target.call(
+        "image_modelled", size=size_bytes, log=logging.log, marks=logging.marks, instant={}
+    )
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, refuse_leftovers, restore
+from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
 from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
@@ -61,6 +62,7 @@ class Session:
         trial: str,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
         sample_s: float | None = None,
+        logging: WriteLogging | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
@@ -81,6 +83,7 @@ class Session:
         self.files = FileSets(resolved, plan)
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
+        self._logging = logging
         self.sampler: Sampler | None = None
         self.probe: Probe
         self.target: Target
@@ -249,6 +252,13 @@ class Session:
             self._guest.kill()
         self.places.clear()
 
+    def close_places(self) -> None:
+        """Unmount and detach every place early; the probe stays, and so does what the journal holds."""
+        self._restore_settings()
+        for place in reversed(list(self.places.values())):
+            place.close()
+        self.places.clear()
+
     def close(self) -> None:
         """Restore what the journal holds, then take the places down. Safe to call twice.
 
@@ -393,6 +403,7 @@ class Session:
                 boot_id=self.boot_id,
                 trial=self.trial,
                 link=None if self._guest is None else self._guest.link,
+                logging=self._logging if site.holds is Holds.RUNS else None,
             )
         folder = (site.where.folder or self.folder).rstrip("/")
         name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")

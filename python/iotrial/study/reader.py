@@ -83,7 +83,7 @@ from iotrial.study.schema import (
 from iotrial.study.schema import label as label_of
 from iotrial.study.source import Source, table_name
 from iotrial.study.text_files import text_file, with_texts
-from iotrial.study.work import HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
+from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
 
 Tables = tuple[dict[str, Any], ...]
 
@@ -324,6 +324,13 @@ def _read(source: Source, *, trusted: bool) -> Study:
     check_placeholders(source, factors, fixed, workloads)
     design = read_design(source, document.design, factors)
     responses = read_responses(source, document.response, workloads, design)
+    if head.check and not any(isinstance(w.work, HasCheck) and w.work.checks() for w in workloads):
+        raise source.error(
+            "no workload of this study can be checked after a power cut",
+            "study",
+            "check",
+            hint="files with fsync, inserts into a database and a command with a checker can be",
+        )
     return Study(
         name=head.name,
         title=head.title or head.name,

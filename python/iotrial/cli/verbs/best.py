@@ -104,6 +104,7 @@ class _Search:
             design=Design(kind=stage.design),
             claims=(),
             account=False,
+            check=self._base.check and stage.design is DesignKind.CONFIRM,
         )
 
     def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> Document:
