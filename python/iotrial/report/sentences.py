@@ -159,7 +159,7 @@ def summarise(
     if analysis.races:
         clauses.append(race_finding(analysis.races[0], effects, study, margin=margin))
     elif study.design.kind is DesignKind.CONFIRM:
-        clauses.append(confirmation_finding(effects, study))
+        clauses.append(confirmation_finding(effects, study, measured))
     elif is_ablation(study):
         clauses.append(ablation_finding(effects, conditions, margin=margin))
     elif is_screen(study) and effects:
