@@ -18,6 +18,10 @@ from laboratory import SIZES, Tally, lab, tried
 from iotrial.powercut.recover import Findings
 
 WORKERS = 3
+HEAD = (
+    "| file system | work | log entries | acknowledged | flushes | drawn | lost | otherwise | a second |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
 MISTAKES = {
     "acknowledges before fsync": Mistakes(acknowledges_before_fsync=True),
     "no fsync of the file before its rename": Mistakes(no_fsync_of_file=True),
@@ -51,8 +55,7 @@ def main() -> None:
     parser.add_argument("--latency-us", type=float, default=0.0)
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
     given = parser.parse_args()
-    print("| file system | work | log entries | acknowledged | flushes | drawn | lost | otherwise | a second |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(HEAD)
     check = Checking(WORKERS, given.operations)
     for filesystem in given.filesystem or sorted(SIZES):
 
