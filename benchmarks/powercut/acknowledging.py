@@ -12,6 +12,7 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from iotrial.design.keyed import Stream
@@ -61,6 +62,7 @@ def operations(worker: int, count: int) -> list[Operation]:
     return found
 
 
+@lru_cache(maxsize=8192)
 def content(worker: int, operation: Operation) -> bytes:
     """Return the bytes of a version: a header line and pseudo-random bytes."""
     head = f"{worker} {operation.name} {operation.version} {operation.size}\n".encode()
@@ -94,12 +96,12 @@ class Working:
 def _work(folder: Path, worker: int, count: int, marks: Path, mistakes: Mistakes) -> None:
     with Marker(marks) as marker:
         for operation in operations(worker, count):
-            acknowledge = [lambda number=operation.version: marker.mark(f"{worker} {number}")]
+            text = f"{worker} {operation.version}"
             if mistakes.acknowledges_before_fsync:
-                acknowledge.pop()()
+                marker.mark(text)
             _do(folder, worker, operation, mistakes)
-            for each in acknowledge:
-                each()
+            if not mistakes.acknowledges_before_fsync:
+                marker.mark(text)
 
 
 def _do(folder: Path, worker: int, operation: Operation, mistakes: Mistakes) -> None:

@@ -15,7 +15,7 @@ from iotrial.errors import LabError
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 #: of linux/sched.h, linux/mount.h and linux/prctl.h
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _DIES_WITH_PARENT = 0x00020000, 1 << 14, 1 << 18, 1
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE, _DIES_WITH_PARENT = 0x00020000, 1 << 12, 1 << 14, 1 << 18, 1
 #: how long a file system may stay busy
 BUSY_S = 5.0
 
@@ -37,6 +37,19 @@ def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None
             device.encode(), str(folder).encode(), filesystem.encode(), ctypes.c_ulong(0), options.encode() or None
         ),
         f"mount {device}",
+    )
+
+
+def mount_memory(folder: Path) -> None:
+    """Mount an empty tmpfs over a folder. Raises OSError."""
+    _while_busy(lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None), f"mount on {folder}")
+
+
+def bind(file: Path, over: Path) -> None:
+    """Show one file in the place of another. Raises OSError."""
+    _while_busy(
+        lambda: _LIBC.mount(str(file).encode(), str(over).encode(), None, ctypes.c_ulong(_MS_BIND), None),
+        f"bind {file} to {over}",
     )
 
 
