@@ -238,7 +238,7 @@ def _power_cuts(resolved: Resolved) -> Iterator[str]:
         return
     yield _line(
         "power cuts",
-        f"at {study.cut_points:,} points of one more run of each arm of {escape(', '.join(names))}, on simulated disks in memory",
+        f"at {study.cut_points:,} points of one more run of each arm of {escape(', '.join(names))}, on simulated disks",
     )
     yield _line("", "(--no-check skips this)")
 

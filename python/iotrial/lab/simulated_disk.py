@@ -51,9 +51,7 @@ class WriteLogging:
 def make_logging(target: Target, logging: WriteLogging, size_bytes: int) -> Mapping[str, int]:
     """Create the image of a disk that logs its writes; returns and raises what ``make`` does."""
     check_memory(target, size_bytes)
-    return target.call(
-        "image_modelled", size=size_bytes, log=logging.log, marks=logging.marks, instant={}
-    )
+    return target.call("image_modelled", size=size_bytes, log=logging.log, marks=logging.marks, instant={})
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def confirmation_finding(effects: Sequence[Effect], study: Study, measured: Risk
 
 
 def _named_at_risk(settings: Sequence[Setting]) -> bool:
-    """Return whether the user has agreed to a risk: settings that are declared to put data at risk take part only if named."""
+    """Return whether the user has agreed to a risk: settings that put data at risk take part only if named."""
     return any(consequence_of(one).safety is Safety.DATA_AT_RISK for one in settings)
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from iotrial.report.conditions import Conditions
 
 LEDE = (
-    "Each arm did its work once more, not timed, on a disk with a volatile write cache that logs every request. The power was "
-    "cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk was rebuilt "
+    "Each arm did its work once more, not timed, on a disk with a volatile write cache that logs every request. The "
+    "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk was rebuilt "
     "as it may have been left: with everything that a flush or a forced write had made durable, and of the rest a drawn "
     "part, in whole or torn sectors. Then the file system was mounted, checked, and searched for everything that had been "
     "acknowledged by then. Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They do "
@@ -78,7 +78,9 @@ def verdict_of(cuts: PowerCuts) -> str:
     if not cuts.acknowledged and not parts:
         parts.append(f"had acknowledged nothing by {_points(cuts.points)}")
     elif not parts:
-        parts.append(f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})")
+        parts.append(
+            f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})"
+        )
     if cuts.needs_fsck:
         parts.append(f"needs fsck at {cuts.needs_fsck:,}")
     return ", ".join(parts)

@@ -146,7 +146,9 @@ class DurabilityPass:
                 try:
                     record = self._cut(condition, planned)
                 except IotrialError as error:
-                    self._note(f"the power of {planned.arm.name} ({condition.key}) was not cut: {error.message}")
+                    self._note(
+                        f"the power of {planned.arm.name} ({condition.key}) was not cut: {error.message}"
+                    )
                     continue
                 self._store.append_power_cuts(self._trial, record)
                 self._signals.check()
@@ -228,7 +230,9 @@ class DurabilityPass:
                 end=lambda subject: mark(ENDED, subject),
             )
             place = subject.place
-            run = _Run(workload, lab, place.root, place.scratch, str(getattr(place, "filesystem", "")), _size(place))
+            run = _Run(
+                workload, lab, place.root, place.scratch, str(getattr(place, "filesystem", "")), _size(place)
+            )
             session.close_places()
         return run
 
@@ -236,7 +240,9 @@ class DurabilityPass:
         self, session: Session, condition: Condition, planned: PlannedRun, run: _Run, path: Path
     ) -> PowerCuts:
         tally = _Tally()
-        seed = hashlib.sha256(f"{self._plan.seed}/{condition.key}/{planned.arm.name}".encode()).hexdigest()[:32]
+        seed = hashlib.sha256(f"{self._plan.seed}/{condition.key}/{planned.arm.name}".encode()).hexdigest()[
+            :32
+        ]
         told = time.monotonic()
         with WriteLog(path, until=ENDED) as log, _disk_of(session, log, run.size_bytes) as (rebuilder, disk):
             after = log.marked(BEGUN) + 1
@@ -255,7 +261,9 @@ class DurabilityPass:
                     self._signals.check()
                     if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
-                        self._watcher.say(f"{tally.points:,} of {self._plan.study.cut_points:,} points checked")
+                        self._watcher.say(
+                            f"{tally.points:,} of {self._plan.study.cut_points:,} points checked"
+                        )
             return PowerCuts(
                 condition=condition.key,
                 arm=planned.arm.name,

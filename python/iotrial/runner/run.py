@@ -34,10 +34,6 @@ from iotrial.study.model import Role, Workload
 from iotrial.study.work import HasCheck, LabContext, Step, varied
 
 
-def _unchanged(subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, object]:
-    return job
-
-
 class NothingPrinted(ProbeError):
     """A program succeeded without printing what the study reads from its output."""
 
@@ -161,7 +157,9 @@ class Runner:
         run: PlannedRun,
         block: int,
         besides: Callable[[RunContext], Mapping[str, object]],
-        job_of: Callable[[RunContext, Workload, dict[str, object]], dict[str, object]] = _unchanged,
+        job_of: Callable[[RunContext, Workload, dict[str, object]], dict[str, object]] = lambda _, __, job: (
+            job
+        ),
         end: Callable[[RunContext], None] = lambda _: None,
     ) -> tuple[dict[str, Any], RunContext, str]:
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)

@@ -291,7 +291,9 @@ class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
         if self.inherit_environment:
             yield "gives its commands your environment"
-        yield from command_trust.demands(self._own_steps(), settings, stdin=self.stdin, environment=self.environment)
+        yield from command_trust.demands(
+            self._own_steps(), settings, stdin=self.stdin, environment=self.environment
+        )
         yield from command_trust.demands(
             self.served_steps(), settings, stdin=self.make_input, environment=self.serve_environment
         )

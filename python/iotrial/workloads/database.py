@@ -200,7 +200,9 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
             raise Problem(f'unknown test "{self.test}"', "test", hint=hint)
         if self.commit and self.commit not in engine(self.engine).commits:
             known = ", ".join(engine(self.engine).commits)
-            raise Problem(f'{self.engine} has no way to commit "{self.commit}"', "commit", hint=f"it has: {known}")
+            raise Problem(
+                f'{self.engine} has no way to commit "{self.commit}"', "commit", hint=f"it has: {known}"
+            )
         if self.journal and self.engine != "sqlite":
             raise Problem("only SQLite has a journal mode", "journal")
         if self.engine == "sqlite":
@@ -299,14 +301,14 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
             sql = rows.insert_sql(first, last, at_once=True) + rows.acknowledgement(f"{first}-{last}")
         else:
             one_by_one = range(first, last + 1)
-            sql = "".join(rows.insert_sql(i, i, at_once=False) + rows.acknowledgement(str(i)) for i in one_by_one)
+            sql = "".join(
+                rows.insert_sql(i, i, at_once=False) + rows.acknowledgement(str(i)) for i in one_by_one
+            )
         return {**job, "stdin": engine(self.engine).before(self) + sql, "acknowledge": marks}
 
     def damage(self, recovered: Recovered) -> Damage:
         lab = recovered.lab
-        return find_damage(
-            engine(self.engine), self, lab, _folder(self, lab), recovered.acknowledged
-        )
+        return find_damage(engine(self.engine), self, lab, _folder(self, lab), recovered.acknowledged)
 
     # around a run
 

@@ -89,9 +89,13 @@ def check(folder, acknowledged):
             print(f"{what} message {name}: {len(found)} bytes, not the {len(expected)} that were synced")
     for name in listed(f"{folder}/tmp"):
         found, expected = read(f"{folder}/tmp/{name}"), content(int(name))
-        strange = [at for at, byte in enumerate(found) if byte not in (0, expected[at] if at < len(expected) else 0)]
+        strange = [
+            at for at, byte in enumerate(found) if byte not in (0, expected[at] if at < len(expected) else 0)
+        ]
         if strange:
-            print(f"corrupt unfinished message {name}: byte {strange[0]} of {len(found)} is from something else")
+            print(
+                f"corrupt unfinished message {name}: byte {strange[0]} of {len(found)} is from something else"
+            )
 
 
 if __name__ == "__main__":

@@ -66,7 +66,9 @@ def _compared(found: Mapping[int, tuple[object, ...]], before: int, wanted: Coll
     corrupt = [f"row {i} has other values" for i in wrong[:_MOST_LISTED]]
     gone = [i for i in range(1, before + 1) if i not in found]
     if gone:
-        corrupt.append(f"{len(gone)} of the {before} rows from before the run are missing, the first: {gone[0]}")
+        corrupt.append(
+            f"{len(gone)} of the {before} rows from before the run are missing, the first: {gone[0]}"
+        )
     lost = sorted(i for i in wanted if i not in found)
     return Damage(tuple(f"row {i}" for i in lost), tuple(corrupt))
 

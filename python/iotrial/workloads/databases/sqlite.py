@@ -52,7 +52,9 @@ class Sqlite(Engine):
 
     def before(self, work: DatabaseWork) -> str:
         synchronous = work.commit or ("full" if work.durable else "off")
-        settings = f"PRAGMA cache_size = -{work.buffer_bytes >> 10};\nPRAGMA synchronous = {synchronous.upper()};\n"
+        settings = (
+            f"PRAGMA cache_size = -{work.buffer_bytes >> 10};\nPRAGMA synchronous = {synchronous.upper()};\n"
+        )
         if not work.journal:
             return settings
         # it prints the mode, which is no result of the test
