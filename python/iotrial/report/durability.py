@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 LEDE = (
     "Each arm did its work once more, not timed, on a disk with a volatile write cache that logs every request. The "
-    "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk was rebuilt "
-    "as it may have been left: with everything that a flush or a forced write had made durable, and of the rest a drawn "
-    "part, in whole or torn sectors. Then the file system was mounted, checked, and searched for everything that had been "
-    "acknowledged by then. Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They do "
-    "not cover other runs, disks or kernels, and nothing lost is not a proof."
+    "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk "
+    "was rebuilt as it may have been left: with everything that a flush had made durable, and of the rest a drawn "
+    "part, whole or torn. Then the file system was mounted, checked, and searched for everything that had been "
+    "acknowledged by then. Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They "
+    "do not cover other runs, disks or kernels, and nothing lost is not a proof."
 )
 _MOST_ARMS = 4
 _MOST_PLACES = 3
@@ -63,7 +63,7 @@ class DurabilityRow:
 
 def harmful(cuts: PowerCuts) -> bool:
     """Return whether acknowledged writes were missing at some point, or anything was corrupt."""
-    return bool(cuts.lossy or cuts.corrupt or cuts.unmountable)
+    return bool(cuts.lossy or cuts.corrupt)
 
 
 def verdict_of(cuts: PowerCuts) -> str:
@@ -73,8 +73,6 @@ def verdict_of(cuts: PowerCuts) -> str:
         parts.append(f"loses acknowledged writes at {_share(cuts.lossy, cuts.points)}")
     if cuts.corrupt:
         parts.append(f"is corrupt at {_share(cuts.corrupt, cuts.points)}")
-    if cuts.unmountable:
-        parts.append(f"cannot be mounted at {cuts.unmountable:,}")
     if not cuts.acknowledged and not parts:
         parts.append(f"had acknowledged nothing by {_points(cuts.points)}")
     elif not parts:
@@ -82,7 +80,8 @@ def verdict_of(cuts: PowerCuts) -> str:
             f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})"
         )
     if cuts.needs_fsck:
-        parts.append(f"needs fsck at {cuts.needs_fsck:,}")
+        before = f", {cuts.unmountable:,} of them before it mounts" if cuts.unmountable else ""
+        parts.append(f"needs fsck at {cuts.needs_fsck:,}{before}")
     return ", ".join(parts)
 
 
@@ -220,7 +219,7 @@ def _does_more(one: PowerCuts, reference: PowerCuts | None) -> bool:
 
 
 def _harm(one: PowerCuts) -> int:
-    return max(one.lossy, one.corrupt, one.unmountable)
+    return max(one.lossy, one.corrupt)
 
 
 def _worst(cuts: Sequence[PowerCuts]) -> PowerCuts:

@@ -305,7 +305,7 @@ class Durability(JsonObject, frozen=True):
     lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
     corrupt: Annotated[Count, Meta(description="Something held what nobody had written.")]
     needs_fsck: Annotated[Count, Meta(description="The file system had to be repaired.")]
-    unmountable: Annotated[Count, Meta(description="It could not be mounted even after a repair.")]
+    unmountable: Annotated[Count, Meta(description="It could not be mounted before that.")]
     most_lost: Annotated[Count, Meta(description="The most acknowledged items missing at one point.")]
     lossy_low: Probability
     lossy_high: Probability

@@ -86,13 +86,14 @@ class _Tally:
     def __post_init__(self) -> None:
         self.examples: dict[str, None] = {}
 
-    def add(self, outcome: Outcome, acknowledged: int) -> None:
+    def add(self, outcome: Outcome, items: int) -> None:
+        """Add one point; ``items`` had been acknowledged by then."""
         self.points += 1
         self.lossy += bool(outcome.lost)
         self.corrupt += bool(outcome.corrupt)
         self.needs_fsck += outcome.needs_fsck
-        self.unmountable += not outcome.mounted and len(outcome.lost) == acknowledged > 0
-        self.most_lost = max(self.most_lost, min(len(outcome.lost), acknowledged))
+        self.unmountable += not outcome.mounted
+        self.most_lost = max(self.most_lost, min(len(outcome.lost), items))
         for what, texts in (("lost", outcome.lost), ("corrupt", outcome.corrupt)):
             if texts and len(self.examples) < _MOST_EXAMPLES:
                 self.examples[_line(f"{what}: {texts[0]}")] = None
@@ -257,7 +258,7 @@ class DurabilityPass:
                     rebuilder.build(point)
                     with self._signals.interruptible():
                         outcome = recovery.recover(point.acknowledged_before)
-                    tally.add(outcome, len(point.acknowledged_before))
+                    tally.add(outcome, run.items(point.acknowledged_before))
                     self._signals.check()
                     if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
@@ -274,7 +275,7 @@ class DurabilityPass:
                 corrupt=tally.corrupt,
                 needs_fsck=tally.needs_fsck,
                 unmountable=tally.unmountable,
-                acknowledged=len(acknowledged),
+                acknowledged=run.items(acknowledged),
                 most_lost=tally.most_lost,
                 requests=len(log) - after - len(acknowledged),
                 flushes=sum(flush >= after for flush in log.flushes),
@@ -296,6 +297,12 @@ class _Run:
     scratch: str
     filesystem: str
     size_bytes: int
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        """Return how many items these acknowledgements are."""
+        work = self.workload.work
+        assert isinstance(work, HasCheck)
+        return work.items(acknowledged)
 
     def check(self) -> Check:
         """Return the work's check, for the root of a recovered file system."""

@@ -164,7 +164,7 @@ class PowerCuts:
 
     Points at which something was wrong, a point may count several times: ``lossy``, where acknowledged items were
     missing; ``corrupt``, where something held what nobody had written; ``needs_fsck``, where the file system had to be
-    repaired; ``unmountable``, where it could not be mounted even then (which counts as lossy too).
+    repaired; ``unmountable``, where it could not be mounted before that.
     ``acknowledged``: items acknowledged by the end of the run; ``most_lost``: the most that were missing at one point.
     ``requests`` and ``flushes``: of the run, in the log of the disk. ``examples``: what was found, a few lines.
     """

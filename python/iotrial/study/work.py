@@ -614,6 +614,10 @@ class HasCheck:
         """Return the probe's job in which the work acknowledges, by marks sent to this socket."""
         return {**job, "acknowledge": marks}
 
+    def items(self, acknowledged: Sequence[str]) -> int:
+        """Return how many items these acknowledgements are."""
+        return len(acknowledged)
+
     def damage(self, recovered: Recovered) -> Damage:
         """Return what is missing or wrong. Called in a process of its own, as root, which may be killed.
 

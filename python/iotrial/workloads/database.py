@@ -7,7 +7,7 @@ be checked against known values. A server is started for each run and stopped af
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
@@ -37,7 +37,7 @@ from iotrial.study.work import (
 )
 from iotrial.units import format_bytes
 from iotrial.workloads.databases import Engine, engine, rows
-from iotrial.workloads.databases.recovered import find_damage
+from iotrial.workloads.databases.recovered import acknowledged_rows, find_damage
 
 if TYPE_CHECKING:
     from iotrial.study.server import Server
@@ -305,6 +305,9 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
                 rows.insert_sql(i, i, at_once=False) + rows.acknowledgement(str(i)) for i in one_by_one
             )
         return {**job, "stdin": engine(self.engine).before(self) + sql, "acknowledge": marks}
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        return len(acknowledged_rows(acknowledged))
 
     def damage(self, recovered: Recovered) -> Damage:
         lab = recovered.lab

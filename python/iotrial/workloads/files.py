@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -158,6 +158,9 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
 
     def checks(self) -> bool:
         return "fsync" in self.operations
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        return sum(line.startswith("+") for line in acknowledged)
 
     def damage(self, recovered: Recovered) -> Damage:
         lost, corrupt = [], []
