@@ -79,11 +79,13 @@ class Mark:
 class WriteLog:
     """An open write log. Use as a context manager. Memory is bounded by the number of entries, not by their data.
 
-    Entries that are added to the file later are not seen. Raises LogError if it is not a write log or is cut short.
+    Entries that are added to the file later are not seen, nor those from the first mark with the text ``until`` on. Raises
+    LogError if it is not a write log or is cut short.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, until: str | None = None) -> None:
         self.path = path
+        self._until = until
         with path.open("rb") as file:
             try:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -172,8 +174,11 @@ class WriteLog:
             if flags & MARK:
                 if inline > sector - ENTRY.size:
                     raise LogError(f"{self.path}: entry {index}: a mark of {inline} bytes in a sector")
-                text = self._map[at + ENTRY.size : at + ENTRY.size + inline]
-                self.marks.append(Mark(index, text.rstrip(b"\0").decode(errors="replace")))
+                data = self._map[at + ENTRY.size : at + ENTRY.size + inline]
+                text = data.rstrip(b"\0").decode(errors="replace")
+                if text == self._until:
+                    return
+                self.marks.append(Mark(index, text))
                 length = 0
             elif flags & FLUSH:
                 self.flushes.append(index)
