@@ -79,7 +79,8 @@ class Mark:
 class WriteLog:
     """An open write log. Use as a context manager. Memory is bounded by the number of entries, not by their data.
 
-    Entries that are added to the file later are not seen, nor those from the first mark with the text ``until`` on. Raises LogError if it is not a write log or is cut short.
+    Entries that are added to the file later are not seen, nor those from the first mark with the text ``until`` on. Raises
+    LogError if it is not a write log or is cut short.
     """
 
     def __init__(self, path: Path, *, until: str | None = None) -> None:
