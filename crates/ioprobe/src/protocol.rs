@@ -841,7 +841,8 @@ pub struct FilesJob {
     #[serde(default)]
     pub histograms: bool,
     pub stretch_of: Option<Operation>,
-    /// The socket of the disk that logs its writes: tell it which files are durable.
+    /// The socket of the disk that logs its writes: tell it which files are durable. If empty,
+    /// the answer tells.
     pub acknowledge: Option<String>,
 }
 

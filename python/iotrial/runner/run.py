@@ -8,7 +8,7 @@ level). It never silently loses data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
@@ -32,6 +32,19 @@ from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fi
 from iotrial.runner.work_server import Serving
 from iotrial.study.model import Role, Workload
 from iotrial.study.work import HasCheck, LabContext, Step, varied
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A run in which the work acknowledged: the workload as it was done, and the lab with the user of its programs.
+
+    ``collected``: the acknowledgements in the answer, each with the time in nanoseconds of the worker's monotonic clock.
+    """
+
+    subject: RunContext
+    workload: Workload
+    lab: LabContext
+    collected: tuple[tuple[int, str], ...]
 
 
 class NothingPrinted(ProbeError):
@@ -106,11 +119,11 @@ class Runner:
         marks: str,
         begin: Callable[[RunContext], None],
         end: Callable[[RunContext], None],
-    ) -> tuple[RunContext, Workload, LabContext]:
+    ) -> Acknowledged:
         """Do a run on a disk that logs its writes, in which the work acknowledges what is durable, to this socket.
 
-        ``begin`` is called just before the work, ``end`` just after it. Returns also the workload as it was done, and the
-        lab for its check, with the user of its programs. Raises as ``account`` does.
+        ``begin`` is called just before the work, ``end`` just after it. ``marks`` is empty in a guest. Raises as ``account``
+        does.
         """
         done: list[tuple[Workload, LabContext]] = []
 
@@ -121,8 +134,9 @@ class Runner:
             begin(subject)
             return workload.work.acknowledging(job, marks)
 
-        _, subject, _ = self._untimed(condition, run, block, lambda _: {}, job_of, end)
-        return subject, *done[0]
+        answer, subject, _ = self._untimed(condition, run, block, lambda _: {}, job_of, end)
+        collected = tuple((int(at), str(text)) for at, text in answer.get("acknowledged") or ())
+        return Acknowledged(subject, *done[0], collected)
 
     def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
         """Do a run to find out which files it uses; also returns the cache state it began in. Raises as

@@ -611,8 +611,14 @@ class HasCheck:
         return True
 
     def acknowledging(self, job: Mapping[str, Any], marks: str) -> dict[str, Any]:
-        """Return the probe's job in which the work acknowledges, by marks sent to this socket."""
+        """Return the probe's job in which the work acknowledges: by marks sent to this socket, or if it is empty, in the
+        answer: ``acknowledged`` is then a list of nanoseconds (CLOCK_MONOTONIC) and text.
+        """
         return {**job, "acknowledge": marks}
+
+    def collects(self) -> bool:
+        """Return whether it can also acknowledge in the answer of its job (no socket), which works in a guest."""
+        return False
 
     def items(self, acknowledged: Sequence[str]) -> int:
         """Return how many items these acknowledgements are."""

@@ -159,6 +159,9 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
     def checks(self) -> bool:
         return "fsync" in self.operations
 
+    def collects(self) -> bool:
+        return True
+
     def items(self, acknowledged: Sequence[str]) -> int:
         return sum(line.startswith("+") for line in acknowledged)
 

@@ -215,7 +215,7 @@ pub fn run(
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
-                let listener = match &own.acknowledge {
+                let listener = match own.acknowledge.as_ref().filter(|marks| !marks.is_empty()) {
                     None => None,
                     Some(marks) => {
                         let listener = Listener::start(marks, &stdout)?;

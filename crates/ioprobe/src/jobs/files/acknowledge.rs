@@ -27,7 +27,7 @@ pub struct Acknowledger<'a> {
 }
 
 impl<'a> Acknowledger<'a> {
-    /// `marks` is the socket of the disk that logs.
+    /// `marks` is the socket of the disk that logs; if it is empty, acknowledgements are collected.
     pub fn connect(marks: &str, content: Content, files: &'a [u32]) -> Result<Self> {
         Ok(Acknowledger {
             marker: Marker::connect(marks)?,
@@ -73,6 +73,11 @@ impl<'a> Acknowledger<'a> {
         self.say(head.as_bytes(), path)?;
         self.kept[item] = true;
         Ok(())
+    }
+
+    /// Take the acknowledgements that go into the answer.
+    pub fn collected(self) -> Vec<(u64, String)> {
+        self.marker.collected()
     }
 
     fn checksum(&self, index: u32, size: u64) -> u32 {

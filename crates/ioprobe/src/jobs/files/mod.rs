@@ -110,6 +110,7 @@ pub fn run(
         "bytes_read": work.tally.bytes_read,
         "bytes_written": work.tally.bytes_written,
         "entries": work.tally.entries,
+        "acknowledged": acknowledger.map(Acknowledger::collected),
         "operations": work.latencies(&own, clock, timed.spun.own_ns),
     }))
 }
