@@ -231,7 +231,7 @@ def _power_cuts(resolved: Resolved) -> Iterator[str]:
     study = resolved.study
     if not study.check:
         return
-    names = checked_workloads(study)
+    names = checked_workloads(study, resolved.lab)
     reason = why_not(resolved) if names else "no workload of the chosen ones has a check"
     if reason is not None:
         yield _line("power cuts", f"none: {escape(reason)}")

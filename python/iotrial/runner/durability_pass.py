@@ -9,10 +9,12 @@ kernel, and checked by the work. Nothing here is timed, and what fails here is n
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,11 +24,14 @@ from iotrial.errors import IotrialError, RequestError
 from iotrial.lab.knob import RunContext
 from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.simulated_disk import WriteLogging
+from iotrial.lab.target import Target
 from iotrial.powercut.disk import CutDisk
-from iotrial.powercut.log import WriteLog
+from iotrial.powercut.log import LogError, WriteLog
+from iotrial.powercut.marks import Marker
 from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import cut_points
+from iotrial.runner.guest import own_boot_id
 from iotrial.runner.places import FILESYSTEM
 from iotrial.runner.progress import Watcher
 from iotrial.runner.resolve import Resolved
@@ -43,6 +48,12 @@ from iotrial.study.work import HasCheck, LabContext, Recovered
 
 #: marks around the work of a run
 BEGUN, ENDED = "iotrial: begun", "iotrial: ended"
+#: beginning of the marks of the time, with the nanoseconds of this machine's monotonic clock
+TICK = "iotrial: at "
+_TICK_S = 0.005
+_COMPARISONS = 25
+#: how much two clocks may drift apart during a run
+_SURPLUS_NS = 2_000_000
 #: look with the file system's checker after every recovery
 _FSCK_EVERY = 1
 _MOST_EXAMPLES = 3
@@ -51,18 +62,26 @@ _MEMORY = Path("/dev/shm")
 _TELL_S = 5.0
 
 
-def checked_workloads(study: Study) -> tuple[str, ...]:
-    """Return the workloads whose acknowledged writes are looked for; none without ``check``."""
+def checked_workloads(study: Study, lab: str) -> tuple[str, ...]:
+    """Return the workloads whose acknowledged writes are looked for in this kind of lab; none without ``check``."""
     if not study.check:
         return ()
-    return tuple(one.name for one in study.workloads if isinstance(one.work, HasCheck) and one.work.checks())
+    return tuple(
+        one.name
+        for one in study.workloads
+        if isinstance(one.work, HasCheck) and one.work.checks() and (lab != GUEST or one.work.collects())
+    )
 
 
 def why_not(resolved: Resolved) -> str | None:
     """Return why the power cannot be cut in this lab, or None."""
     study = resolved.study
-    if resolved.lab not in DISK_LABS or resolved.lab == GUEST or not resolved.root:
+    if resolved.lab not in DISK_LABS:
         return f"a lab of kind {resolved.lab} has no disk whose power can be cut; use the image lab, as root"
+    if os.geteuid() != 0:
+        return "a disk that logs its writes needs root"
+    if any(site.disks > 1 for site in resolved.sites):
+        return "the power of an array is not cut"
     if any(site.kind == "device" for site in resolved.sites):
         return "the power of a real disk is not cut; use the image lab"
     if study.log is not None:
@@ -130,7 +149,7 @@ class DurabilityPass:
 
         Raises Stopped on a signal, RestoreError if something could not be restored. Any other IotrialError is noted.
         """
-        names = checked_workloads(self._plan.study)
+        names = checked_workloads(self._plan.study, self._resolved.lab)
         if not self._plan.study.check:
             return
         reason = why_not(self._resolved) if names else "no workload of this study has a check"
@@ -217,24 +236,47 @@ class DurabilityPass:
     ) -> _Run:
         """Do the run on the disk that logs, and take the lab down: the log is complete then."""
 
+        ticks = None if session.logged_device is None else _Ticks(Path(logging.marks))
+
         def mark(text: str, subject: RunContext) -> None:
-            subject.target.call("disk_mark", device=subject.place.device, text=text)
+            device = session.logged_device or subject.place.device
+            session.disk_target.call("disk_mark", device=device, text=text)
+
+        def begin(subject: RunContext) -> None:
+            mark(BEGUN, subject)
+            if ticks is not None:
+                ticks.start(subject.worker)
+
+        def end(subject: RunContext) -> None:
+            if ticks is not None:
+                ticks.stop()
+            mark(ENDED, subject)
 
         runner = Runner(session, injected=1.0)
-        with self._signals.interruptible():
-            subject, workload, lab = runner.acknowledge(
-                condition,
-                planned,
-                block=0,
-                marks=logging.marks,
-                begin=lambda subject: mark(BEGUN, subject),
-                end=lambda subject: mark(ENDED, subject),
-            )
-            place = subject.place
-            run = _Run(
-                workload, lab, place.root, place.scratch, str(getattr(place, "filesystem", "")), _size(place)
-            )
-            session.close_places()
+        try:
+            with self._signals.interruptible():
+                done = runner.acknowledge(
+                    condition,
+                    planned,
+                    block=0,
+                    marks=logging.marks if ticks is None else "",
+                    begin=begin,
+                    end=end,
+                )
+                place = done.subject.place
+                run = _Run(
+                    done.workload,
+                    done.lab,
+                    place.root,
+                    place.scratch,
+                    str(getattr(place, "filesystem", "")),
+                    _size(place),
+                    None if ticks is None else ticks.timed(done.collected),
+                )
+                session.take_down()
+        finally:
+            if ticks is not None:
+                ticks.stop()
         return run
 
     def _looked_at(
@@ -249,16 +291,17 @@ class DurabilityPass:
             after = log.marked(BEGUN) + 1
             if after >= len(log):
                 raise RequestError("the work neither wrote nor acknowledged anything")
-            acknowledged = [mark.text for mark in log.marks if mark.entry >= after]
+            marks = [mark.text for mark in log.marks if mark.entry >= after]
             with Recovery(disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY) as recovery:
                 for point in cut_points(log, seed, self._plan.study.cut_points, after=after):
                     if point.kind != "drawn":
                         continue
                     disk.forget()
                     rebuilder.build(point)
+                    acknowledged = run.acknowledged(point.acknowledged_before)
                     with self._signals.interruptible():
-                        outcome = recovery.recover(point.acknowledged_before)
-                    tally.add(outcome, run.items(point.acknowledged_before))
+                        outcome = recovery.recover(acknowledged)
+                    tally.add(outcome, run.items(acknowledged))
                     self._signals.check()
                     if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
@@ -275,9 +318,9 @@ class DurabilityPass:
                 corrupt=tally.corrupt,
                 needs_fsck=tally.needs_fsck,
                 unmountable=tally.unmountable,
-                acknowledged=run.items(acknowledged),
+                acknowledged=run.items(run.acknowledged(marks, all_of_them=True)),
                 most_lost=tally.most_lost,
-                requests=len(log) - after - len(acknowledged),
+                requests=len(log) - after - len(marks),
                 flushes=sum(flush >= after for flush in log.flushes),
                 examples=tuple(tally.examples),
             )
@@ -289,7 +332,10 @@ class DurabilityPass:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A recorded run: what it was, and where it was done."""
+    """A recorded run: what it was, and where it was done.
+
+    ``timed``: in a guest, the acknowledgements with the time in nanoseconds at which each had certainly been made.
+    """
 
     workload: Workload
     lab: LabContext
@@ -297,6 +343,15 @@ class _Run:
     scratch: str
     filesystem: str
     size_bytes: int
+    timed: tuple[tuple[int, str], ...] | None = None
+
+    def acknowledged(self, marks: Sequence[str], *, all_of_them: bool = False) -> tuple[str, ...]:
+        """Return what had been acknowledged when these were the marks in the log."""
+        if self.timed is None:
+            return tuple(marks)
+        ticks = [text for text in marks if text.startswith(TICK)]
+        now = int(ticks[-1].removeprefix(TICK)) if ticks else 0
+        return tuple(text for at, text in self.timed if all_of_them or at <= now)
 
     def items(self, acknowledged: Sequence[str]) -> int:
         """Return how many items these acknowledgements are."""
@@ -320,6 +375,50 @@ class _Run:
         return check
 
 
+class _Ticks:
+    """Marks the time in the log of a guest's disk, which the work in the guest cannot reach.
+
+    The work's acknowledgements come with the guest's time. Each is taken to have been made at a tick that is later than it by
+    more than the clocks may be apart: a little too late, never too early.
+    """
+
+    def __init__(self, marks: Path) -> None:
+        self._marks = marks
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        #: by how much the guest's clock is ahead, and how wrong that may be
+        self._ahead_ns = self._off_ns = 0
+
+    def start(self, worker: Target) -> None:
+        """Compare the clocks, and begin."""
+        found = []
+        for _ in range(_COMPARISONS):
+            before = time.monotonic_ns()
+            there = int(worker.call("time")["monotonic_ns"])
+            after = time.monotonic_ns()
+            found.append((after - before, there - (before + after) // 2))
+        round_trip, self._ahead_ns = min(found)
+        self._off_ns = round_trip // 2 + _SURPLUS_NS
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, after a last tick that is late enough for every acknowledgement so far. Safe to call twice."""
+        if self._thread is not None and not self._stop.is_set():
+            time.sleep(3 * self._off_ns / 1e9 + 2 * _TICK_S)
+            self._stop.set()
+            self._thread.join()
+
+    def timed(self, collected: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+        """Return acknowledgements with the latest time of this machine at which each may have been made."""
+        return tuple((at - self._ahead_ns + self._off_ns, text) for at, text in collected)
+
+    def _tick(self) -> None:
+        with suppress(OSError, LogError), Marker(self._marks) as marker:
+            while not self._stop.wait(_TICK_S):
+                marker.mark(f"{TICK}{time.monotonic_ns()}")
+
+
 @contextmanager
 def _disk_of(session: Session, log: WriteLog, size_bytes: int) -> Iterator[tuple[Rebuilder, CutDisk]]:
     """Attach a disk that shows the states of a log, held in memory; its loop device is in the journal."""
@@ -327,23 +426,22 @@ def _disk_of(session: Session, log: WriteLog, size_bytes: int) -> Iterator[tuple
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=_MEMORY)))
         image = folder / "disk"
         rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes))
-        made: Mapping[str, int] = session.target.call(
-            "image_modelled", size=size_bytes, over=str(image), instant={}
-        )
+        target = session.disk_target
+        made: Mapping[str, int] = target.call("image_modelled", size=size_bytes, over=str(image), instant={})
         device = (
             LabLoop()
             .attach(
-                session.target,
+                target,
                 session.journal,
                 made["image"],
                 made["inode"],
-                boot_id=session.boot_id,
+                boot_id=own_boot_id(),
                 trial=session.trial,
             )
             .device
         )
-        stack.callback(session.target.call, "loop_detach", device=f"/dev/{device}")
-        yield rebuilder, CutDisk(session.target, device)
+        stack.callback(target.call, "loop_detach", device=f"/dev/{device}")
+        yield rebuilder, CutDisk(target, device)
 
 
 def _size(place: object) -> int:
