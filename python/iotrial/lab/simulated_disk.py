@@ -39,13 +39,27 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class WriteLogging:
-    """A simulated disk that answers at once and logs its writes to the new file ``log``.
+    """A simulated disk that answers at once and logs its writes, with everything about it in a new folder of this machine.
 
-    ``marks``: the path of the socket it makes, for marks in the log. Both are on the machine of the target.
+    ``folder``: best in memory; its name is one of those that a lab may use (``lab.objects.path``).
     """
 
-    log: str
-    marks: str
+    folder: str
+
+    @property
+    def log(self) -> str:
+        """The file with the log."""
+        return f"{self.folder}/log"
+
+    @property
+    def marks(self) -> str:
+        """The socket that takes marks for the log."""
+        return f"{self.folder}/marks"
+
+    @property
+    def image(self) -> str:
+        """A file for the states of the disk."""
+        return f"{self.folder}/image"
 
 
 def make_logging(target: Target, logging: WriteLogging, size_bytes: int) -> Mapping[str, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -187,12 +186,10 @@ class DurabilityPass:
         points = self._plan.study.cut_points
         self._watcher.say(f"cutting the power of {planned.arm.name} ({condition.key}) at {points:,} points")
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-")))
-            folder.chmod(0o711)  # programs of other users reach the socket
-            logging = WriteLogging(str(folder / "log"), str(folder / "marks"))
+            logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
             session = stack.enter_context(self._session(condition, logging))
             run = self._recorded(session, condition, planned, logging)
-            return self._looked_at(session, condition, planned, run, Path(logging.log))
+            return self._looked_at(session, condition, planned, run, logging)
 
     @contextmanager
     def _session(self, condition: Condition, logging: WriteLogging) -> Iterator[Session]:
@@ -280,14 +277,22 @@ class DurabilityPass:
         return run
 
     def _looked_at(
-        self, session: Session, condition: Condition, planned: PlannedRun, run: _Run, path: Path
+        self,
+        session: Session,
+        condition: Condition,
+        planned: PlannedRun,
+        run: _Run,
+        logging: WriteLogging,
     ) -> PowerCuts:
         tally = _Tally()
         seed = hashlib.sha256(f"{self._plan.seed}/{condition.key}/{planned.arm.name}".encode()).hexdigest()[
             :32
         ]
         told = time.monotonic()
-        with WriteLog(path, until=ENDED) as log, _disk_of(session, log, run.size_bytes) as (rebuilder, disk):
+        with (
+            WriteLog(Path(logging.log), until=ENDED) as log,
+            _shown(session, log, Path(logging.image), run.size_bytes) as (rebuilder, disk),
+        ):
             after = log.marked(BEGUN) + 1
             if after >= len(log):
                 raise RequestError("the work neither wrote nor acknowledged anything")
@@ -420,11 +425,11 @@ class _Ticks:
 
 
 @contextmanager
-def _disk_of(session: Session, log: WriteLog, size_bytes: int) -> Iterator[tuple[Rebuilder, CutDisk]]:
-    """Attach a disk that shows the states of a log, held in memory; its loop device is in the journal."""
+def _shown(
+    session: Session, log: WriteLog, image: Path, size_bytes: int
+) -> Iterator[tuple[Rebuilder, CutDisk]]:
+    """Attach a disk that shows the states of a log, held in ``image``; its loop device is in the journal."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=_MEMORY)))
-        image = folder / "disk"
         rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes))
         target = session.disk_target
         made: Mapping[str, int] = target.call("image_modelled", size=size_bytes, over=str(image), instant={})

@@ -285,6 +285,7 @@ class Session:
         self._host = Probe(isolate=True, waiting=self._waiting)
         self._announce(self._host)
         target, [disk] = Target(self._host), disks
+        self._make_logging_folder(target)
         image = make_logging(target, self._logging, disk.size_bytes)
         attached = LabLoop().attach(
             target, self.journal, image["image"], image["inode"], boot_id=own_boot_id(), trial=self.trial
@@ -420,7 +421,15 @@ class Session:
         for place in self.places.values():
             self.files.verify(place)
 
+    def _make_logging_folder(self, target: Target) -> None:
+        assert self._logging is not None
+        LabPath().make_folder(
+            target, self.journal, self._logging.folder, boot_id=own_boot_id(), trial=self.trial
+        )
+
     def _open_places(self) -> None:
+        if self._logging is not None and self._guest is None:
+            self._make_logging_folder(self.target)
         if self.resolved.lab not in FOLDERS:
             if not self.target.exists(MOUNT_FOLDER):  # otherwise another journal entry removes it
                 LabPath().make_folder(
