@@ -357,14 +357,14 @@ def test_each_row_is_acknowledged_after_its_own_commit() -> None:
     small = DatabaseWork(
         engine="sqlite", test="insert-small", rows=1000, changed=3, commit="normal", journal="wal"
     )
-    job = small.acknowledging({"stdin": "", "cwd": "/"}, "/marks")
+    job = small.acknowledging({"steps": [], "stdin": "", "cwd": "/"}, "/marks")
     statements = [line for line in job["stdin"].splitlines() if line.startswith(("INSERT", "SELECT"))]
     assert [line.split()[0] for line in statements] == ["INSERT", "SELECT"] * 3
     assert statements[1] == "SELECT 'acknowledged 1001';"
     assert "PRAGMA synchronous = NORMAL" in job["stdin"]
     assert "PRAGMA journal_mode = WAL" in job["stdin"]
     assert job["acknowledge"] == "/marks"
-    bulk = replace(small, test="insert-bulk").acknowledging({}, "/marks")["stdin"].splitlines()
+    bulk = replace(small, test="insert-bulk").acknowledging({"steps": []}, "/marks")["stdin"].splitlines()
     assert bulk[-2:] == ["COMMIT;", "SELECT 'acknowledged 1001-1003';"]
 
 

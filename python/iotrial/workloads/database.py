@@ -304,7 +304,12 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
             sql = "".join(
                 rows.insert_sql(i, i, at_once=False) + rows.acknowledgement(str(i)) for i in one_by_one
             )
-        return {**job, "stdin": engine(self.engine).before(self) + sql, "acknowledge": marks}
+        kind = engine(self.engine)
+        steps = [
+            {**step, "argv": [*step["argv"][:2], *kind.unbuffered, *step["argv"][2:]]}
+            for step in job["steps"]
+        ]
+        return {**job, "steps": steps, "stdin": kind.before(self) + sql, "acknowledge": marks}
 
     def items(self, acknowledged: Sequence[str]) -> int:
         return len(acknowledged_rows(acknowledged))

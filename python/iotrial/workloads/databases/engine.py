@@ -40,6 +40,8 @@ class Engine(ABC):
     passes: ClassVar[int] = 1
     #: files, relative to the database's folder, that a server without power leaves to keep a second one away
     stale: ClassVar[tuple[str, ...]] = ()
+    #: options with which the client prints each result at once, even into a pipe; they follow its first argument
+    unbuffered: ClassVar[tuple[str, ...]] = ()
     #: the meaning of each word of ``commit``
     commits: ClassVar[Mapping[str, str]] = {}
 

@@ -33,6 +33,7 @@ class MariaDb(Engine):
     separator = "\t"
     own_bytes = 160 << 20
     stale = ("s", "pid")
+    unbuffered = ("--unbuffered",)
     commits = {
         "1": "the log is written and flushed at each commit (innodb_flush_log_at_trx_commit)",
         "2": "written at each commit, flushed once a second",
