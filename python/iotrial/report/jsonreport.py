@@ -400,10 +400,6 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
         Meta(description="Why an invalid trial is likely to be invalid, the most likely first."),
     ]
     notes: tuple[str, ...]
-    not_cut: Annotated[
-        tuple[str, ...] | UnsetType,
-        Meta(description="Which arms' power was not cut, and why; verdicts on speed do not depend on it."),
-    ]
     not_accounted: Annotated[
         tuple[str, ...],
         Meta(
@@ -421,6 +417,15 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     ]
     conditions: list[ConditionFacts]
     within_runs: list[ChangeInRuns]
+    not_cut: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                description="Which arms' power was not cut, and why; verdicts on speed do not depend on it."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
