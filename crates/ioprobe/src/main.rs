@@ -6,8 +6,8 @@
 //! no start-up cost. The probe makes no decisions: the conductor says what to do, in which order
 //! and on what.
 
-#[cfg(test)]
 mod acknowledge;
+#[cfg(test)]
 mod allocations;
 mod broker;
 mod clock;
