@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from iotrial.design.model import ArmKind, Condition, PlannedRun
@@ -100,9 +100,7 @@ class _Tally:
     needs_fsck: int = 0
     unmountable: int = 0
     most_lost: int = 0
-
-    def __post_init__(self) -> None:
-        self.examples: dict[str, None] = {}
+    examples: dict[str, None] = field(default_factory=dict)
 
     def add(self, outcome: Outcome, items: int) -> None:
         """Add one point; ``items`` had been acknowledged by then."""
