@@ -12,7 +12,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 from report_fixtures import document, effect, factor, study
-from rich.console import Console
 from scipy.stats import binomtest
 from store_examples import header
 
@@ -20,10 +19,9 @@ from iotrial.errors import LabError, StoreError, StudyError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.document import Document, build_document
 from iotrial.report.durability import measured_risks, verdict_of
-from iotrial.report.html import html_report
 from iotrial.report.jsonreport import report_json
-from iotrial.report.markdown import markdown_report
-from iotrial.report.text import print_report
+from iotrial.report.render import html_report, markdown_report, print_report
+from iotrial.report.text import Console
 from iotrial.stats.model import Verdict
 from iotrial.stats.proportion import Proportion
 from iotrial.store import Store

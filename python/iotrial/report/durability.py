@@ -28,8 +28,11 @@ LEDE = (
     "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk "
     "was rebuilt as it may have been left: with everything that a flush had made durable, and of the rest a drawn "
     "part, whole or torn. Then the file system was mounted, checked, and searched for everything that had been "
-    "acknowledged by then. Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They "
-    "do not cover other runs, disks or kernels, and nothing lost is not a proof."
+    "acknowledged by then."
+)
+_INTERVALS = (
+    "Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They do not cover other "
+    "runs, disks or kernels, and nothing lost is not a proof."
 )
 _MOST_ARMS = 4
 _MOST_PLACES = 3
@@ -288,7 +291,7 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
         for row in rows
         if row.cuts.examples
     ]
-    table: list[Block] = [Table(columns, made)] if rows else []
+    table: list[Block] = [Table(columns, made, note=_INTERVALS)] if rows else []
     yield Section(
         "After a power cut",
         (*table, *examples, *notes),
