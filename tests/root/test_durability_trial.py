@@ -166,7 +166,7 @@ def test_synced_files_survive_where_the_disk_is_flushed_and_not_where_it_is_not(
 @pytest.mark.parametrize(
     ("engine", "levels", "size", "points", "programs"),
     [
-        ("sqlite", '["full", "off"]', "64 MiB", 40, ("sqlite3",)),
+        ("sqlite", '["extra", "off"]', "64 MiB", 40, ("sqlite3",)),
         ("mariadb", '["1", "0"]', "512 MiB", 12, ("mariadbd", "mariadb-install-db")),
         ("postgresql", '["on", "no-fsync"]', "512 MiB", 12, ("postgres",)),
     ],

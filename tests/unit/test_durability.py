@@ -356,14 +356,14 @@ def test_each_row_is_acknowledged_after_its_own_commit() -> None:
         engine="sqlite", test="insert-small", rows=1000, changed=3, commit="normal", journal="wal"
     )
     job = small.acknowledging({"steps": [], "stdin": "", "cwd": "/"}, "/marks")
-    statements = [line for line in job["stdin"].splitlines() if line.startswith(("INSERT", "SELECT"))]
-    assert [line.split()[0] for line in statements] == ["INSERT", "SELECT"] * 3
-    assert statements[1] == "SELECT 'acknowledged 1001';"
-    assert "PRAGMA synchronous = NORMAL" in job["stdin"]
-    assert "PRAGMA journal_mode = WAL" in job["stdin"]
+    assert [part.split()[-1] for part in job["dialog"]] == ["1001';", "1002';", "1003';"]
+    for part in job["dialog"]:
+        assert [line.split()[0] for line in part.splitlines()[-2:]] == ["INSERT", "SELECT"]
+    assert "PRAGMA synchronous = NORMAL" in job["dialog"][0]
+    assert "PRAGMA journal_mode = WAL" in job["dialog"][0]
     assert job["acknowledge"] == "/marks"
-    bulk = replace(small, test="insert-bulk").acknowledging({"steps": []}, "/marks")["stdin"].splitlines()
-    assert bulk[-2:] == ["COMMIT;", "SELECT 'acknowledged 1001-1003';"]
+    (bulk,) = replace(small, test="insert-bulk").acknowledging({"steps": []}, "/marks")["dialog"]
+    assert bulk.splitlines()[-2:] == ["COMMIT;", "SELECT 'acknowledged 1001-1003';"]
 
 
 @pytest.mark.parametrize(

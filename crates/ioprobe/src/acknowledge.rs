@@ -83,31 +83,59 @@ impl Marker {
 }
 
 /// Reads what a program prints, and acknowledges the lines that say so. All others go to a file.
+///
+/// In a dialog it also writes the program's input, in parts: each but the first only after an
+/// acknowledgement. Then each mark precedes all that the program does next.
 pub struct Listener {
     writing: OwnedFd,
+    /// The program's end of its input, in a dialog.
+    input: Option<OwnedFd>,
     ended: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
 }
 
+/// What the thread of a listener works on.
+struct Ears {
+    reading: OwnedFd,
+    marker: Marker,
+    rest: std::fs::File,
+    /// The next parts of a dialog, and where to write them; None when all are written.
+    dialog: Option<(OwnedFd, std::vec::IntoIter<String>)>,
+    ended: Arc<AtomicBool>,
+}
+
 impl Listener {
-    /// `rest` is the file for all other output.
-    pub fn start(marks: &str, rest: &OwnedFd) -> Result<Self> {
+    /// `rest` is the file for all other output; `dialog` are the parts of the input.
+    pub fn start(marks: &str, rest: &OwnedFd, dialog: &[String]) -> Result<Self> {
         let (reading, writing) = pipe()?;
-        let marker = Marker::connect(marks)?;
+        let (input, ours) = match dialog.is_empty() {
+            true => (None, None),
+            false => pipe().map(|(theirs, ours)| (Some(theirs), Some(ours)))?,
+        };
         let rest = rest
             .try_clone()
             .doing(|| "duplicate the output of a command")?;
         let ended = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ended);
+        let ears = Ears {
+            reading,
+            marker: Marker::connect(marks)?,
+            rest: std::fs::File::from(rest),
+            dialog: ours.map(|ours| (ours, dialog.to_vec().into_iter())),
+            ended: Arc::clone(&ended),
+        };
         // Signals, such as that of the timeout, belong to the thread that waits for the program.
-        let thread = without_signals(move || {
-            std::thread::spawn(move || listen(&reading, &marker, std::fs::File::from(rest), &seen))
-        });
+        let thread = without_signals(move || std::thread::spawn(move || ears.listen()));
         Ok(Listener {
             writing,
+            input,
             ended,
             thread,
         })
+    }
+
+    /// The descriptor for the program's standard input, in a dialog.
+    pub fn stdin(&self) -> Option<RawFd> {
+        self.input.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// The descriptor for the program's standard output.
@@ -117,7 +145,7 @@ impl Listener {
 
     /// Read what is left after the program has ended.
     pub fn finish(self) -> Result<()> {
-        drop(self.writing);
+        drop((self.writing, self.input));
         self.ended.store(true, Ordering::Release);
         self.thread
             .join()
@@ -138,59 +166,76 @@ fn without_signals<T>(act: impl FnOnce() -> T) -> T {
     }
 }
 
-fn listen(
-    reading: &OwnedFd,
-    marker: &Marker,
-    mut rest: std::fs::File,
-    ended: &AtomicBool,
-) -> Result<()> {
-    let doing = || "read the acknowledgements of a command";
-    let mut waiting = Vec::new();
-    let mut piece = vec![0_u8; 1 << 14];
-    loop {
-        let last = ended.load(Ordering::Acquire);
-        let mut polled = [PollFd::from_borrowed_fd(reading.as_fd(), PollFlags::IN)];
-        match poll(&mut polled, Some(&LOOK)) {
-            Ok(0) if last => break,
-            Ok(0) | Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno).doing(doing),
-            Ok(_) => {}
+impl Ears {
+    fn listen(mut self) -> Result<()> {
+        let doing = || "read the acknowledgements of a command";
+        let mut waiting = Vec::new();
+        let mut piece = vec![0_u8; 1 << 14];
+        self.say_next();
+        loop {
+            let last = self.ended.load(Ordering::Acquire);
+            let mut polled = [PollFd::from_borrowed_fd(self.reading.as_fd(), PollFlags::IN)];
+            match poll(&mut polled, Some(&LOOK)) {
+                Ok(0) if last => break,
+                Ok(0) | Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno).doing(doing),
+                Ok(_) => {}
+            }
+            match rustix::io::read(&self.reading, &mut piece).doing(doing)? {
+                0 => break,
+                n => waiting.extend_from_slice(&piece[..n]),
+            }
+            self.take_lines(&mut waiting)?;
         }
-        match rustix::io::read(reading, &mut piece).doing(doing)? {
-            0 => break,
-            n => waiting.extend_from_slice(&piece[..n]),
-        }
-        take_lines(&mut waiting, marker, &mut rest)?;
+        self.rest.write_all(&waiting).doing(doing)
     }
-    rest.write_all(&waiting).doing(doing)
-}
 
-/// Take the complete lines: acknowledge them, or pass them on.
-fn take_lines(waiting: &mut Vec<u8>, marker: &Marker, rest: &mut impl Write) -> Result<()> {
-    let mut taken = 0;
-    while let Some(length) = waiting[taken..].iter().position(|byte| *byte == b'\n') {
-        let line = &waiting[taken..taken + length];
-        taken += length + 1;
-        match line.strip_prefix(WORD) {
-            Some(item) => marker.mark(item).doing(|| {
-                format!(
-                    "acknowledge {} bytes: {}",
-                    item.len(),
-                    String::from_utf8_lossy(&item[..item.len().min(80)])
-                )
-            })?,
-            None => rest
-                .write_all(&waiting[taken - length - 1..taken])
-                .doing(|| "keep the output of a command")?,
+    /// Take the complete lines: acknowledge them, or pass them on.
+    fn take_lines(&mut self, waiting: &mut Vec<u8>) -> Result<()> {
+        let keep = || "keep the output of a command";
+        let mut taken = 0;
+        while let Some(length) = waiting[taken..].iter().position(|byte| *byte == b'\n') {
+            let line = &waiting[taken..=taken + length];
+            taken += length + 1;
+            let Some(item) = line[..length].strip_prefix(WORD) else {
+                self.rest.write_all(line).doing(keep)?;
+                continue;
+            };
+            self.marker.mark(item).doing(|| {
+                let shown = String::from_utf8_lossy(&item[..item.len().min(80)]);
+                format!("acknowledge {} bytes: {shown}", item.len())
+            })?;
+            self.say_next();
+        }
+        if waiting.len() - taken > LONGEST_LINE {
+            self.rest.write_all(&waiting[taken..]).doing(keep)?;
+            taken = waiting.len();
+        }
+        waiting.drain(..taken);
+        Ok(())
+    }
+
+    /// Write the next part of a dialog; after the last one, the input ends. A program that reads no
+    /// more has ended, which whoever waits for it reports.
+    fn say_next(&mut self) {
+        let Some((ours, parts)) = &mut self.dialog else {
+            return;
+        };
+        let written = parts.next().map(|part| {
+            let mut left = part.as_bytes();
+            while !left.is_empty() {
+                match rustix::io::write(&*ours, left) {
+                    Ok(n) => left = &left[n..],
+                    Err(Errno::INTR) => {}
+                    Err(_) => return false,
+                }
+            }
+            true
+        });
+        if written != Some(true) || parts.len() == 0 {
+            self.dialog = None;
         }
     }
-    if waiting.len() - taken > LONGEST_LINE {
-        rest.write_all(&waiting[taken..])
-            .doing(|| "keep the output of a command")?;
-        taken = waiting.len();
-    }
-    waiting.drain(..taken);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -227,7 +272,7 @@ pub mod tests {
         let _ = std::fs::remove_file(&path);
         let marks = collecting(&path);
         let rest = crate::sys::memory_file(&std::ffi::CString::default()).unwrap();
-        let listener = Listener::start(&path, &rest).unwrap();
+        let listener = Listener::start(&path, &rest, &[]).unwrap();
         for piece in ["acknowledged 1\nother\nackno", "wledged two words\nleft over"] {
             rustix::io::write(&listener.writing, piece.as_bytes()).unwrap();
         }
@@ -236,6 +281,37 @@ pub mod tests {
         let mut text = [0; 64];
         let n = rustix::io::pread(&rest, &mut text, 0).unwrap();
         assert_eq!(&text[..n], b"other\nleft over");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn in_a_dialog_each_part_is_written_only_after_an_acknowledgement() {
+        let path = format!("/tmp/ioprobe-test-{}-dialog", std::process::id());
+        let _ = std::fs::remove_file(&path);
+        let marks = collecting(&path);
+        let rest = crate::sys::memory_file(&std::ffi::CString::default()).unwrap();
+        let parts = ["one\n", "two\n"].map(str::to_string);
+        let listener = Listener::start(&path, &rest, &parts).unwrap();
+        let input = listener.input.as_ref().unwrap();
+        let mut text = [0; 64];
+        let n = rustix::io::read(input, &mut text).unwrap();
+        assert_eq!(&text[..n], b"one\n");
+        rustix::fs::fcntl_setfl(input, rustix::fs::OFlags::NONBLOCK).unwrap();
+        assert!(rustix::io::read(input, &mut text).is_err());
+        rustix::io::write(&listener.writing, b"acknowledged 1\n").unwrap();
+        let n = loop {
+            match rustix::io::read(input, &mut text) {
+                Ok(n) => break n,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(&text[..n], b"two\n");
+        // The input ends with the last part.
+        while rustix::io::read(input, &mut text) != Ok(0) {
+            std::thread::yield_now();
+        }
+        listener.finish().unwrap();
+        assert_eq!(marks.join().unwrap(), ["1"]);
         std::fs::remove_file(path).unwrap();
     }
 }

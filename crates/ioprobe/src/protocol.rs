@@ -899,6 +899,10 @@ pub struct CommandJob {
     pub touches_device: Option<String>,
     /// The socket of the disk that logs its writes: tell it what the programs acknowledge.
     pub acknowledge: Option<String>,
+    /// With `acknowledge`, instead of `stdin`: parts of the standard input. Each but the first is
+    /// written after an acknowledgement.
+    #[serde(default)]
+    pub dialog: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

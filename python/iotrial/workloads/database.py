@@ -296,20 +296,19 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         return self.test in INSERTS
 
     def acknowledging(self, job: Mapping[str, Any], marks: str) -> dict[str, Any]:
-        first, last = self.rows + 1, self.rows + self.changed
+        kind, first, last = engine(self.engine), self.rows + 1, self.rows + self.changed
         if self.test == "insert-bulk":
-            sql = rows.insert_sql(first, last, at_once=True) + rows.acknowledgement(f"{first}-{last}")
+            every = [(f"{first}-{last}", rows.insert_sql(first, last, at_once=True))]
         else:
-            one_by_one = range(first, last + 1)
-            sql = "".join(
-                rows.insert_sql(i, i, at_once=False) + rows.acknowledgement(str(i)) for i in one_by_one
-            )
-        kind = engine(self.engine)
+            every = [(str(i), rows.insert_sql(i, i, at_once=False)) for i in range(first, last + 1)]
+        # one transaction after the other: the next is sent when the commit of the one before is acknowledged
+        dialog = [sql + rows.acknowledgement(item) for item, sql in every]
+        dialog[0] = kind.before(self) + dialog[0]
         steps = [
             {**step, "argv": [*step["argv"][:2], *kind.unbuffered, *step["argv"][2:]]}
             for step in job["steps"]
         ]
-        return {**job, "steps": steps, "stdin": kind.before(self) + sql, "acknowledge": marks}
+        return {**job, "steps": steps, "dialog": dialog, "acknowledge": marks}
 
     def items(self, acknowledged: Sequence[str]) -> int:
         return len(acknowledged_rows(acknowledged))

@@ -218,8 +218,9 @@ pub fn run(
                 let listener = match own.acknowledge.as_ref().filter(|marks| !marks.is_empty()) {
                     None => None,
                     Some(marks) => {
-                        let listener = Listener::start(marks, &stdout)?;
+                        let listener = Listener::start(marks, &stdout, &own.dialog)?;
                         around.stdout = listener.stdout();
+                        around.stdin = listener.stdin().unwrap_or(stdin.as_raw_fd());
                         Some(listener)
                     }
                 };
