@@ -43,7 +43,7 @@ from iotrial.store.model import PowerCuts
 from iotrial.store.power_cuts import NOT_CUT
 from iotrial.study.model import Holds, Study, Workload
 from iotrial.study.places import DISK_LABS, GUEST
-from iotrial.study.work import HasCheck, LabContext, Recovered
+from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 
 #: marks around the work of a run
 BEGUN, ENDED = "iotrial: begun", "iotrial: ended"
@@ -51,8 +51,8 @@ BEGUN, ENDED = "iotrial: begun", "iotrial: ended"
 TICK = "iotrial: at "
 _TICK_S = 0.005
 _COMPARISONS = 25
-#: how much two clocks may drift apart during a run
-_SURPLUS_NS = 2_000_000
+#: how much two clocks may differ beyond what comparing them before and after a run shows
+_SURPLUS_NS = 1_000_000
 #: look with the file system's checker after every recovery
 _FSCK_EVERY = 1
 _MOST_EXAMPLES = 3
@@ -266,7 +266,7 @@ class DurabilityPass:
                     place.scratch,
                     str(getattr(place, "filesystem", "")),
                     _size(place),
-                    None if ticks is None else ticks.timed(done.collected),
+                    None if ticks is None else ticks.timed(done.collected, done.workload.work),
                 )
                 session.take_down()
         finally:
@@ -301,7 +301,7 @@ class DurabilityPass:
                         continue
                     disk.forget()
                     rebuilder.build(point)
-                    acknowledged = run.acknowledged(point.acknowledged_before)
+                    acknowledged = run.acknowledged(point.acknowledged_before, marks)
                     with self._signals.interruptible():
                         outcome = recovery.recover(acknowledged)
                     tally.add(outcome, run.items(acknowledged))
@@ -321,7 +321,7 @@ class DurabilityPass:
                 corrupt=tally.corrupt,
                 needs_fsck=tally.needs_fsck,
                 unmountable=tally.unmountable,
-                acknowledged=run.items(run.acknowledged(marks, all_of_them=True)),
+                acknowledged=run.items(run.all_acknowledged(marks)),
                 most_lost=tally.most_lost,
                 requests=len(log) - after - len(marks),
                 flushes=sum(flush >= after for flush in log.flushes),
@@ -337,7 +337,7 @@ class DurabilityPass:
 class _Run:
     """A recorded run: what it was, and where it was done.
 
-    ``timed``: in a guest, the acknowledgements with the time in nanoseconds at which each had certainly been made.
+    ``timed``: the acknowledgements of a guest, which are not in the log.
     """
 
     workload: Workload
@@ -346,15 +346,15 @@ class _Run:
     scratch: str
     filesystem: str
     size_bytes: int
-    timed: tuple[tuple[int, str], ...] | None = None
+    timed: _Timed | None = None
 
-    def acknowledged(self, marks: Sequence[str], *, all_of_them: bool = False) -> tuple[str, ...]:
-        """Return what had been acknowledged when these were the marks in the log."""
-        if self.timed is None:
-            return tuple(marks)
-        ticks = [text for text in marks if text.startswith(TICK)]
-        now = int(ticks[-1].removeprefix(TICK)) if ticks else 0
-        return tuple(text for at, text in self.timed if all_of_them or at <= now)
+    def acknowledged(self, marks: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
+        """Return what had been acknowledged when the log had these marks; ``every``: those it had in the end."""
+        return tuple(marks) if self.timed is None else self.timed.before(marks, every)
+
+    def all_acknowledged(self, every: Sequence[str]) -> tuple[str, ...]:
+        """Return what had been acknowledged in the end."""
+        return tuple(every) if self.timed is None else tuple(text for _, _, text in self.timed.made)
 
     def items(self, acknowledged: Sequence[str]) -> int:
         """Return how many items these acknowledgements are."""
@@ -378,43 +378,84 @@ class _Run:
         return check
 
 
-class _Ticks:
-    """Marks the time in the log of a guest's disk, which the work in the guest cannot reach.
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Acknowledgements from a guest, by its clock, against marks of this machine's time in the log.
 
-    The work's acknowledgements come with the guest's time. Each is taken to have been made at a tick that is later than it by
-    more than the clocks may be apart: a little too late, never too early.
+    ``made``: nanoseconds of this machine's clock, whether it takes an earlier one back, and the text. ``off_ns``: how
+    wrong these times may be.
     """
+
+    made: tuple[tuple[int, bool, str], ...]
+    off_ns: int
+
+    def before(self, marks: Sequence[str], every: Sequence[str]) -> tuple[str, ...]:
+        """Return what had been acknowledged when the log had these marks, the first of ``every``.
+
+        The power was cut after the last tick among the marks, and before the second tick after it was read. So what had
+        certainly been made by that tick counts, and what may have been taken back by then does not.
+        """
+        ticks = [int(text.removeprefix(TICK)) for text in every if text.startswith(TICK)]
+        seen = sum(text.startswith(TICK) for text in marks)
+        now = ticks[seen - 1] if seen else 0
+        soon = ticks[seen + 1] if seen + 1 < len(ticks) else None
+        return tuple(
+            text
+            for at, takes_back, text in self.made
+            if (soon is None or at - self.off_ns <= soon if takes_back else at + self.off_ns <= now)
+        )
+
+
+class _Ticks:
+    """Marks the time in the log of a guest's disk, which the work in the guest cannot reach."""
 
     def __init__(self, marks: Path) -> None:
         self._marks = marks
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        #: by how much the guest's clock is ahead, and how wrong that may be
-        self._ahead_ns = self._off_ns = 0
+        self._worker: Target
+        #: by how much the guest's clock was ahead, and how wrong that may be
+        self._compared: list[tuple[int, int]] = []
 
     def start(self, worker: Target) -> None:
         """Compare the clocks, and begin."""
-        found = []
-        for _ in range(_COMPARISONS):
-            before = time.monotonic_ns()
-            there = int(worker.call("time")["monotonic_ns"])
-            after = time.monotonic_ns()
-            found.append((after - before, there - (before + after) // 2))
-        round_trip, self._ahead_ns = min(found)
-        self._off_ns = round_trip // 2 + _SURPLUS_NS
+        self._worker = worker
+        self._compare()
         self._thread = threading.Thread(target=self._tick, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after a last tick that is late enough for every acknowledgement so far. Safe to call twice."""
-        if self._thread is not None and not self._stop.is_set():
-            time.sleep(3 * self._off_ns / 1e9 + 2 * _TICK_S)
+        """Compare the clocks again, and end after a tick that is late enough for all so far. Safe to call twice."""
+        if self._thread is None or self._stop.is_set():
+            return
+        try:
+            self._compare()
+            time.sleep(2 * self._off_ns / 1e9 + 3 * _TICK_S)
+        finally:
             self._stop.set()
             self._thread.join()
 
-    def timed(self, collected: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-        """Return acknowledgements with the latest time of this machine at which each may have been made."""
-        return tuple((at - self._ahead_ns + self._off_ns, text) for at, text in collected)
+    def timed(self, collected: Sequence[tuple[int, str]], work: Work) -> _Timed:
+        """Return acknowledgements with the time of this machine."""
+        assert isinstance(work, HasCheck)
+        ahead_ns, _ = self._compared[0]
+        made = tuple((at - ahead_ns, work.withdraws(text), text) for at, text in collected)
+        return _Timed(made, self._off_ns)
+
+    @property
+    def _off_ns(self) -> int:
+        first, last = self._compared[0], self._compared[-1]
+        return abs(last[0] - first[0]) + max(first[1], last[1]) + _SURPLUS_NS
+
+    def _compare(self) -> None:
+        found = []
+        for _ in range(_COMPARISONS):
+            before = time.monotonic_ns()
+            there = int(self._worker.call("time")["monotonic_ns"])
+            after = time.monotonic_ns()
+            found.append((after - before, there - (before + after) // 2))
+        round_trip, ahead_ns = min(found)
+        self._compared.append((ahead_ns, round_trip // 2))
 
     def _tick(self) -> None:
         with suppress(OSError, LogError), Marker(self._marks) as marker:

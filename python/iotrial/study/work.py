@@ -620,6 +620,10 @@ class HasCheck:
         """Return whether it can also acknowledge in the answer of its job (no socket), which works in a guest."""
         return False
 
+    def withdraws(self, acknowledgement: str) -> bool:
+        """Return whether this takes an earlier acknowledgement back, because the work is about to change the item."""
+        return False
+
     def items(self, acknowledged: Sequence[str]) -> int:
         """Return how many items these acknowledgements are."""
         return len(acknowledged)

@@ -162,6 +162,9 @@ class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
     def collects(self) -> bool:
         return True
 
+    def withdraws(self, acknowledgement: str) -> bool:
+        return acknowledgement.startswith("-")
+
     def items(self, acknowledged: Sequence[str]) -> int:
         return sum(line.startswith("+") for line in acknowledged)
 
