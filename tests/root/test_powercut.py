@@ -99,7 +99,7 @@ def image() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=laboratory.MEMORY) as folder:
         path = Path(folder) / "image"
         with path.open("wb") as file:
-            file.truncate(64 << 20)
+            file.truncate(256 << 20)  # with copies of the superblock
         subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", path], check=True)
         yield path
 
@@ -154,15 +154,17 @@ def test_a_damaged_superblock_does_not_mount_and_is_repaired_for_the_check(targe
 
 def test_where_nothing_can_be_repaired_all_is_lost(target: Target, image: Path) -> None:
     with image.open("r+b") as file:
-        for _ in range(64):
+        for _ in range(256):
             file.write(bytes(1 << 20))
     outcome = recovered(target, image, acknowledged=["a", "b"])
     assert (outcome.mounted, outcome.lost) == (False, ("a", "b"))
 
 
-def test_a_wrong_count_of_blocks_needs_fsck(target: Target, image: Path) -> None:
-    """The kernel does not compare them at mount, fsck does."""
-    subprocess.run(["debugfs", "-w", "-R", "set_super_value free_blocks_count 77", image], check=True, capture_output=True)
+def test_a_block_in_use_that_is_marked_free_needs_fsck(target: Target, image: Path) -> None:
+    """The kernel does not look for it at mount, fsck does."""
+    shown = subprocess.run(["dumpe2fs", image], capture_output=True, text=True, check=True).stdout
+    used = shown.partition("Inode table at ")[2].partition("-")[0]
+    subprocess.run(["debugfs", "-w", "-R", f"freeb {used}", image], check=True, capture_output=True)
     outcome = recovered(target, image)
     assert (outcome.mounted, outcome.needs_fsck, outcome.verdict) == (True, True, "needs fsck")
     assert "ended with 4" in outcome.says
