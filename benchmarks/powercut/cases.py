@@ -24,6 +24,7 @@ from laboratory import SIZES, Tally, lab, tried
 from iotrial.powercut.marks import Marker
 from iotrial.powercut.mounts import sync_filesystem
 from iotrial.powercut.recover import Findings
+from iotrial.powercut.states import Cache
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 KEEP_SIZE, PUNCH_HOLE = 1, 2
@@ -432,18 +433,20 @@ CASES = (
 )  # fmt: skip
 
 
-def tried_case(case: Case, filesystem: str, drawn: int, options: str = "") -> Tally:
+def tried_case(case: Case, filesystem: str, drawn: int, sector_bytes: int) -> Tally:
     """Record a case on a file system, and check it at every flush and at ``drawn`` states after its preparation."""
     with lab() as target:
         return tried(
-            target, filesystem, case.work, case.checked, drawn=drawn, options=options, after=PREPARED, fsck_every=10
-        )
+            target, filesystem, case.work, case.checked, drawn=drawn, after=PREPARED, fsck_every=10,
+            cache=Cache(sector_bytes=sector_bytes),
+        )  # fmt: skip
 
 
 def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=200, help="drawn states of each case")
+    parser.add_argument("--sector-bytes", type=int, default=4096, help="what the disk writes as a whole or not at all")
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
     parser.add_argument("words", nargs="?", default="", help="only cases with these words")
     given = parser.parse_args()
@@ -451,7 +454,7 @@ def main() -> None:
     print(f"| case | source | promised | {' | '.join(filesystems)} |\n| --- | --- | --- |{' --- |' * len(filesystems)}")
     for case in CASES:
         if given.words in case.name or given.words in case.source:
-            found = [tried_case(case, filesystem, given.drawn).brief() for filesystem in filesystems]
+            found = [tried_case(case, filesystem, given.drawn, given.sector_bytes).brief() for filesystem in filesystems]
             print(f"| {case.name} | {case.source} | {'yes' if case.promised else 'no'} | {' | '.join(found)} |", flush=True)
 
 

@@ -18,18 +18,20 @@ from iotrial.powercut.states import Cache
 from iotrial.probe.client import Probe
 
 SEED = f"{20261126:032x}"
-#: bytes of the disk; XFS and btrfs have minima
-SIZES = {"ext4": 64 << 20, "xfs": 300 << 20, "btrfs": 256 << 20}
+#: bytes of the disk; XFS has a minimum, and ext4 keeps a second superblock from 128 MiB on
+SIZES = {"ext4": 256 << 20, "xfs": 300 << 20, "btrfs": 256 << 20}
 #: a tmpfs, for logs and images
 MEMORY = Path("/dev/shm")
 
 
 @dataclass
 class Tally:
-    """Counts of one log. ``seconds``: for all states, rebuilding included; ``examples``: the first of each verdict."""
+    """Counts of one log. ``distinct``: states that differ from each other; ``seconds``: for all of them, rebuilding
+    included; ``examples``: the first of each verdict."""
 
     flushes: int = 0
     drawn: int = 0
+    distinct: int = 0
     seconds: float = 0.0
     entries: int = 0
     acknowledged: int = 0
@@ -47,7 +49,7 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        return self.points / self.seconds if self.seconds else 0.0
+        return self.distinct / self.seconds if self.seconds else 0.0
 
     def brief(self) -> str:
         """Return the counts in a cell of a table."""
@@ -120,7 +122,9 @@ def counted(
         target, log, SIZES[filesystem], filesystem, check,
         seed=seed, drawn=drawn, after=start, cache=cache, fsck_every=fsck_every, memory=MEMORY,
     )  # fmt: skip
-    for point, outcome in found:
+    for checked in found:
+        point, outcome = checked.point, checked.outcome
+        tally.distinct += not checked.repeated
         if point.kind == "flush":
             tally.flushes += 1
         else:

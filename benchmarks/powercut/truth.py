@@ -16,11 +16,12 @@ from acknowledging import Checking, Mistakes, Working
 from laboratory import SIZES, Tally, lab, tried
 
 from iotrial.powercut.recover import Findings
+from iotrial.powercut.states import Cache
 
 WORKERS = 3
 HEAD = (
-    "| file system | work | log entries | acknowledged | flushes | drawn | lost | otherwise | a second |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| file system | work | log entries | acknowledged | flushes | drawn | distinct | lost | otherwise | a second |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 MISTAKES = {
     "acknowledges before fsync": Mistakes(acknowledges_before_fsync=True),
@@ -40,7 +41,7 @@ def row(filesystem: str, what: str, tally: Tally) -> str:
         f"{word} {n}" for word, n in sorted(tally.verdicts.items()) if word not in ("clean", "lost acknowledged")
     )
     return (
-        f"| {filesystem} | {what} | {tally.entries} | {tally.acknowledged} | {tally.flushes} | {tally.drawn} | {lost} | "
+        f"| {filesystem} | {what} | {tally.entries} | {tally.acknowledged} | {tally.flushes} | {tally.drawn} | {tally.distinct} | {lost} | "
         f"{other or 'none'} | {tally.rate:.0f} |"
     )
 
@@ -50,8 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=10_000, help="drawn states of correct work")
     parser.add_argument("--planted", type=int, default=500, help="drawn states of work with a mistake")
-    parser.add_argument("--operations", type=int, default=150, help="operations of each of three workers")
+    parser.add_argument("--operations", type=int, default=450, help="operations of each of three workers")
     parser.add_argument("--fsck-every", type=int, default=100)
+    parser.add_argument("--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all")
     parser.add_argument("--latency-us", type=float, default=0.0)
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
     given = parser.parse_args()
@@ -66,13 +68,15 @@ def main() -> None:
             with lab() as target:
                 tally = tried(
                     target, filesystem, work, check, drawn=drawn, options=options, fsck_every=given.fsck_every,  # noqa: B023
-                    latency_us=given.latency_us,
+                    latency_us=given.latency_us, cache=Cache(sector_bytes=given.sector_bytes),
                 )  # fmt: skip
             print(row(filesystem, what, tally), flush=True)  # noqa: B023
             for verdict, example in tally.examples.items():
                 print(f"<!-- {verdict}: {example} -->")
 
-        cut("correct", drawn=given.drawn)
+        cut(f"correct, sectors of {given.sector_bytes}", drawn=given.drawn)
+        if not given.planted:
+            continue
         for name, mistakes in MISTAKES.items():
             cut(name, mistakes)
         cut("correct; the check always fails", check=must_fail)

@@ -25,7 +25,7 @@ from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.states import Cache, CutPoint, cut_points
+from iotrial.powercut.states import Cache, CutPoint, State, cut_points, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +265,15 @@ def _joined(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A cut point with its outcome. ``repeated``: the same state had been checked before."""
+
+    point: CutPoint
+    outcome: Outcome
+    repeated: bool
+
+
 def outcomes(
     target: Target,
     log: WriteLog,
@@ -280,10 +289,11 @@ def outcomes(
     options: str = "",
     fsck_every: int = 0,
     memory: Path = Path("/dev/shm"),
-) -> Iterator[tuple[CutPoint, Outcome]]:
+) -> Iterator[Checked]:
     """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
 
-    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. Raises LabError, TargetError.
+    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has just been checked, with the
+    same acknowledgements, is not checked again. Raises LabError, TargetError.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=memory)))
@@ -293,7 +303,16 @@ def outcomes(
         recovery = stack.enter_context(
             Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every)
         )
+        checked: dict[State, Outcome] = {}
+        stable = -1
         for point in cut_points(log, seed, drawn, after=after, cache=cache):
-            disk.forget()
-            rebuilder.build(point)
-            yield point, recovery.recover(point.acknowledged_before)
+            if point.stable != stable:  # no later point is equal to an earlier one
+                checked.clear()
+                stable = point.stable
+            state = state_of(log, point)
+            outcome = checked.get(state)
+            if outcome is None:
+                disk.forget()
+                rebuilder.build(point)
+                checked[state] = recovery.recover(point.acknowledged_before)
+            yield Checked(point, outcome or checked[state], repeated=outcome is not None)

@@ -121,6 +121,16 @@ def arrivals(log: WriteLog, point: CutPoint) -> Iterator[Arrival]:
             yield from _torn(entry, point.cache.sector_bytes, stream)
 
 
+#: see ``state_of``
+State = tuple[int, int, tuple[tuple[int, int, int], ...]]
+
+
+def state_of(log: WriteLog, point: CutPoint) -> State:
+    """Return what two points of a log have in common if they leave the same disk after the same acknowledgements."""
+    parts = tuple((part.entry.index, part.start, part.stop) for part in arrivals(log, point))
+    return point.stable, len(point.acknowledged_before), parts
+
+
 def _position(seed: str, index: int, after: int, count: int) -> int:
     return after + 1 + Stream(seed, _DOMAIN, "entry", index).below(count - after)
 
