@@ -15,10 +15,12 @@ from pathlib import Path
 from acknowledging import Checking, Mistakes, Working
 from laboratory import SIZES, Tally, lab, tried
 
-from iotrial.powercut.recover import Findings
+from iotrial.powercut.recover import Check, Findings
 from iotrial.powercut.states import Cache
 
 WORKERS = 3
+#: operations of a worker where a mistake is planted
+FEW = 40
 HEAD = (
     "| file system | work | log entries | acknowledged | flushes | drawn | distinct | lost | otherwise | a second |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -49,8 +51,8 @@ def row(filesystem: str, what: str, tally: Tally) -> str:
 def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--drawn", type=int, default=10_000, help="drawn states of correct work")
-    parser.add_argument("--planted", type=int, default=500, help="drawn states of work with a mistake")
+    parser.add_argument("--drawn", type=int, default=10_000, help="drawn states of correct work; 0: none")
+    parser.add_argument("--planted", type=int, default=500, help="drawn states of work with a mistake; 0: none")
     parser.add_argument("--operations", type=int, default=450, help="operations of each of three workers")
     parser.add_argument("--fsck-every", type=int, default=100)
     parser.add_argument("--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all")
@@ -58,23 +60,25 @@ def main() -> None:
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
     given = parser.parse_args()
     print(HEAD)
-    check = Checking(WORKERS, given.operations)
+    few = min(given.operations, FEW)
     for filesystem in given.filesystem or sorted(SIZES):
 
         def cut(
-            what: str, mistakes: Mistakes = Mistakes(), *, drawn: int = given.planted, options: str = "", check: object = check
-        ) -> None:
-            work = Working(WORKERS, given.operations, mistakes)
+            what: str, mistakes: Mistakes = Mistakes(), *, drawn: int = given.planted, count: int = few, options: str = "",
+            check: Check | None = None,
+        ) -> None:  # fmt: skip
             with lab() as target:
                 tally = tried(
-                    target, filesystem, work, check, drawn=drawn, options=options, fsck_every=given.fsck_every,  # noqa: B023
-                    latency_us=given.latency_us, cache=Cache(sector_bytes=given.sector_bytes),
+                    target, filesystem, Working(WORKERS, count, mistakes), check or Checking(WORKERS, count),  # noqa: B023
+                    drawn=drawn, options=options, fsck_every=given.fsck_every, latency_us=given.latency_us,
+                    cache=Cache(sector_bytes=given.sector_bytes),
                 )  # fmt: skip
             print(row(filesystem, what, tally), flush=True)  # noqa: B023
             for verdict, example in tally.examples.items():
-                print(f"<!-- {verdict}: {example} -->")
+                print(f"<!-- {verdict}: {example} -->", flush=True)
 
-        cut(f"correct, sectors of {given.sector_bytes}", drawn=given.drawn)
+        if given.drawn:
+            cut(f"correct, sectors of {given.sector_bytes}", drawn=given.drawn, count=given.operations)
         if not given.planted:
             continue
         for name, mistakes in MISTAKES.items():
