@@ -50,6 +50,8 @@ from iotrial.store.database import Store  # noqa: E402
 from iotrial.store.model import RunRecord  # noqa: E402
 from iotrial.tune.applied import Records  # noqa: E402
 
+#: of the disk: a lab wants 256 MiB left free
+SIZE = 640 << 20
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STUDY = """
 [study]
@@ -86,11 +88,11 @@ class Trials:
         study.write_text(STUDY.replace("BLOCKS", str(self.blocks)))
         (root / "data").mkdir()
         (root / "data" / "file").write_bytes(b"x" * 65536)
-        in_place = ("try", "block.read_ahead_kb=128,256", "--in", str(root / "data"), "--yes", "--no-account")
+        in_place = ("try", "block.read_ahead_kb=128,256", "--in", str(root / "data"), "--yes")
         with _acknowledging(marker):
-            _run(root, "run", str(study), "--lab", "directory", "--no-account", killed_after=20)
+            _run(root, "run", str(study), "--lab", "directory", "--no-account", killed_after=self.blocks + 1)
             _run(root, "restore")
-            _run(root, "resume", "last", "--no-account")
+            _run(root, "resume", "last")
             _run(root, *in_place, "--blocks", str(max(2, self.blocks // 8)), "--", "cat", "file", cwd=root / "data")
 
 
@@ -159,7 +161,8 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
         wrap(Store, "create_trial", lambda trial, header: f"trial {header.id}"),
         wrap(Store, "append_run", lambda _, trial, run: _run_mark(trial, run)),
         wrap(Store, "end_block", lambda _, trial, end: f"block {trial} {_short(end.condition)} {end.block}"),
-        wrap(Store, "set_state", lambda _, trial, state, *more: f"state {trial} {state}"),
+        # a resume adds another "running", which says nothing
+        wrap(Store, "set_state", lambda _, trial, state, *more: f"{'going' if state == 'running' else 'state'} {trial} {state}"),
         wrap(Journal, "_write", lambda _, entry: f"entry {entry.number}"),
         wrap(
             Journal,
@@ -266,7 +269,7 @@ def _marks_of(store: Store, corrupt: list[str]) -> set[str]:
             found.add(f"state {name} {trial.state}")
         found.update(_run_mark(name, run) for run in data.runs)
         for block in data.blocks:
-            found.add(f"block {name} {_short(block.condition)} {block.block}")
+            found.add(f"block {name} {_short(block.condition)} {block.index}")
     return found
 
 
@@ -373,8 +376,11 @@ def main() -> None:
     for part in [given.part] if given.part else PARTS:
         work, length, check = PARTS[part]
         for filesystem in given.filesystem or sorted(SIZES):
-            with lab() as target:
-                tally = tried(target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500)
+            with lab() as target, tempfile.TemporaryDirectory(prefix="iotrial-cut-") as at:
+                tally = tried(
+                    target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500,
+                    size_bytes=SIZE, at=Path(at),
+                )  # fmt: skip
             print(row(filesystem, part, tally), flush=True)
             for verdict, example in tally.examples.items():
                 print(f"<!-- {verdict}: {example} -->", flush=True)

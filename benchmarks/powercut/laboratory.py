@@ -81,9 +81,12 @@ def tried(
     fsck_every: int = 0,
     seed: str = SEED,
     latency_us: float = 0.0,
+    size_bytes: int = 0,
+    at: Path | None = None,
 ) -> Tally:
     """Record ``work`` on a new file system, then check it at every flush and at ``drawn`` states after the mark ``after``.
 
+    ``size_bytes``: of the disk, if not that of ``SIZES``.
     ``latency_us``: how long the recording disk takes for a write, which keeps more of them in flight.
     """
     model = None
@@ -94,11 +97,13 @@ def tried(
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=MEMORY) as folder:
         log = Path(folder) / "log"
         record(
-            target, log, filesystem, SIZES[filesystem], work, options=options, mkfs_options=mkfs_options, model=model
+            target, log, filesystem, size_bytes or SIZES[filesystem], work, options=options, mkfs_options=mkfs_options, model=model,
+            at=at,
         )
         with WriteLog(log) as read:
             return counted(
-                target, read, filesystem, check, drawn=drawn, after=after, cache=cache, fsck_every=fsck_every, seed=seed
+                target, read, filesystem, check, drawn=drawn, after=after, cache=cache, fsck_every=fsck_every, seed=seed,
+                size_bytes=size_bytes, at=at,
             )
 
 
@@ -113,14 +118,16 @@ def counted(
     cache: Cache = Cache(),
     fsck_every: int = 0,
     seed: str = SEED,
+    size_bytes: int = 0,
+    at: Path | None = None,
 ) -> Tally:
     """Check every state of a log."""
     start = log.marked(after)
     tally = Tally(entries=len(log) - start, acknowledged=len([m for m in log.marks if m.entry > start]))
     began = time.monotonic()
     found = outcomes(
-        target, log, SIZES[filesystem], filesystem, check,
-        seed=seed, drawn=drawn, after=start, cache=cache, fsck_every=fsck_every, memory=MEMORY,
+        target, log, size_bytes or SIZES[filesystem], filesystem, check,
+        seed=seed, drawn=drawn, after=start, cache=cache, fsck_every=fsck_every, memory=MEMORY, at=at,
     )  # fmt: skip
     for checked in found:
         point, outcome = checked.point, checked.outcome

@@ -91,7 +91,7 @@ class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
     ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only when the
-    mount fails). ``limit_s``: time for one check. Raises MissingTool if the checker is not installed.
+    mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises MissingTool if the checker is not installed.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class Recovery:
         options: str = "",
         fsck_every: int = 0,
         limit_s: float = 60.0,
+        at: Path | None = None,
     ) -> None:
         self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
         self._fsck, self._fsck_every, self._limit_s = FSCKS[filesystem], fsck_every, limit_s
@@ -111,7 +112,8 @@ class Recovery:
                 f"checking {filesystem} needs {self._fsck.look[0]}, which is not installed",
                 hint=f"apt-get install {self._fsck.package}",
             )
-        self._folder = Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+        self._made = None if at else Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+        self._folder = at or Path(str(self._made))
         self._child: _Child | None = None
         self._count = 0
 
@@ -126,8 +128,9 @@ class Recovery:
     def close(self) -> None:
         """End the child process."""
         self._end_child()
-        with suppress(OSError):
-            self._folder.rmdir()
+        if self._made is not None:
+            with suppress(OSError):
+                self._made.rmdir()
 
     def recover(self, acknowledged: Sequence[str]) -> Outcome:
         """Mount, check and unmount the device as it is now.
@@ -289,6 +292,7 @@ def outcomes(
     options: str = "",
     fsck_every: int = 0,
     memory: Path = Path("/dev/shm"),
+    at: Path | None = None,
 ) -> Iterator[Checked]:
     """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
 
@@ -301,7 +305,7 @@ def outcomes(
         rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes, base=base))
         disk = stack.enter_context(over_image(target, image))
         recovery = stack.enter_context(
-            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every)
+            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every, at=at)
         )
         checked: dict[State, Outcome] = {}
         stable = -1
