@@ -1,6 +1,6 @@
 """iotrial under its own power cuts: its store, undo journal, records of `apply`, `restore` and `revert`.
 
-    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [trials | restoring | settings]
+    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | settings]
 
 Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After each cut
 the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
@@ -45,6 +45,7 @@ from iotrial.lab.journal import Entry, Journal  # noqa: E402
 from iotrial.powercut.marks import Marker  # noqa: E402
 from iotrial.powercut.mounts import bind, mount_memory, sync_filesystem  # noqa: E402
 from iotrial.powercut.recover import Findings  # noqa: E402
+from iotrial.powercut.states import Cache  # noqa: E402
 from iotrial.store import records  # noqa: E402
 from iotrial.store.database import Store  # noqa: E402
 from iotrial.store.model import RunRecord  # noqa: E402
@@ -369,6 +370,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=10_000)
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
+    parser.add_argument("--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all")
     parser.add_argument("--length", type=int, default=0, help="blocks of the trials, rounds of the settings")
     parser.add_argument("part", nargs="?", choices=sorted(PARTS))
     given = parser.parse_args()
@@ -379,9 +381,9 @@ def main() -> None:
             with lab() as target, tempfile.TemporaryDirectory(prefix="iotrial-cut-") as at:
                 tally = tried(
                     target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500,
-                    size_bytes=SIZE, at=Path(at),
+                    size_bytes=SIZE, at=Path(at), cache=Cache(sector_bytes=given.sector_bytes),
                 )  # fmt: skip
-            print(row(filesystem, part, tally), flush=True)
+            print(row(filesystem, f"{part}, sectors of {given.sector_bytes}", tally), flush=True)
             for verdict, example in tally.examples.items():
                 print(f"<!-- {verdict}: {example} -->", flush=True)
 
