@@ -2,13 +2,13 @@
 
     python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | settings]
 
-Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After each cut
-the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
+Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After
+each cut the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
 
 - no acknowledged run, trial, block or state is missing or different, at most the one in progress is there as well, and every
   trial can be read;
-- the journal holds every entry that was acknowledged, none is damaged, and after `restore` neither an entry nor a folder of the lab is
-  left;
+- the journal holds every entry that was acknowledged, none is damaged, and after `restore` neither an entry nor a folder
+  of the lab is left;
 - after `revert` every file of the machine is as it was; what was kept still stands before that.
 
 Prints a Markdown table. As root.
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from laboratory import SIZES, lab, tried
+
 from truth import HEAD, row
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ import test_applied  # noqa: E402
 from iotrial import cli  # noqa: E402
 from iotrial.cli.verbs.restore import command as restore_verb  # noqa: E402
 from iotrial.errors import IotrialError  # noqa: E402
-from iotrial.lab.journal import Entry, Journal  # noqa: E402
+from iotrial.lab.journal import Journal  # noqa: E402
 from iotrial.powercut.marks import Marker  # noqa: E402
 from iotrial.powercut.mounts import bind, mount_memory, sync_filesystem  # noqa: E402
 from iotrial.powercut.recover import Findings  # noqa: E402
@@ -94,7 +95,16 @@ class Trials:
             _run(root, "run", str(study), "--lab", "directory", "--no-account", killed_after=self.blocks + 1)
             _run(root, "restore")
             _run(root, "resume", "last")
-            _run(root, *in_place, "--blocks", str(max(2, self.blocks // 8)), "--", "cat", "file", cwd=root / "data")
+            _run(
+                root,
+                *in_place,
+                "--blocks",
+                str(max(2, self.blocks // 8)),
+                "--",
+                "cat",
+                "file",
+                cwd=root / "data",
+            )
 
 
 def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0) -> None:
@@ -127,7 +137,9 @@ def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0
         text = Path("/dev/shm/iotrial-cut-said")
         said_text = text.read_text() if text.exists() else ""
         text.unlink(missing_ok=True)
-        raise RuntimeError(f"iotrial {words[0]} ended with {os.waitstatus_to_exitcode(ended_with)}: {said_text}")
+        raise RuntimeError(
+            f"iotrial {words[0]} ended with {os.waitstatus_to_exitcode(ended_with)}: {said_text}"
+        )
 
 
 #: runs left until this process is killed
@@ -139,7 +151,9 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
     """Mark what the store and the journal have made durable, right after their calls return."""
     place = marker.path
 
-    def wrap(owner: type, name: str, text: Callable[..., str], before: Callable[..., str] | None = None) -> Callable[[], None]:
+    def wrap(
+        owner: type, name: str, text: Callable[..., str], before: Callable[..., str] | None = None
+    ) -> Callable[[], None]:
         inner = getattr(owner, name)
 
         @functools.wraps(inner)
@@ -159,11 +173,15 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
         return functools.partial(setattr, owner, name, inner)
 
     undo = [
-        wrap(Store, "create_trial", lambda trial, header: f"trial {header.id}"),
+        wrap(Store, "create_trial", lambda _, header: f"trial {header.id}"),
         wrap(Store, "append_run", lambda _, trial, run: _run_mark(trial, run)),
         wrap(Store, "end_block", lambda _, trial, end: f"block {trial} {_short(end.condition)} {end.block}"),
         # a resume adds another "running", which says nothing
-        wrap(Store, "set_state", lambda _, trial, state, *more: f"{'going' if state == 'running' else 'state'} {trial} {state}"),
+        wrap(
+            Store,
+            "set_state",
+            lambda _, trial, state, *_more: f"{'going' if state == 'running' else 'state'} {trial} {state}",
+        ),
         wrap(Journal, "_write", lambda _, entry: f"entry {entry.number}"),
         wrap(
             Journal,
@@ -220,7 +238,7 @@ def _restore(root: Path, state: Path, corrupt: list[str]) -> None:
     _another_boot()
     os.environ["XDG_STATE_HOME"] = str(state.parent)
     try:
-        with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
+        with Path(os.devnull).open("w") as sink, redirect_stdout(sink), redirect_stderr(sink):
             restore_verb.main(args=[], standalone_mode=False)
     except IotrialError as error:
         corrupt.append(f"restore: {error.message}")
@@ -315,7 +333,9 @@ def _fresh() -> tuple[Path, dict[str, object]]:
 def _files(folder: Path) -> dict[str, object]:
     """Return the machine's files on disk: those of the kernel and of /run are made by each boot."""
     found = machine_trees.image(folder)
-    return {name: what for name, what in found.items() if name.partition("/")[0] not in ("proc", "sys", "run")}
+    return {
+        name: what for name, what in found.items() if name.partition("/")[0] not in ("proc", "sys", "run")
+    }
 
 
 def check_settings(root: Path, acknowledged: Sequence[str]) -> Findings:
@@ -370,7 +390,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=10_000)
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
-    parser.add_argument("--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all")
+    parser.add_argument(
+        "--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all"
+    )
     parser.add_argument("--length", type=int, default=0, help="blocks of the trials, rounds of the settings")
     parser.add_argument("part", nargs="?", choices=sorted(PARTS))
     given = parser.parse_args()

@@ -14,7 +14,7 @@ from iotrial.lab.target import Target
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.record import BEGUN, Work, record
 from iotrial.powercut.recover import Check, outcomes
-from iotrial.powercut.states import Cache
+from iotrial.powercut.states import VOLATILE, Cache
 from iotrial.probe.client import Probe
 
 SEED = f"{20261126:032x}"
@@ -77,7 +77,7 @@ def tried(
     options: str = "",
     mkfs_options: Sequence[str] = (),
     after: str = BEGUN,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     fsck_every: int = 0,
     seed: str = SEED,
     latency_us: float = 0.0,
@@ -97,13 +97,29 @@ def tried(
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=MEMORY) as folder:
         log = Path(folder) / "log"
         record(
-            target, log, filesystem, size_bytes or SIZES[filesystem], work, options=options, mkfs_options=mkfs_options, model=model,
+            target,
+            log,
+            filesystem,
+            size_bytes or SIZES[filesystem],
+            work,
+            options=options,
+            mkfs_options=mkfs_options,
+            model=model,
             at=at,
         )
         with WriteLog(log) as read:
             return counted(
-                target, read, filesystem, check, drawn=drawn, after=after, cache=cache, fsck_every=fsck_every, seed=seed,
-                size_bytes=size_bytes, at=at,
+                target,
+                read,
+                filesystem,
+                check,
+                drawn=drawn,
+                after=after,
+                cache=cache,
+                fsck_every=fsck_every,
+                seed=seed,
+                size_bytes=size_bytes,
+                at=at,
             )
 
 
@@ -115,7 +131,7 @@ def counted(
     *,
     drawn: int,
     after: str = BEGUN,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     fsck_every: int = 0,
     seed: str = SEED,
     size_bytes: int = 0,
@@ -140,6 +156,8 @@ def counted(
         if outcome.verdict != "clean":
             tally.shapes[point.shape] += 1
             what = "; ".join((*outcome.lost, *outcome.corrupt)) or outcome.says
-            tally.examples.setdefault(outcome.verdict, f"{what} [{point.kind} {point.index} at {point.entry}, {point.shape}]")
+            tally.examples.setdefault(
+                outcome.verdict, f"{what} [{point.kind} {point.index} at {point.entry}, {point.shape}]"
+            )
     tally.seconds = time.monotonic() - began
     return tally

@@ -72,7 +72,7 @@ def without_flushes(log: Path) -> None:
     count, sector = SUPERBLOCK.unpack_from(content)[2:]
     at = sector
     for _ in range(count):
-        first, sectors, flags, inline = ENTRY.unpack_from(content, at)
+        _first, sectors, flags, _inline = ENTRY.unpack_from(content, at)
         if flags == FLUSH:
             ENTRY.pack_into(content, at, 0, 0, MARK, 0)
         at += sector * (1 + sectors)
@@ -80,7 +80,9 @@ def without_flushes(log: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_ignores_flushes_loses_what_correct_work_acknowledged(target: Target, tmp_path: Path) -> None:
+def test_a_disk_that_ignores_flushes_loses_what_correct_work_acknowledged(
+    target: Target, tmp_path: Path
+) -> None:
     """ext4 without discards: each entry of the log has its data."""
     log = tmp_path / "log"
     record(target, log, "ext4", laboratory.SIZES["ext4"], Working(WORKERS, OPERATIONS))
@@ -109,9 +111,17 @@ def nothing_missing(root: Path, acknowledged: Sequence[str]) -> Findings:
 
 
 def recovered(
-    target: Target, image: Path, check: Check = nothing_missing, *, acknowledged: Sequence[str] = (), limit_s: float = 20
+    target: Target,
+    image: Path,
+    check: Check = nothing_missing,
+    *,
+    acknowledged: Sequence[str] = (),
+    limit_s: float = 20,
 ) -> Outcome:
-    with over_image(target, image) as disk, Recovery(disk.path, "ext4", check, fsck_every=1, limit_s=limit_s) as recovery:
+    with (
+        over_image(target, image) as disk,
+        Recovery(disk.path, "ext4", check, fsck_every=1, limit_s=limit_s) as recovery,
+    ):
         return recovery.recover(acknowledged)
 
 
@@ -141,7 +151,9 @@ def test_the_check_may_write_and_the_image_stays_as_it_is(target: Target, image:
     assert image.read_bytes() == before
 
 
-def test_a_damaged_superblock_does_not_mount_and_is_repaired_for_the_check(target: Target, image: Path) -> None:
+def test_a_damaged_superblock_does_not_mount_and_is_repaired_for_the_check(
+    target: Target, image: Path
+) -> None:
     with image.open("r+b") as file:
         file.seek(1024)
         file.write(bytes(1024))

@@ -39,8 +39,8 @@ def record(
 ) -> None:
     """Make a file system on a disk that logs to ``log``, do the work on it, and unmount it.
 
-    ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the work.
-    ``at``: an empty folder to mount on, for work that stores its own paths. Raises LabError if the work fails.
+    ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the
+    work. ``at``: an empty folder to mount on, for work that stores its own paths. Raises LabError if the work fails.
     """
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as name:
         folder = Path(name)

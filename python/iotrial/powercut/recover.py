@@ -25,7 +25,7 @@ from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.states import Cache, CutPoint, State, cut_points, state_of
+from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ Check = Callable[[Path, Sequence[str]], Findings]
 class Outcome:
     """What was found after one cut.
 
-    ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted or
-    because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount and fsck.
+    ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted
+    or because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount
+    and fsck.
     """
 
     mounted: bool
@@ -90,8 +91,9 @@ FSCKS = {
 class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
-    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only when the
-    mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises MissingTool if the checker is not installed.
+    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only
+    when the mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises
+    MissingTool if the checker is not installed.
     """
 
     def __init__(
@@ -238,7 +240,7 @@ def _mounted_and_checked(
     try:
         mount(device, folder, filesystem, options)
     except OSError as error:
-        return Outcome(False, True, (), (), error.strerror)
+        return Outcome(False, True, (), (), str(error.strerror))
     try:
         try:
             found = check(folder, acknowledged)
@@ -261,7 +263,10 @@ def _errors_seen(device: str, filesystem: str) -> str:
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
-    return done.returncode, f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+    return (
+        done.returncode,
+        f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}",
+    )
 
 
 def _joined(*texts: str) -> str:
@@ -287,7 +292,7 @@ def outcomes(
     seed: str,
     drawn: int,
     after: int = 0,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     base: Path | None = None,
     options: str = "",
     fsck_every: int = 0,
@@ -296,7 +301,7 @@ def outcomes(
 ) -> Iterator[Checked]:
     """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
 
-    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has just been checked, with the
+    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has been checked, with the
     same acknowledgements, is not checked again. Raises LabError, TargetError.
     """
     with ExitStack() as stack:
