@@ -26,7 +26,10 @@ LOG, DRAFT = "log", "draft"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """``kind``: put (create or replace a file), delete, or append (a record to the log). ``version``: its number in the list."""
+    """``kind``: put (create or replace a file), delete, or append (a record to the log).
+
+    ``version``: its number in the list.
+    """
 
     kind: str
     name: str
@@ -41,6 +44,9 @@ class Mistakes:
     acknowledges_before_fsync: bool = False
     no_fsync_of_file: bool = False
     no_fsync_of_folder: bool = False
+
+
+NO_MISTAKES = Mistakes()
 
 
 def operations(worker: int, count: int) -> list[Operation]:
@@ -72,7 +78,7 @@ def content(worker: int, operation: Operation) -> bytes:
 class Working:
     """Work for ``powercut.record``: ``workers`` processes of ``count`` operations each."""
 
-    def __init__(self, workers: int, count: int, mistakes: Mistakes = Mistakes()) -> None:
+    def __init__(self, workers: int, count: int, mistakes: Mistakes = NO_MISTAKES) -> None:
         self.workers, self.count, self.mistakes = workers, count, mistakes
 
     def __call__(self, root: Path, marker: Marker) -> None:
@@ -224,5 +230,3 @@ class Checking:
                 rest
             ) > len(tail):
                 corrupt.append(f"{worker}/{LOG}: {len(rest)} bytes too many at its end")
-
-

@@ -2,10 +2,10 @@
 
     python benchmarks/powercut/cases.py [--drawn N] [--filesystem NAME] [WORDS]
 
-Sources: the patterns of applications are those of ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014); the
-others are bugs that CrashMonkey reproduced or found (Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash
-Testing", OSDI 2018, and the repository utsaslab/crashmonkey), named by their test in xfstests where they have one. Prints a
-Markdown table. Nothing here is tuned to be found or not.
+Sources: the patterns of applications are those of ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI
+2014); the others are bugs that CrashMonkey reproduced or found (Mohan et al., "Finding Crash-Consistency Bugs with Bounded
+Black-Box Crash Testing", OSDI 2018, and the repository utsaslab/crashmonkey), named by their test in xfstests where they
+have one. Prints a Markdown table. Nothing here is tuned to be found or not.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from laboratory import SIZES, Tally, lab, tried
 from iotrial.powercut.marks import Marker
 from iotrial.powercut.mounts import sync_filesystem
 from iotrial.powercut.recover import Findings
+from iotrial.powercut.states import Cache
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 KEEP_SIZE, PUNCH_HOLE = 1, 2
@@ -36,8 +37,8 @@ Complaints = list[str]
 class Case:
     """``prepare`` is on the disk before ``act`` begins; ``check`` returns what is wrong once ``act`` has ended.
 
-    ``promised``: whether POSIX, or the documentation of Linux file systems, lets a program rely on it. ``always``: the check holds at
-    every moment, not only after the end.
+    ``promised``: whether POSIX, or the documentation of Linux file systems, lets a program rely on it. ``always``: the check
+    holds at every moment, not only after the end.
     """
 
     name: str
@@ -125,6 +126,11 @@ def nothing(root: Path) -> None:
 def old_file(root: Path) -> None:
     write(root / "f", OLD)
     write(root / "other", b"x")
+
+
+def folder_and_file(root: Path) -> None:
+    folders("A")(root)
+    old_file(root)
 
 
 def replace_without_fsync(root: Path) -> None:
@@ -395,8 +401,8 @@ CASES = (
          lambda root: content_is(root, "A/f", NEW)),
     Case("fsync data, add a link, fsync another file", "generic/056", old_file, data_then_link,
          lambda root: content_is(root, "f", NEW)),
-    Case("add a link in another folder, fsync the file", "CrashMonkey 2018", lambda root: (folders("A")(root), old_file(root))[1],
-         link_then_fsync, there("f", "A/g")),
+    Case("add a link in another folder, fsync the file", "CrashMonkey 2018", folder_and_file, link_then_fsync,
+         there("f", "A/g")),
     Case("punch a hole of part of a page, fsync", "generic/059", old_file, punch_and_fsync,
          lambda root: content_is(root, "f", OLD[:100] + bytes(1000) + OLD[1100:])),
     Case("remove an attribute, fsync", "generic/066", with_attributes, remove_attribute,
@@ -410,20 +416,22 @@ CASES = (
          there("B/f", "A/g")),
     Case("rename a folder, make a new one of its name, fsync that", "generic/341", folder_with_files,
          rename_folder_reuse_name, there("A/x", "A/y/f")),
-    Case("rename a file, make a new one of its name, fsync that", "generic/342", old_file, rename_reuse_name, renamed_and_new),
+    Case("rename a file, make a new one of its name, fsync that", "generic/342", old_file, rename_reuse_name,
+         renamed_and_new),
     Case("move a folder, fsync the new parent: at one place", "generic/343", folder_to_move, move_folder_fsync_new_parent,
          folder_moved),
     Case("make a symbolic link, fsync the folder", "generic/348", folders("A"), symlink_fsync_parent, symlink_kept),
     Case("rename a file, make a new one of its name, fsync the renamed", "generic/376", old_file,
          rename_reuse_name_fsync_renamed, there("f", "g")),
     Case("allocate beyond the end, fdatasync", "generic/468", old_file, allocate_beyond_end, allocated),
-    Case("direct write inside a buffered extension", "CrashMonkey, ext4", old_file, direct_write_in_extension, size_holds_blocks,
-         promised=False),
+    Case("direct write inside a buffered extension", "CrashMonkey, ext4", old_file, direct_write_in_extension,
+         size_holds_blocks, promised=False),
     Case("remove a link, make a file of its name, fsync that", "CrashMonkey, btrfs", two_links, unlink_and_reuse_name,
          lambda root: content_is(root, "A/g", NEW)),
     Case("rename a FIFO, link a file to its name, fsync", "CrashMonkey, btrfs", fifo_in_folder, rename_fifo_link_its_name,
          there("A/f", "A/p")),
-    Case("create and fsync a file; new files after recovery", "CrashMonkey, btrfs", folders("A"), create_and_fsync, can_create),
+    Case("create and fsync a file; new files after recovery", "CrashMonkey, btrfs", folders("A"), create_and_fsync,
+         can_create),
     Case("rename over a file, fsync its folder: one of both", "CrashMonkey 2018", two_folders_with_bar,
          rename_over_then_fsync_folder, bar_in_place, always=True),
     Case("link into a new folder, fsync its parent", "CrashMonkey 2018", nested, link_into_new_folder, there("A/C", "A/D")),
@@ -432,27 +440,39 @@ CASES = (
 )  # fmt: skip
 
 
-def tried_case(case: Case, filesystem: str, drawn: int, options: str = "") -> Tally:
+def tried_case(case: Case, filesystem: str, drawn: int, sector_bytes: int) -> Tally:
     """Record a case on a file system, and check it at every flush and at ``drawn`` states after its preparation."""
     with lab() as target:
         return tried(
-            target, filesystem, case.work, case.checked, drawn=drawn, options=options, after=PREPARED, fsck_every=10
-        )
+            target, filesystem, case.work, case.checked, drawn=drawn, after=PREPARED, fsck_every=10,
+            cache=Cache(sector_bytes=sector_bytes),
+        )  # fmt: skip
 
 
 def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=200, help="drawn states of each case")
+    parser.add_argument(
+        "--sector-bytes", type=int, default=4096, help="what the disk writes as a whole or not at all"
+    )
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
     parser.add_argument("words", nargs="?", default="", help="only cases with these words")
     given = parser.parse_args()
     filesystems = given.filesystem or sorted(SIZES)
-    print(f"| case | source | promised | {' | '.join(filesystems)} |\n| --- | --- | --- |{' --- |' * len(filesystems)}")
+    print(
+        f"| case | source | promised | {' | '.join(filesystems)} |\n| --- | --- | --- |{' --- |' * len(filesystems)}"
+    )
     for case in CASES:
         if given.words in case.name or given.words in case.source:
-            found = [tried_case(case, filesystem, given.drawn).brief() for filesystem in filesystems]
-            print(f"| {case.name} | {case.source} | {'yes' if case.promised else 'no'} | {' | '.join(found)} |", flush=True)
+            found = [
+                tried_case(case, filesystem, given.drawn, given.sector_bytes).brief()
+                for filesystem in filesystems
+            ]
+            print(
+                f"| {case.name} | {case.source} | {'yes' if case.promised else 'no'} | {' | '.join(found)} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

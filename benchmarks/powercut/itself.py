@@ -1,14 +1,14 @@
 """iotrial under its own power cuts: its store, undo journal, records of `apply`, `restore` and `revert`.
 
-    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [trials | restoring | settings]
+    python benchmarks/powercut/itself.py [--drawn N] [--filesystem NAME] [--sector-bytes N] [trials | settings]
 
-Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After each cut
-the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
+Everything that iotrial keeps is on a disk that logs; what it acknowledges is marked at the moment a call returns. After
+each cut the disk is recovered, the machine has another boot id, and `iotrial restore` or `revert` runs on it. Then:
 
 - no acknowledged run, trial, block or state is missing or different, at most the one in progress is there as well, and every
   trial can be read;
-- the journal holds every entry that was acknowledged, none is damaged, and after `restore` neither an entry nor a folder of the lab is
-  left;
+- the journal holds every entry that was acknowledged, none is damaged, and after `restore` neither an entry nor a folder
+  of the lab is left;
 - after `revert` every file of the machine is as it was; what was kept still stands before that.
 
 Prints a Markdown table. As root.
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from laboratory import SIZES, lab, tried
+
 from truth import HEAD, row
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,15 +42,18 @@ import test_applied  # noqa: E402
 from iotrial import cli  # noqa: E402
 from iotrial.cli.verbs.restore import command as restore_verb  # noqa: E402
 from iotrial.errors import IotrialError  # noqa: E402
-from iotrial.lab.journal import Entry, Journal  # noqa: E402
+from iotrial.lab.journal import Journal  # noqa: E402
 from iotrial.powercut.marks import Marker  # noqa: E402
 from iotrial.powercut.mounts import bind, mount_memory, sync_filesystem  # noqa: E402
 from iotrial.powercut.recover import Findings  # noqa: E402
+from iotrial.powercut.states import Cache  # noqa: E402
 from iotrial.store import records  # noqa: E402
 from iotrial.store.database import Store  # noqa: E402
 from iotrial.store.model import RunRecord  # noqa: E402
 from iotrial.tune.applied import Records  # noqa: E402
 
+#: of the disk: a lab wants 256 MiB left free
+SIZE = 640 << 20
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STUDY = """
 [study]
@@ -86,12 +90,21 @@ class Trials:
         study.write_text(STUDY.replace("BLOCKS", str(self.blocks)))
         (root / "data").mkdir()
         (root / "data" / "file").write_bytes(b"x" * 65536)
-        in_place = ("try", "block.read_ahead_kb=128,256", "--in", str(root / "data"), "--yes", "--no-account")
+        in_place = ("try", "block.read_ahead_kb=128,256", "--in", str(root / "data"), "--yes")
         with _acknowledging(marker):
-            _run(root, "run", str(study), "--lab", "directory", "--no-account", killed_after=20)
+            _run(root, "run", str(study), "--lab", "directory", "--no-account", killed_after=self.blocks + 1)
             _run(root, "restore")
-            _run(root, "resume", "last", "--no-account")
-            _run(root, *in_place, "--blocks", str(max(2, self.blocks // 8)), "--", "cat", "file", cwd=root / "data")
+            _run(root, "resume", "last")
+            _run(
+                root,
+                *in_place,
+                "--blocks",
+                str(max(2, self.blocks // 8)),
+                "--",
+                "cat",
+                "file",
+                cwd=root / "data",
+            )
 
 
 def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0) -> None:
@@ -124,7 +137,9 @@ def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0
         text = Path("/dev/shm/iotrial-cut-said")
         said_text = text.read_text() if text.exists() else ""
         text.unlink(missing_ok=True)
-        raise RuntimeError(f"iotrial {words[0]} ended with {os.waitstatus_to_exitcode(ended_with)}: {said_text}")
+        raise RuntimeError(
+            f"iotrial {words[0]} ended with {os.waitstatus_to_exitcode(ended_with)}: {said_text}"
+        )
 
 
 #: runs left until this process is killed
@@ -136,7 +151,9 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
     """Mark what the store and the journal have made durable, right after their calls return."""
     place = marker.path
 
-    def wrap(owner: type, name: str, text: Callable[..., str], before: Callable[..., str] | None = None) -> Callable[[], None]:
+    def wrap(
+        owner: type, name: str, text: Callable[..., str], before: Callable[..., str] | None = None
+    ) -> Callable[[], None]:
         inner = getattr(owner, name)
 
         @functools.wraps(inner)
@@ -156,10 +173,15 @@ def _acknowledging(marker: Marker) -> Iterator[None]:
         return functools.partial(setattr, owner, name, inner)
 
     undo = [
-        wrap(Store, "create_trial", lambda trial, header: f"trial {header.id}"),
+        wrap(Store, "create_trial", lambda _, header: f"trial {header.id}"),
         wrap(Store, "append_run", lambda _, trial, run: _run_mark(trial, run)),
         wrap(Store, "end_block", lambda _, trial, end: f"block {trial} {_short(end.condition)} {end.block}"),
-        wrap(Store, "set_state", lambda _, trial, state, *more: f"state {trial} {state}"),
+        # a resume adds another "running", which says nothing
+        wrap(
+            Store,
+            "set_state",
+            lambda _, trial, state, *_more: f"{'going' if state == 'running' else 'state'} {trial} {state}",
+        ),
         wrap(Journal, "_write", lambda _, entry: f"entry {entry.number}"),
         wrap(
             Journal,
@@ -216,7 +238,7 @@ def _restore(root: Path, state: Path, corrupt: list[str]) -> None:
     _another_boot()
     os.environ["XDG_STATE_HOME"] = str(state.parent)
     try:
-        with open(os.devnull, "w") as sink, redirect_stdout(sink), redirect_stderr(sink):
+        with Path(os.devnull).open("w") as sink, redirect_stdout(sink), redirect_stderr(sink):
             restore_verb.main(args=[], standalone_mode=False)
     except IotrialError as error:
         corrupt.append(f"restore: {error.message}")
@@ -266,7 +288,7 @@ def _marks_of(store: Store, corrupt: list[str]) -> set[str]:
             found.add(f"state {name} {trial.state}")
         found.update(_run_mark(name, run) for run in data.runs)
         for block in data.blocks:
-            found.add(f"block {name} {_short(block.condition)} {block.block}")
+            found.add(f"block {name} {_short(block.condition)} {block.index}")
     return found
 
 
@@ -311,7 +333,9 @@ def _fresh() -> tuple[Path, dict[str, object]]:
 def _files(folder: Path) -> dict[str, object]:
     """Return the machine's files on disk: those of the kernel and of /run are made by each boot."""
     found = machine_trees.image(folder)
-    return {name: what for name, what in found.items() if name.partition("/")[0] not in ("proc", "sys", "run")}
+    return {
+        name: what for name, what in found.items() if name.partition("/")[0] not in ("proc", "sys", "run")
+    }
 
 
 def check_settings(root: Path, acknowledged: Sequence[str]) -> Findings:
@@ -366,6 +390,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--drawn", type=int, default=10_000)
     parser.add_argument("--filesystem", choices=sorted(SIZES), action="append")
+    parser.add_argument(
+        "--sector-bytes", type=int, default=512, help="what the disk writes as a whole or not at all"
+    )
     parser.add_argument("--length", type=int, default=0, help="blocks of the trials, rounds of the settings")
     parser.add_argument("part", nargs="?", choices=sorted(PARTS))
     given = parser.parse_args()
@@ -373,9 +400,12 @@ def main() -> None:
     for part in [given.part] if given.part else PARTS:
         work, length, check = PARTS[part]
         for filesystem in given.filesystem or sorted(SIZES):
-            with lab() as target:
-                tally = tried(target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500)
-            print(row(filesystem, part, tally), flush=True)
+            with lab() as target, tempfile.TemporaryDirectory(prefix="iotrial-cut-") as at:
+                tally = tried(
+                    target, filesystem, work(given.length or length), check, drawn=given.drawn, fsck_every=500,
+                    size_bytes=SIZE, at=Path(at), cache=Cache(sector_bytes=given.sector_bytes),
+                )  # fmt: skip
+            print(row(filesystem, f"{part}, sectors of {given.sector_bytes}", tally), flush=True)
             for verdict, example in tally.examples.items():
                 print(f"<!-- {verdict}: {example} -->", flush=True)
 

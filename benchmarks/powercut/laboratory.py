@@ -14,22 +14,24 @@ from iotrial.lab.target import Target
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.record import BEGUN, Work, record
 from iotrial.powercut.recover import Check, outcomes
-from iotrial.powercut.states import Cache
+from iotrial.powercut.states import VOLATILE, Cache
 from iotrial.probe.client import Probe
 
 SEED = f"{20261126:032x}"
-#: bytes of the disk; XFS and btrfs have minima
-SIZES = {"ext4": 64 << 20, "xfs": 300 << 20, "btrfs": 256 << 20}
+#: bytes of the disk; XFS has a minimum, and ext4 keeps a second superblock from 128 MiB on
+SIZES = {"ext4": 256 << 20, "xfs": 300 << 20, "btrfs": 256 << 20}
 #: a tmpfs, for logs and images
 MEMORY = Path("/dev/shm")
 
 
 @dataclass
 class Tally:
-    """Counts of one log. ``seconds``: for all states, rebuilding included; ``examples``: the first of each verdict."""
+    """Counts of one log. ``distinct``: states that differ from each other; ``seconds``: for all of them, rebuilding
+    included; ``examples``: the first of each verdict."""
 
     flushes: int = 0
     drawn: int = 0
+    distinct: int = 0
     seconds: float = 0.0
     entries: int = 0
     acknowledged: int = 0
@@ -47,7 +49,7 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        return self.points / self.seconds if self.seconds else 0.0
+        return self.distinct / self.seconds if self.seconds else 0.0
 
     def brief(self) -> str:
         """Return the counts in a cell of a table."""
@@ -75,13 +77,16 @@ def tried(
     options: str = "",
     mkfs_options: Sequence[str] = (),
     after: str = BEGUN,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     fsck_every: int = 0,
     seed: str = SEED,
     latency_us: float = 0.0,
+    size_bytes: int = 0,
+    at: Path | None = None,
 ) -> Tally:
     """Record ``work`` on a new file system, then check it at every flush and at ``drawn`` states after the mark ``after``.
 
+    ``size_bytes``: of the disk, if not that of ``SIZES``.
     ``latency_us``: how long the recording disk takes for a write, which keeps more of them in flight.
     """
     model = None
@@ -92,11 +97,29 @@ def tried(
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=MEMORY) as folder:
         log = Path(folder) / "log"
         record(
-            target, log, filesystem, SIZES[filesystem], work, options=options, mkfs_options=mkfs_options, model=model
+            target,
+            log,
+            filesystem,
+            size_bytes or SIZES[filesystem],
+            work,
+            options=options,
+            mkfs_options=mkfs_options,
+            model=model,
+            at=at,
         )
         with WriteLog(log) as read:
             return counted(
-                target, read, filesystem, check, drawn=drawn, after=after, cache=cache, fsck_every=fsck_every, seed=seed
+                target,
+                read,
+                filesystem,
+                check,
+                drawn=drawn,
+                after=after,
+                cache=cache,
+                fsck_every=fsck_every,
+                seed=seed,
+                size_bytes=size_bytes,
+                at=at,
             )
 
 
@@ -108,19 +131,23 @@ def counted(
     *,
     drawn: int,
     after: str = BEGUN,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     fsck_every: int = 0,
     seed: str = SEED,
+    size_bytes: int = 0,
+    at: Path | None = None,
 ) -> Tally:
     """Check every state of a log."""
     start = log.marked(after)
     tally = Tally(entries=len(log) - start, acknowledged=len([m for m in log.marks if m.entry > start]))
     began = time.monotonic()
     found = outcomes(
-        target, log, SIZES[filesystem], filesystem, check,
-        seed=seed, drawn=drawn, after=start, cache=cache, fsck_every=fsck_every, memory=MEMORY,
+        target, log, size_bytes or SIZES[filesystem], filesystem, check,
+        seed=seed, drawn=drawn, after=start, cache=cache, fsck_every=fsck_every, memory=MEMORY, at=at,
     )  # fmt: skip
-    for point, outcome in found:
+    for checked in found:
+        point, outcome = checked.point, checked.outcome
+        tally.distinct += not checked.repeated
         if point.kind == "flush":
             tally.flushes += 1
         else:
@@ -129,6 +156,8 @@ def counted(
         if outcome.verdict != "clean":
             tally.shapes[point.shape] += 1
             what = "; ".join((*outcome.lost, *outcome.corrupt)) or outcome.says
-            tally.examples.setdefault(outcome.verdict, f"{what} [{point.kind} {point.index} at {point.entry}, {point.shape}]")
+            tally.examples.setdefault(
+                outcome.verdict, f"{what} [{point.kind} {point.index} at {point.entry}, {point.shape}]"
+            )
     tally.seconds = time.monotonic() - began
     return tally

@@ -47,7 +47,9 @@ def work(disk: CutDisk, guest: Target) -> None:
     guest.call("sync")
     disk.mark("begun")
     for number in range(12):
-        done = guest.run(["dd", "if=/dev/urandom", f"of=/run/cut/f{number}", "bs=20000", "count=1", "conv=fsync"])
+        done = guest.run(
+            ["dd", "if=/dev/urandom", f"of=/run/cut/f{number}", "bs=20000", "count=1", "conv=fsync"]
+        )
         assert done.exit_status == 0, done
         disk.mark(f"f{number}")
     # the guest ends here: QEMU is killed, nothing is unmounted
@@ -68,7 +70,10 @@ def test_a_guests_disk_can_be_cut_at_every_flush(memory: Path, guests: Path, dis
         points = list(cut_points(read, "0" * 32, 60, after=read.marked("begun") + 1))
         assert sum(point.kind == "flush" for point in points) >= 12
         assert max(len(point.acknowledged_before) for point in points) == 12
-        with over_image(Target(probe), image) as shown, Recovery(shown.path, "ext4", missing, fsck_every=10) as recovery:
+        with (
+            over_image(Target(probe), image) as shown,
+            Recovery(shown.path, "ext4", missing, fsck_every=10) as recovery,
+        ):
             for point in points:
                 shown.forget()
                 rebuilder.build(point)

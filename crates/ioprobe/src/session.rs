@@ -111,6 +111,7 @@ impl Session {
             "readlink" => files::read_link(fields(verb, params)?),
             "mkdir" => files::make(fields(verb, params)?),
             "remove" => remove::remove(fields(verb, params)?),
+            "fsync" => files::sync_one(fields(verb, params)?),
             "syncfs" => files::sync_file_system(fields(verb, params)?),
             "sync" => fields::<protocol::Nothing>(verb, params).map(|_| files::sync()),
             "drop_caches" => files::drop_caches(fields(verb, params)?),

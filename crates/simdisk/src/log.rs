@@ -86,12 +86,21 @@ impl Log {
         sector[16..24].copy_from_slice(&self.entries.to_le_bytes());
         sector[24..28].copy_from_slice(&(SECTOR as u32).to_le_bytes());
         let doing = || format!("write the log {}", self.path);
-        self.file.write_all_at(&sector, 0).map_err(failed(doing()))?;
+        self.file
+            .write_all_at(&sector, 0)
+            .map_err(failed(doing()))?;
         self.sealed = self.entries;
         Ok(())
     }
 
-    fn append(&mut self, offset: u64, length: u64, flags: u64, text: &[u8], data: &[u8]) -> Result<()> {
+    fn append(
+        &mut self,
+        offset: u64,
+        length: u64,
+        flags: u64,
+        text: &[u8],
+        data: &[u8],
+    ) -> Result<()> {
         let sector = SECTOR as u64;
         if offset % sector != 0 || length % sector != 0 || text.len() > MARK_MOST {
             return Err(Error::Protocol(format!(
@@ -104,7 +113,10 @@ impl Log {
             place.copy_from_slice(&number.to_le_bytes());
         }
         entry[32..32 + text.len()].copy_from_slice(text);
-        let written = self.file.write_all(&entry).and_then(|()| self.file.write_all(data));
+        let written = self
+            .file
+            .write_all(&entry)
+            .and_then(|()| self.file.write_all(data));
         written.map_err(failed(format!("write the log {}", self.path)))?;
         self.entries += 1;
         Ok(())
@@ -121,8 +133,12 @@ impl Marks {
     /// Create the socket, open to every program that can reach its folder.
     pub fn listen(path: &str) -> Result<Self> {
         let doing = || format!("make the socket for marks {path}");
-        let kind = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-        let listener = socket_with(AddressFamily::UNIX, kind.0, kind.1, None).map_err(Error::os(doing()))?;
+        let kind = (
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        );
+        let listener =
+            socket_with(AddressFamily::UNIX, kind.0, kind.1, None).map_err(Error::os(doing()))?;
         let address = SocketAddrUnix::new(path).map_err(Error::os(doing()))?;
         bind(&listener, &address).map_err(Error::os(doing()))?;
         fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed(doing()))?;
@@ -140,7 +156,9 @@ impl Marks {
 
     /// Accept connections, and log the marks that have arrived. Broken connections are dropped.
     pub fn take(&mut self, log: &mut Log) -> Result<()> {
-        while let Ok(new) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        while let Ok(new) =
+            accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
             if self.connections.len() < CONNECTIONS {
                 self.connections.push(new);
             }

@@ -81,7 +81,9 @@ class Disks:
         try:
             self.attached = tuple(
                 qemu.Disk(
-                    self._device(disk) if disk.device else self._image(disk, folder), disk.serial, bool(disk.device)
+                    self._device(disk) if disk.device else self._image(disk, folder),
+                    disk.serial,
+                    bool(disk.device),
                 )
                 for disk in wanted
             )

@@ -6,7 +6,6 @@ into fsync, and FUA into a write and a flush. Both end with the probe.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,8 +48,8 @@ def logged(
 ) -> Iterator[CutDisk]:
     """Attach a disk that logs its writes to a new file ``log``, and detach it at the end, after which the log is complete.
 
-    ``marks``: path of the socket to make for ``marks.Marker``. ``base``: an image of ``size_bytes`` that the disk begins with and
-    does not change. ``model``: the timing of a disk (``lab.simulated_disk.wire``); None: no delay. Raises TargetError.
+    ``marks``: path of the socket to make for ``marks.Marker``. ``base``: an image of ``size_bytes`` that the disk begins with
+    and does not change. ``model``: the timing of a disk (``lab.simulated_disk.wire``); None: no delay. Raises TargetError.
     """
     more = {name: str(path) for name, path in (("marks", marks), ("over", base)) if path is not None}
     with _attached(target, size=size_bytes, log=str(log), **more, **(model or {"instant": {}})) as disk:
@@ -60,7 +59,7 @@ def logged(
 @contextmanager
 def over_image(target: Target, image: Path) -> Iterator[CutDisk]:
     """Attach a disk that shows ``image`` as it is now. What is written to it stays in memory until ``forget``."""
-    with _attached(target, size=os.stat(image).st_size, over=str(image), instant={}) as disk:
+    with _attached(target, size=image.stat().st_size, over=str(image), instant={}) as disk:
         yield disk
 
 

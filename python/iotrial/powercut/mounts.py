@@ -34,7 +34,11 @@ def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None
     """Mount a block device; waits while it is busy. Raises OSError."""
     _while_busy(
         lambda: _LIBC.mount(
-            device.encode(), str(folder).encode(), filesystem.encode(), ctypes.c_ulong(0), options.encode() or None
+            device.encode(),
+            str(folder).encode(),
+            filesystem.encode(),
+            ctypes.c_ulong(0),
+            options.encode() or None,
         ),
         f"mount {device}",
     )
@@ -42,7 +46,10 @@ def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None
 
 def mount_memory(folder: Path) -> None:
     """Mount an empty tmpfs over a folder. Raises OSError."""
-    _while_busy(lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None), f"mount on {folder}")
+    _while_busy(
+        lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None),
+        f"mount on {folder}",
+    )
 
 
 def bind(file: Path, over: Path) -> None:

@@ -87,7 +87,9 @@ class Rebuilder:
             _punch(self._file, entry.offset + start, stop - start)
             return
         data = self._log.data(entry)
-        os.pwrite(self._file, data if (start, stop) == (0, entry.length) else data[start:stop], entry.offset + start)
+        os.pwrite(
+            self._file, data if (start, stop) == (0, entry.length) else data[start:stop], entry.offset + start
+        )
 
     def _save(self, offset: int, length: int) -> None:
         for at in range(offset, offset + length, _CHUNK):

@@ -35,16 +35,17 @@ def record(
     mkfs_options: Sequence[str] = (),
     options: str = "",
     model: dict[str, Any] | None = None,
+    at: Path | None = None,
 ) -> None:
     """Make a file system on a disk that logs to ``log``, do the work on it, and unmount it.
 
-    ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the work.
-    Raises LabError if the work fails.
+    ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the
+    work. ``at``: an empty folder to mount on, for work that stores its own paths. Raises LabError if the work fails.
     """
     with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as name:
         folder = Path(name)
-        marks, root = folder / "marks", folder / "root"
-        root.mkdir()
+        marks, root = folder / "marks", at or folder / "root"
+        root.mkdir(exist_ok=True)
         with logged(target, size_bytes, log, marks=marks, model=model) as disk:
             argv = [*FILESYSTEMS[filesystem].mkfs_argv(mkfs_options), disk.path]
             made = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)

@@ -25,7 +25,7 @@ from iotrial.powercut.disk import over_image
 from iotrial.powercut.log import WriteLog
 from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
 from iotrial.powercut.rebuild import Rebuilder
-from iotrial.powercut.states import Cache, CutPoint, cut_points
+from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ Check = Callable[[Path, Sequence[str]], Findings]
 class Outcome:
     """What was found after one cut.
 
-    ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted or
-    because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount and fsck.
+    ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted
+    or because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount
+    and fsck.
     """
 
     mounted: bool
@@ -90,8 +91,9 @@ FSCKS = {
 class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
-    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only when the
-    mount fails). ``limit_s``: time for one check. Raises MissingTool if the checker is not installed.
+    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only
+    when the mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises
+    MissingTool if the checker is not installed.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Recovery:
         options: str = "",
         fsck_every: int = 0,
         limit_s: float = 60.0,
+        at: Path | None = None,
     ) -> None:
         self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
         self._fsck, self._fsck_every, self._limit_s = FSCKS[filesystem], fsck_every, limit_s
@@ -111,7 +114,8 @@ class Recovery:
                 f"checking {filesystem} needs {self._fsck.look[0]}, which is not installed",
                 hint=f"apt-get install {self._fsck.package}",
             )
-        self._folder = Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+        self._made = None if at else Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+        self._folder = at or Path(str(self._made))
         self._child: _Child | None = None
         self._count = 0
 
@@ -126,8 +130,9 @@ class Recovery:
     def close(self) -> None:
         """End the child process."""
         self._end_child()
-        with suppress(OSError):
-            self._folder.rmdir()
+        if self._made is not None:
+            with suppress(OSError):
+                self._made.rmdir()
 
     def recover(self, acknowledged: Sequence[str]) -> Outcome:
         """Mount, check and unmount the device as it is now.
@@ -235,7 +240,7 @@ def _mounted_and_checked(
     try:
         mount(device, folder, filesystem, options)
     except OSError as error:
-        return Outcome(False, True, (), (), error.strerror)
+        return Outcome(False, True, (), (), str(error.strerror))
     try:
         try:
             found = check(folder, acknowledged)
@@ -258,11 +263,23 @@ def _errors_seen(device: str, filesystem: str) -> str:
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
     done = subprocess.run(argv, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
-    return done.returncode, f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
+    return (
+        done.returncode,
+        f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}",
+    )
 
 
 def _joined(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A cut point with its outcome. ``repeated``: the same state had been checked before."""
+
+    point: CutPoint
+    outcome: Outcome
+    repeated: bool
 
 
 def outcomes(
@@ -275,15 +292,17 @@ def outcomes(
     seed: str,
     drawn: int,
     after: int = 0,
-    cache: Cache = Cache(),
+    cache: Cache = VOLATILE,
     base: Path | None = None,
     options: str = "",
     fsck_every: int = 0,
     memory: Path = Path("/dev/shm"),
-) -> Iterator[tuple[CutPoint, Outcome]]:
+    at: Path | None = None,
+) -> Iterator[Checked]:
     """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
 
-    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. Raises LabError, TargetError.
+    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has been checked, with the
+    same acknowledgements, is not checked again. Raises LabError, TargetError.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=memory)))
@@ -291,9 +310,18 @@ def outcomes(
         rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes, base=base))
         disk = stack.enter_context(over_image(target, image))
         recovery = stack.enter_context(
-            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every)
+            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every, at=at)
         )
+        checked: dict[State, Outcome] = {}
+        stable = -1
         for point in cut_points(log, seed, drawn, after=after, cache=cache):
-            disk.forget()
-            rebuilder.build(point)
-            yield point, recovery.recover(point.acknowledged_before)
+            if point.stable != stable:  # no later point is equal to an earlier one
+                checked.clear()
+                stable = point.stable
+            state = state_of(log, point)
+            outcome = checked.get(state)
+            if outcome is None:
+                disk.forget()
+                rebuilder.build(point)
+                checked[state] = recovery.recover(point.acknowledged_before)
+            yield Checked(point, outcome or checked[state], repeated=outcome is not None)

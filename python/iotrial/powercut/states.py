@@ -47,6 +47,9 @@ class Cache:
     sector_bytes: int = 512
 
 
+VOLATILE = Cache()
+
+
 @dataclass(frozen=True, slots=True)
 class CutPoint:
     """One state of the disk.
@@ -76,7 +79,7 @@ class Arrival:
 
 
 def cut_points(
-    log: WriteLog, seed: str, drawn: int, *, after: int = 0, cache: Cache = Cache()
+    log: WriteLog, seed: str, drawn: int, *, after: int = 0, cache: Cache = VOLATILE
 ) -> Iterator[CutPoint]:
     """Yield the state as of each flush, and ``drawn`` states at entries drawn uniformly, in the order of the log.
 
@@ -88,7 +91,8 @@ def cut_points(
     texts = tuple(mark.text for mark in marks)
     flushes = ((entry + 1, 0, entry) for entry in log.flushes if entry >= after)
     draws = sorted(
-        (_position(seed, index, after, len(log)), 1, index) for index in range(drawn if len(log) > after else 0)
+        (_position(seed, index, after, len(log)), 1, index)
+        for index in range(drawn if len(log) > after else 0)
     )
     seen = 0
     for entry, is_drawn, index in heapq.merge(flushes, draws):
@@ -119,6 +123,16 @@ def arrivals(log: WriteLog, point: CutPoint) -> Iterator[Arrival]:
             yield Arrival(entry, 0, entry.length)
         elif fate == "torn":
             yield from _torn(entry, point.cache.sector_bytes, stream)
+
+
+#: see ``state_of``
+State = tuple[int, int, tuple[tuple[int, int, int], ...]]
+
+
+def state_of(log: WriteLog, point: CutPoint) -> State:
+    """Return what two points of a log have in common if they leave the same disk after the same acknowledgements."""
+    parts = tuple((part.entry.index, part.start, part.stop) for part in arrivals(log, point))
+    return point.stable, len(point.acknowledged_before), parts
 
 
 def _position(seed: str, index: int, after: int, count: int) -> int:
@@ -160,7 +174,10 @@ def _fates(shape: str, count: int, stream: Stream) -> Sequence[str]:
 
 
 def _torn(entry: Entry, sector_bytes: int, stream: Stream) -> Iterator[Arrival]:
-    """Yield some sectors of a write: its beginning, its end, or any; neither all nor none. A single sector is kept or lost."""
+    """Yield some sectors of a write: its beginning, its end, or any; neither all nor none.
+
+    A single sector, or a discard, is kept or lost.
+    """
     count = -(-entry.length // sector_bytes)
     if entry.discard or count < 2:
         if stream.below(2):

@@ -139,9 +139,12 @@ def test_replaying_the_whole_log_gives_the_disk_byte_by_byte(
 def test_random_writes_from_many_threads_are_all_in_the_log(isolated: Probe, memory: Path) -> None:
     disk = Logged(isolated, memory)
     choose = random.Random(5)
-    plans = [[(choose.randrange(SIZE // 4096) * 4096, os.urandom(4096)) for _ in range(100)] for _ in range(4)]
+    plans = [
+        [(choose.randrange(SIZE // 4096) * 4096, os.urandom(4096)) for _ in range(100)] for _ in range(4)
+    ]
     threads = [
-        threading.Thread(target=lambda plan=plan: [disk.write(offset, data) for offset, data in plan]) for plan in plans
+        threading.Thread(target=lambda plan=plan: [disk.write(offset, data) for offset, data in plan])
+        for plan in plans
     ]
     for thread in threads:
         thread.start()
@@ -186,7 +189,9 @@ def test_a_write_completed_before_a_flush_is_before_it_in_the_log(isolated: Prob
     assert marked == 200
 
 
-def test_a_flush_that_arrives_before_a_write_completes_is_before_it_in_the_log(isolated: Probe, memory: Path) -> None:
+def test_a_flush_that_arrives_before_a_write_completes_is_before_it_in_the_log(
+    isolated: Probe, memory: Path
+) -> None:
     """A flush covers no write that was still under way: on a real disk it might not be in its cache yet."""
     disk = Logged(isolated, memory, flat=SLOW)
     for number in range(5):

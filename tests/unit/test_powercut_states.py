@@ -23,7 +23,9 @@ Item = tuple[int, bytes | int | str, int]
 
 def log_of(folder: Path, items: list[Item], *, count: int | None = None) -> Path:
     """Write a log from the kernel's description of the format."""
-    content = struct.pack("<QQQI", 0x6A736677736872, 1, len(items) if count is None else count, 512).ljust(512, b"\0")
+    content = struct.pack("<QQQI", 0x6A736677736872, 1, len(items) if count is None else count, 512).ljust(
+        512, b"\0"
+    )
     for sector, what, flags in items:
         text = what.encode() if isinstance(what, str) else b""
         data = what if isinstance(what, bytes) else b""
@@ -54,7 +56,7 @@ def random_items(seed: int, count: int = 120) -> list[Item]:
 
 def slow_disk(items: list[Item]) -> bytearray:
     disk = bytearray(SIZE)
-    for sector, what, flags in items:
+    for sector, what, _flags in items:
         if isinstance(what, int):
             disk[sector * 512 : (sector + what) * 512] = bytes(what * 512)
         elif isinstance(what, bytes):
@@ -63,7 +65,13 @@ def slow_disk(items: list[Item]) -> bytearray:
 
 
 def test_entries_flushes_and_marks_are_read(tmp_path: Path) -> None:
-    items: list[Item] = [(8, b"a" * 1024, 0), (0, b"", FLUSH), (0, "done", MARK), (2, 4, DISCARD), (1, b"b" * 512, FUA)]
+    items: list[Item] = [
+        (8, b"a" * 1024, 0),
+        (0, b"", FLUSH),
+        (0, "done", MARK),
+        (2, 4, DISCARD),
+        (1, b"b" * 512, FUA),
+    ]
     with WriteLog(log_of(tmp_path, items)) as log:
         assert len(log) == 5
         found = [(e.offset, e.length, e.flush, e.discard, e.fua) for e in log.entries()]
@@ -76,7 +84,13 @@ def test_entries_flushes_and_marks_are_read(tmp_path: Path) -> None:
         ]
         assert log.flushes == [1]
         assert [(mark.entry, mark.text) for mark in log.marks] == [(2, "done")]
-        assert [log.data(entry) for entry in log.entries()] == [b"a" * 1024, b"", b"", bytes(2048), b"b" * 512]
+        assert [log.data(entry) for entry in log.entries()] == [
+            b"a" * 1024,
+            b"",
+            b"",
+            bytes(2048),
+            b"b" * 512,
+        ]
         assert [log.last_flush(before) for before in range(6)] == [-1, -1, 1, 1, 1, 1]
         assert log.marked("done") == 2
         with pytest.raises(LogError, match="no mark 'other' among 1"):
@@ -86,12 +100,15 @@ def test_entries_flushes_and_marks_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: b"", "empty"),
+        (lambda _: b"", "empty"),
         (lambda content: content[:20], "found 20 bytes"),
         (lambda content: b"\1" + content[1:], "magic"),
         (lambda content: content[:-1], "cut short in entry 1"),
         (lambda content: content[: 512 + 100], "cut short in entry 0"),
-        (lambda content: content[:16] + (1 << 60).to_bytes(8, "little") + content[24:], "up to 20000000 entries"),
+        (
+            lambda content: content[:16] + (1 << 60).to_bytes(8, "little") + content[24:],
+            "up to 20000000 entries",
+        ),
         (lambda content: content[:24] + (777).to_bytes(4, "little") + content[28:], "found 777 bytes"),
     ],
 )
@@ -118,8 +135,10 @@ def test_the_image_as_of_each_flush_is_that_of_a_slow_disk(tmp_path: Path, seed:
     items = random_items(seed)
     image = tmp_path / "image"
     with WriteLog(log_of(tmp_path, items)) as log, Rebuilder(log, image, SIZE) as rebuilder:
-        points = [point for point in cut_points(log, SEED, 0)]
-        assert [point.entry for point in points] == [n + 1 for n, item in enumerate(items) if item[2] == FLUSH]
+        points = list(cut_points(log, SEED, 0))
+        assert [point.entry for point in points] == [
+            n + 1 for n, item in enumerate(items) if item[2] == FLUSH
+        ]
         for point in points:
             rebuilder.build(point)
             assert image.read_bytes() == slow_disk(items[: point.entry])
@@ -146,7 +165,9 @@ def versions_of(items: list[Item], point: CutPoint) -> list[set[bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_drawn_state_has_in_each_sector_a_version_that_the_disk_may_have_kept(tmp_path: Path, seed: int) -> None:
+def test_a_drawn_state_has_in_each_sector_a_version_that_the_disk_may_have_kept(
+    tmp_path: Path, seed: int
+) -> None:
     items = random_items(seed)
     image = tmp_path / "image"
     shapes = set()
@@ -190,11 +211,20 @@ def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
         assert all(many[index] == point for index, point in few.items())
         other = {p.index: p for p in cut_points(log, seed_from_user(2), 200) if p.kind == "drawn"}
         assert sum(other[index].entry == point.entry for index, point in many.items()) < 20
-        assert [p.entry for p in cut_points(log, SEED, 200)] == sorted(p.entry for p in cut_points(log, SEED, 200))
+        assert [p.entry for p in cut_points(log, SEED, 200)] == sorted(
+            p.entry for p in cut_points(log, SEED, 200)
+        )
 
 
 def test_acknowledged_is_what_was_marked_before_the_cut_and_after_the_beginning(tmp_path: Path) -> None:
-    items: list[Item] = [(0, "mkfs", MARK), (0, "begun", MARK), (0, b"", FLUSH), (0, "a", MARK), (0, b"", FLUSH), (0, "b", MARK)]
+    items: list[Item] = [
+        (0, "mkfs", MARK),
+        (0, "begun", MARK),
+        (0, b"", FLUSH),
+        (0, "a", MARK),
+        (0, b"", FLUSH),
+        (0, "b", MARK),
+    ]
     with WriteLog(log_of(tmp_path, items)) as log:
         found = {(p.entry, p.acknowledged_before) for p in cut_points(log, SEED, 200, after=2)}
         assert found == {(3, ()), (4, ("a",)), (5, ("a",)), (6, ("a", "b"))}
@@ -226,9 +256,12 @@ def test_a_cache_holds_so_much_and_older_writes_are_stable(tmp_path: Path) -> No
 
 def test_a_log_that_writes_beyond_the_disk_is_refused(tmp_path: Path) -> None:
     path = log_of(tmp_path, [(SIZE // 512 - 1, b"a" * 1024, 0)])
-    with WriteLog(path) as log, Rebuilder(log, tmp_path / "image", SIZE) as rebuilder:
-        with pytest.raises(LogError, match="entry 0 ends at byte 66048 of a disk of 65536"):
-            rebuilder.advance(1)
+    with (
+        WriteLog(path) as log,
+        Rebuilder(log, tmp_path / "image", SIZE) as rebuilder,
+        pytest.raises(LogError, match="entry 0 ends at byte 66048 of a disk of 65536"),
+    ):
+        rebuilder.advance(1)
 
 
 def test_the_disk_may_begin_with_an_image(tmp_path: Path) -> None:
@@ -236,7 +269,10 @@ def test_the_disk_may_begin_with_an_image(tmp_path: Path) -> None:
     base.write_bytes(bytes(range(256)) * (SIZE // 256))
     wanted = bytearray(base.read_bytes())
     wanted[512:1024] = b"a" * 512
-    with WriteLog(log_of(tmp_path, [(1, b"a" * 512, 0)])) as log, Rebuilder(log, tmp_path / "i", SIZE, base=base) as rebuilder:
+    with (
+        WriteLog(log_of(tmp_path, [(1, b"a" * 512, 0)])) as log,
+        Rebuilder(log, tmp_path / "i", SIZE, base=base) as rebuilder,
+    ):
         rebuilder.advance(1)
         assert (tmp_path / "i").read_bytes() == wanted
     assert base.read_bytes()[512:1024] != b"a" * 512
