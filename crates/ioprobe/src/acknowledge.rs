@@ -100,7 +100,7 @@ struct Ears {
     marker: Marker,
     rest: std::fs::File,
     /// The next parts of a dialog, and where to write them; None when all are written.
-    dialog: Option<(OwnedFd, std::vec::IntoIter<String>)>,
+    dialog: Option<(OwnedFd, std::vec::IntoIter<Vec<u8>>)>,
     ended: Arc<AtomicBool>,
 }
 
@@ -120,7 +120,13 @@ impl Listener {
             reading,
             marker: Marker::connect(marks)?,
             rest: std::fs::File::from(rest),
-            dialog: ours.map(|ours| (ours, dialog.to_vec().into_iter())),
+            dialog: ours.map(|ours| {
+                let parts: Vec<_> = dialog
+                    .iter()
+                    .map(|part| part.clone().into_bytes())
+                    .collect();
+                (ours, parts.into_iter())
+            }),
             ended: Arc::clone(&ended),
         };
         // Signals, such as that of the timeout, belong to the thread that waits for the program.
@@ -147,9 +153,11 @@ impl Listener {
     pub fn finish(self) -> Result<()> {
         drop((self.writing, self.input));
         self.ended.store(true, Ordering::Release);
-        self.thread
-            .join()
-            .unwrap_or_else(|_| Err(Error::verify("the thread that reads acknowledgements failed")))
+        self.thread.join().unwrap_or_else(|_| {
+            Err(Error::verify(
+                "the thread that reads acknowledgements failed",
+            ))
+        })
     }
 }
 
@@ -174,7 +182,10 @@ impl Ears {
         self.say_next();
         loop {
             let last = self.ended.load(Ordering::Acquire);
-            let mut polled = [PollFd::from_borrowed_fd(self.reading.as_fd(), PollFlags::IN)];
+            let mut polled = [PollFd::from_borrowed_fd(
+                self.reading.as_fd(),
+                PollFlags::IN,
+            )];
             match poll(&mut polled, Some(&LOOK)) {
                 Ok(0) if last => break,
                 Ok(0) | Err(Errno::INTR) => continue,
@@ -222,7 +233,7 @@ impl Ears {
             return;
         };
         let written = parts.next().map(|part| {
-            let mut left = part.as_bytes();
+            let mut left = &part[..];
             while !left.is_empty() {
                 match rustix::io::write(&*ours, left) {
                     Ok(n) => left = &left[n..],
@@ -273,7 +284,10 @@ pub mod tests {
         let marks = collecting(&path);
         let rest = crate::sys::memory_file(&std::ffi::CString::default()).unwrap();
         let listener = Listener::start(&path, &rest, &[]).unwrap();
-        for piece in ["acknowledged 1\nother\nackno", "wledged two words\nleft over"] {
+        for piece in [
+            "acknowledged 1\nother\nackno",
+            "wledged two words\nleft over",
+        ] {
             rustix::io::write(&listener.writing, piece.as_bytes()).unwrap();
         }
         listener.finish().unwrap();

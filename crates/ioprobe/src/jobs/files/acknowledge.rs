@@ -95,7 +95,9 @@ impl<'a> Acknowledger<'a> {
 
     fn say(&self, head: &[u8], path: &CStr) -> std::result::Result<(), i32> {
         let text = [head, path.to_bytes()].concat();
-        self.marker.mark(&text).map_err(|errno| errno.raw_os_error())
+        self.marker
+            .mark(&text)
+            .map_err(|errno| errno.raw_os_error())
     }
 }
 
