@@ -195,13 +195,13 @@ def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
             if worse and level.label != factor.reference:
                 found.setdefault(factor.name, {})[level.label] = verdict_of(_worst(worse))
         # the reference itself, where a level does without the harm
-        best = [
-            label for label in (level.label for level in factor.levels)
-            if label != factor.reference and (own := by_level.get((factor.name, label)))
-            and not any(map(harmful, own))
-        ]  # fmt: skip
+        unharmed = [
+            own_cuts
+            for (name, label), own_cuts in by_level.items()
+            if name == factor.name and label != factor.reference and not any(map(harmful, own_cuts))
+        ]
         harmed = [one for one in reference.values() if harmful(one)]
-        if harmed and best:
+        if harmed and unharmed:
             found.setdefault(factor.name, {})[factor.reference] = verdict_of(_worst(harmed))
     return found
 

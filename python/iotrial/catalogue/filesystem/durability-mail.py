@@ -11,6 +11,8 @@ whole, because it was synced before it was renamed; and what is in FOLDER/tmp ma
 may be from anything else.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import sys
@@ -21,13 +23,13 @@ SIZES = [1024 * (1 + 7 * n % 16) for n in range(16)]
 MARKS = "IOTRIAL_MARKS"
 
 
-def content(number):
+def content(number: int) -> bytes:
     line = f"message {number:06d}: every line names it, so that no other data are taken for it\n".encode()
     size = SIZES[number % len(SIZES)]
     return (line * (size // len(line) + 1))[:size]
 
 
-def sync_folder(path):
+def sync_folder(path: str) -> None:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -35,7 +37,7 @@ def sync_folder(path):
         os.close(folder)
 
 
-def deliver(folder, messages):
+def deliver(folder: str, messages: int) -> None:
     temporary, new = f"{folder}/tmp", f"{folder}/new"
     for path in (temporary, new):
         os.mkdir(path)
@@ -62,19 +64,19 @@ def deliver(folder, messages):
     print(f"seconds {time.monotonic() - began:.6f}")
 
 
-def read(path):
+def read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
 
 
-def listed(path):
+def listed(path: str) -> list[str]:
     try:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return []
 
 
-def check(folder, acknowledged):
+def check(folder: str, acknowledged: str) -> None:
     with open(acknowledged, encoding="ascii") as file:
         wanted = {int(line) for line in file}
     there = listed(f"{folder}/new")

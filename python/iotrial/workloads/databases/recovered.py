@@ -61,7 +61,7 @@ class _Broken(Exception):
     """The engine does not start, or calls the database damaged."""
 
 
-def _compared(found: Mapping[int, tuple[object, ...]], before: int, wanted: Collection[int]) -> Damage:
+def _compared(found: Mapping[int, tuple[str, ...]], before: int, wanted: Collection[int]) -> Damage:
     wrong = [i for i, values in found.items() if values != tuple(map(str, rows.row(i)))]
     corrupt = [f"row {i} has other values" for i in wrong[:_MOST_LISTED]]
     gone = [i for i in range(1, before + 1) if i not in found]
@@ -73,7 +73,7 @@ def _compared(found: Mapping[int, tuple[object, ...]], before: int, wanted: Coll
     return Damage(tuple(f"row {i}" for i in lost), tuple(corrupt))
 
 
-def _read_sqlite(path: Path) -> dict[int, tuple[object, ...]]:
+def _read_sqlite(path: Path) -> dict[int, tuple[str, ...]]:
     if not path.exists():
         raise _Broken(f"{path.name}: no such file")
     try:
@@ -92,7 +92,7 @@ def _read_sqlite(path: Path) -> dict[int, tuple[object, ...]]:
 
 def _read_served(
     kind: Engine, work: DatabaseWork, lab: LabContext, folder: str
-) -> dict[int, tuple[object, ...]]:
+) -> dict[int, tuple[str, ...]]:
     server = kind.server(work, lab, folder)
     assert server is not None
     for name in kind.stale:  # left by the server that lost its power; it guards against a second one
@@ -107,7 +107,7 @@ def _read_served(
         )
     if done.returncode != 0:
         raise _Broken(f"{kind.name}: {(done.stderr + done.stdout).strip()[-_MOST_SAID:]}")
-    found: dict[int, tuple[object, ...]] = {}
+    found: dict[int, tuple[str, ...]] = {}
     for line in done.stdout.splitlines():
         values = tuple(line.split(kind.separator))
         if len(values) == len(rows.COLUMNS) + 2 and values[0].isdigit():
