@@ -10,6 +10,7 @@ mod dirty;
 mod flat;
 mod fuse;
 mod geometry;
+mod log;
 mod rotating;
 mod server;
 
@@ -67,7 +68,19 @@ pub struct Description {
     pub size: u64,
     pub rotating: Option<Turning>,
     pub flat: Option<Flash>,
+    pub instant: Option<Instant>,
+    /// Path of the new file to log writes and flushes to.
+    pub log: Option<String>,
+    /// Path of the socket by which programs put marks into the log.
+    pub marks: Option<String>,
+    /// Path of an image of the same size, which the disk shows and does not change.
+    pub over: Option<String>,
 }
+
+/// A disk without delay.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instant {}
 
 /// A rotating disk. docs/labs.md explains the parameters.
 #[derive(Debug, Deserialize)]
@@ -188,11 +201,18 @@ impl Model {
                 request.size
             )));
         }
-        match (&request.rotating, &request.flat) {
-            (Some(drive), None) => rotating_of(drive, request.size),
-            (None, Some(flash)) => flat_of(flash),
+        if request.marks.is_some() && request.log.is_none() {
+            return Err(Error::Description(
+                "make a simulated disk: marks: expected a log to put them into".to_string(),
+            ));
+        }
+        match (&request.rotating, &request.flat, &request.instant) {
+            (Some(drive), None, None) => rotating_of(drive, request.size),
+            (None, Some(flash), None) => flat_of(flash),
+            (None, None, Some(Instant {})) => Ok(instant()),
             _ => Err(Error::Description(
-                "make a simulated disk: expected exactly one of rotating and flat".to_string(),
+                "make a simulated disk: expected exactly one of rotating, flat and instant"
+                    .to_string(),
             )),
         }
     }
@@ -312,6 +332,22 @@ fn flat_of(flash: &Flash) -> Result<Model> {
             depth: flash.depth,
         })),
     })
+}
+
+/// Requests are still answered in a queue's order: a flush only after the writes before it.
+fn instant() -> Model {
+    Model {
+        disk: Box::new(Flat::new(flat::Settings {
+            read: 0.0,
+            write: 0.0,
+            jump: 0.0,
+            flush: 0.0,
+            overhead: 0.0,
+            read_rate: f64::INFINITY,
+            write_rate: f64::INFINITY,
+            depth: 1024,
+        })),
+    }
 }
 
 fn within(name: &str, found: f64, least: f64, most: f64) -> Result<()> {

@@ -15,7 +15,7 @@ from msgspec import structs, to_builtins
 from iotrial.design.model import ArmKind
 from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
-from iotrial.report.safety import Risks, risks_of
+from iotrial.report.safety import Risks
 from iotrial.stats.model import Analysis, Effect
 from iotrial.study.model import Setting, Study
 from iotrial.terminal import escape
@@ -104,7 +104,7 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
         void=len(document.void),
         failures=len(document.failures),
         does=dict(_does(header.study)),
-        risks=risks_of(header.study),
+        risks=document.risks,
     )
 
 

@@ -7,7 +7,7 @@ be checked against known values. A server is started for each run and stopped af
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
@@ -19,10 +19,13 @@ from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     SYNCED_RESPONSE,
+    Damage,
+    HasCheck,
     HasServer,
     JobContext,
     LabContext,
     Measured,
+    Recovered,
     ResponseSpec,
     Work,
     minimal_environment,
@@ -34,6 +37,7 @@ from iotrial.study.work import (
 )
 from iotrial.units import format_bytes
 from iotrial.workloads.databases import Engine, engine, rows
+from iotrial.workloads.databases.recovered import acknowledged_rows, find_damage
 
 if TYPE_CHECKING:
     from iotrial.study.server import Server
@@ -82,7 +86,7 @@ _SERVER = (  # not stretchable: the slowdown applies to another process
 )
 
 
-class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
+class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
     """One test on a table of a database in the lab."""
 
     kind = "database"
@@ -100,7 +104,18 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     )
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
-    options = ("test", "rows", "changed", "buffer", "durable", "huge_pages", "buffer_dump", "connection")
+    options = (
+        "test",
+        "rows",
+        "changed",
+        "buffer",
+        "durable",
+        "commit",
+        "journal",
+        "huge_pages",
+        "buffer_dump",
+        "connection",
+    )
     unstretchable = "the server's counters, since the server is not the process that is slowed down"
     verb = "command"
     starts_programs = True
@@ -144,6 +159,20 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
             )
         ),
     ] = True
+    commit: Annotated[
+        Line,
+        Meta(
+            description=(
+                "how a commit is made durable, instead of `durable`: synchronous = off, normal, full or extra "
+                "(SQLite); innodb_flush_log_at_trx_commit = 0, 1 or 2; on or off (synchronous_commit) or no-fsync "
+                "(PostgreSQL)"
+            )
+        ),
+    ] = ""
+    journal: Annotated[
+        Literal["", "delete", "truncate", "persist", "memory", "wal", "off"],
+        Meta(description="journal_mode of SQLite; empty: its default, delete"),
+    ] = ""
     huge_pages: Annotated[
         bool,
         Meta(
@@ -169,6 +198,13 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
         if self.test not in TESTS:
             hint = nearest(self.test, tuple(TESTS))
             raise Problem(f'unknown test "{self.test}"', "test", hint=hint)
+        if self.commit and self.commit not in engine(self.engine).commits:
+            known = ", ".join(engine(self.engine).commits)
+            raise Problem(
+                f'{self.engine} has no way to commit "{self.commit}"', "commit", hint=f"it has: {known}"
+            )
+        if self.journal and self.engine != "sqlite":
+            raise Problem("only SQLite has a journal mode", "journal")
         if self.engine == "sqlite":
             for key, plain in (("huge_pages", False), ("connection", "socket")):
                 if getattr(self, key) != plain:
@@ -195,7 +231,8 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
             words.append(f"{self.changed:,} rows beside" if self.test in INSERTS else f"{self.changed:,} of")
         words.append(f"{self.rows:,} rows with {format_bytes(self.buffer_bytes)} of cache")
         options = [
-            "" if self.durable else "not durable",
+            f"journal {self.journal}" if self.journal else "",
+            f"commit {self.commit}" if self.commit else "" if self.durable else "not durable",
             "huge pages" * self.huge_pages,
             "buffer dump" * self.buffer_dump,
         ]
@@ -252,6 +289,33 @@ class DatabaseWork(HasServer, Work, frozen=True, kw_only=True):
     def check_program(self, path: str) -> None:
         for name in engine(self.engine).needed:
             engine(self.engine).program(name, path)
+
+    # after a power cut
+
+    def checks(self) -> bool:
+        return self.test in INSERTS
+
+    def acknowledging(self, job: Mapping[str, Any], marks: str) -> dict[str, Any]:
+        kind, first, last = engine(self.engine), self.rows + 1, self.rows + self.changed
+        if self.test == "insert-bulk":
+            every = [(f"{first}-{last}", rows.insert_sql(first, last, at_once=True))]
+        else:
+            every = [(str(i), rows.insert_sql(i, i, at_once=False)) for i in range(first, last + 1)]
+        # one transaction after the other: the next is sent when the commit of the one before is acknowledged
+        dialog = [sql + rows.acknowledgement(item) for item, sql in every]
+        dialog[0] = kind.before(self) + dialog[0]
+        steps = [
+            {**step, "argv": [*step["argv"][:2], *kind.unbuffered, *step["argv"][2:]]}
+            for step in job["steps"]
+        ]
+        return {**job, "steps": steps, "dialog": dialog, "acknowledge": marks}
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        return len(acknowledged_rows(acknowledged))
+
+    def damage(self, recovered: Recovered) -> Damage:
+        lab = recovered.lab
+        return find_damage(engine(self.engine), self, lab, _folder(self, lab), recovered.acknowledged)
 
     # around a run
 

@@ -38,6 +38,12 @@ class Engine(ABC):
     elsewhere: ClassVar[tuple[str, ...]] = ()
     own_bytes: ClassVar[int] = 0
     passes: ClassVar[int] = 1
+    #: files, relative to the database's folder, that a server without power leaves to keep a second one away
+    stale: ClassVar[tuple[str, ...]] = ()
+    #: options with which the client prints each result at once, even into a pipe; they follow its first argument
+    unbuffered: ClassVar[tuple[str, ...]] = ()
+    #: the meaning of each word of ``commit``
+    commits: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
@@ -64,6 +70,14 @@ class Engine(ABC):
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
         """Called just after the server has started: wait for its background work to finish."""
+
+    def integrity(self) -> str:
+        """Return SQL that checks the table, whose complaints ``complaint`` understands."""
+        return ""
+
+    def complaint(self, line: str) -> str | None:
+        """Return what a line of the check's output complains of, or None."""
+        return None
 
     def index_query(self) -> str:
         """Return SQL that prints 1 if the index exists and is usable."""

@@ -32,6 +32,13 @@ class MariaDb(Engine):
     package = "mariadb-server-core mariadb-client-core"
     separator = "\t"
     own_bytes = 160 << 20
+    stale = ("s", "pid")
+    unbuffered = ("--unbuffered",)
+    commits = {
+        "1": "the log is written and flushed at each commit (innodb_flush_log_at_trx_commit)",
+        "2": "written at each commit, flushed once a second",
+        "0": "written and flushed once a second",
+    }
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         self.run(lab, ["mkdir", "-m", "0700", f"{folder}/tmp"], cwd=folder)
@@ -91,7 +98,7 @@ class MariaDb(Engine):
                 "--skip-name-resolve",
                 "--skip-log-bin",
                 f"--innodb-buffer-pool-size={work.buffer_bytes}",
-                f"--innodb-flush-log-at-trx-commit={1 if work.durable else 2}",
+                f"--innodb-flush-log-at-trx-commit={work.commit or (1 if work.durable else 2)}",
                 "--innodb-fast-shutdown=0",
                 "--innodb-stats-auto-recalc=OFF",
                 f"--innodb-buffer-pool-dump-at-shutdown={dump}",
@@ -121,6 +128,15 @@ class MariaDb(Engine):
                 )
             time.sleep(PAUSE_S)
             output = self.ask(work, lab, folder, LOAD)
+
+    def integrity(self) -> str:
+        return f"CHECK TABLE {rows.TABLE} EXTENDED;\n"
+
+    def complaint(self, line: str) -> str | None:
+        words = line.split(self.separator)
+        if len(words) == 4 and words[1] == "check" and (words[2], words[3]) != ("status", "OK"):
+            return line
+        return None
 
     def index_query(self) -> str:
         return f"SELECT count(*) > 0 FROM {rows.TABLE} FORCE INDEX ({rows.INDEX}) WHERE account = 7;\n"

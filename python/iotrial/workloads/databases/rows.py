@@ -62,6 +62,11 @@ def insert_sql(first: int, last: int, *, at_once: bool) -> str:
     return "BEGIN;\n" + "".join(statements) + "COMMIT;\n"
 
 
+def acknowledgement(item: str) -> str:
+    """Return SQL that prints what the probe takes as an acknowledgement of the statements before it."""
+    return f"SELECT 'acknowledged {item}';\n"
+
+
 def _values(i: int) -> str:
     *numbers, note = row(i)
     return f"({','.join(map(str, numbers))},'{note}')"
