@@ -149,9 +149,15 @@ mod tests {
     }
 
     fn is_consistent(flash: &Flash) -> bool {
-        let mapped = flash.place_of.iter().enumerate().filter(|(_, place)| **place != NONE);
+        let mapped = flash
+            .place_of
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| **place != NONE);
         let live: u32 = flash.live.iter().sum();
-        mapped.clone().all(|(page, place)| flash.page_at[*place as usize] == page as u32)
+        mapped
+            .clone()
+            .all(|(page, place)| flash.page_at[*place as usize] == page as u32)
             && mapped.count() == live as usize
             && flash.page_at.iter().filter(|page| **page != NONE).count() == live as usize
             && flash.erased.iter().all(|block| flash.live[*block] == 0)
@@ -191,7 +197,10 @@ mod tests {
         }
         trimmed.trim(SIZE / 2, SIZE / 2);
         assert!(is_consistent(&trimmed));
-        let (before, after) = (moved_for_each(&mut full, 200), moved_for_each(&mut trimmed, 200));
+        let (before, after) = (
+            moved_for_each(&mut full, 200),
+            moved_for_each(&mut trimmed, 200),
+        );
         assert!(after < before / 2.0, "{before} {after}");
     }
 
@@ -200,7 +209,10 @@ mod tests {
         let mut flash = flash();
         flash.write(0, 4 * PAGE);
         flash.trim(PAGE / 2, 2 * PAGE);
-        let there: Vec<bool> = flash.place_of[..4].iter().map(|place| *place != NONE).collect();
+        let there: Vec<bool> = flash.place_of[..4]
+            .iter()
+            .map(|place| *place != NONE)
+            .collect();
         assert_eq!(there, [true, false, true, true]);
     }
 }

@@ -241,7 +241,10 @@ mod tests {
         // A third page of the first block leaves one live page there, which moves into the last
         // erased block.
         disk.submit(request(9, Kind::Write, 2 * page, page, 0));
-        assert_eq!((disk.account.moved_pages, disk.account.erased_blocks), (1, 1));
+        assert_eq!(
+            (disk.account.moved_pages, disk.account.erased_blocks),
+            (1, 1)
+        );
         let plain = 5_000 + 20_000 + 500_000 + 8_192;
         assert_eq!(times(&mut disk), [(9, plain + 50_000 + 1_000_000)]);
     }

@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use self::control::{mount, Disk};
-use self::flat::Flat;
 use self::flash::Flash as Pages;
+use self::flat::Flat;
 use self::geometry::{Geometry, Seek};
 use self::rotating::Rotating;
 pub use self::server::run;
