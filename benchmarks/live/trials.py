@@ -13,7 +13,7 @@ Rows, in turn until the time is over:
 - hard guard, relative guard: the same with `mean > LIMIT` and `mean worse by 20 %`. The time to revert goes from when the
   kernel first has the harmful setting (seen in sysfs, 50 times a second) to when it has today's for good.
 - killed: SIGKILL in a harmful window; the same time, from the signal.
-- cost: processor time of all of iotrial's processes over the trials, in percent of one core.
+- cost: processor time of all of iotrial's processes while windows are measured, in percent of one core.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from marked import put
 TODAY, HARM = "128", "0"
 CALM = frozenset({"equivalent", "equivalent_detectable", "undecided"})
 TICK_S = 0.02
+START_S, END_S = 5.0, 5.0
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -131,20 +132,23 @@ def trial(
     """Run a trial to its end, and add what it cost."""
     began = time.monotonic()
     process = subprocess.Popen(words(running, given, setting, *more), stdout=subprocess.PIPE, text=True)
-    spent: dict[int, float] = {}
+    samples: list[tuple[float, float]] = []
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.5):
-            spent.update(cpu_of(process.pid))
+        while not ended.wait(1.0):
+            samples.append((time.monotonic(), sum(cpu_of(process.pid).values())))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     out, _ = process.communicate()
     ended.set()
     watcher.join()
-    found.cpu_s += sum(spent.values())
-    found.wall_s += time.monotonic() - began
+    # without the start of Python and the report at the end, which a trial of hours has once
+    steady = [one for one in samples if began + START_S < one[0] < samples[-1][0] - END_S]
+    if len(steady) > 1:
+        found.cpu_s += steady[-1][1] - steady[0][1]
+        found.wall_s += steady[-1][0] - steady[0][0]
     report: dict[str, Any] = json.loads(out)
     return report
 

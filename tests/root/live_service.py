@@ -28,7 +28,7 @@ def main() -> None:
                 pass
             os.close(descriptor)
             if slow.exists():
-                time.sleep(0.2)
+                time.sleep(1.0)
             took_ms = 1000.0 * (time.monotonic() - began)
             if not silent.exists():
                 out.write(f"{time.time():.3f} ahead {ahead} took {took_ms:.3f} ms\n")

@@ -184,7 +184,7 @@ def test_a_hard_limit_stops_the_trial_at_once_and_sets_the_settings_again(
     state: Path, service: Service
 ) -> None:
     trial = Trial(
-        state, *service.words("--blocks", "1000", "--no-stop", "--guard", "> 150 ms", "--json"), verb="live"
+        state, *service.words("--blocks", "1000", "--no-stop", "--guard", "> 800 ms", "--json"), verb="live"
     )
     trial.until_runs(2)
     service.slow.touch()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import math
 import os
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iotrial.errors import RequestError
-from iotrial.live.sources import MetricLost, WindowVoid, source_of
+from iotrial.live.sources import MetricLost, WindowVoid, fetch, source_of
 from iotrial.live.sources.base import Metric, Poller, Reading, bucket_quantile, nearest_rank
 from iotrial.live.sources.exposed import Scrape, taken
 from iotrial.live.sources.followed_log import LONGEST_LINE, Follower, Lines
@@ -708,3 +711,66 @@ def test_a_password_in_a_url_is_in_no_message(text: str) -> None:
         source.start()
     assert "hunter2" not in str(caught.value)
     assert "127.0.0.1:1" in str(caught.value)
+
+
+# who asks, and whom
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_command_runs_as_the_user_who_called_sudo(
+    monkeypatch: pytest.MonkeyPatch, started: Callable[[str], Any]
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    for shows, wanted in (("id -u", 65534), ("id -g", 65534), ("id -G | wc -w", 1), ("id -u root", 0)):
+        source = started(f"command:{shows},every=60s")
+        source.begin()
+        assert source.end() == wanted
+
+
+def test_a_server_with_tls_is_asked_only_if_its_certificate_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run(
+        [
+            *make.split(),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"x 3\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        text = f"openmetrics:https://127.0.0.1:{server.server_port}/metrics#x"
+        fetch._context.cache_clear()
+        with pytest.raises(RequestError, match="certificate verify failed"):
+            source_of(text).start()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        fetch._context.cache_clear()
+        source = source_of(text)
+        source.start()
+        source.begin()
+        assert source.end() == 3.0
+        source.stop()
+        server.shutdown()
+    fetch._context.cache_clear()

@@ -13,7 +13,7 @@ from iotrial.cli.live_view import watcher_for
 from iotrial.cli.run_request import RunRequest, resolve_study
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder, make_plan
-from iotrial.runner.start import LAB, Ended, Engine, begin
+from iotrial.runner.start import Ended, Engine, begin
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 
@@ -84,10 +84,10 @@ def carry_out(
     return store, ended
 
 
-def engine_of(study: Study) -> Engine:
-    """Return what carries out a study: on a machine in use (``iotrial live``), or in a lab."""
+def engine_of(study: Study) -> Engine | None:
+    """Return what carries out a study on a machine in use (``iotrial live``); None for one in a lab."""
     if not study.in_windows:
-        return LAB
+        return None
     from iotrial.live.conductor import (
         LIVE,
     )  # the sources of metrics would slow down the start of every other trial

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
-from iotrial.report.figure import Figure, Row, headed, stem
+from iotrial.report.figure import Figure, Row, stem
 from iotrial.report.notation import capitalised, counted, quantity
 from iotrial.report.phrases import label, spoken
 from iotrial.report.plots.canvas import (
@@ -256,7 +256,7 @@ def _in_time(
         sentence += f"; the last {_MOST_WINDOWS} windows are drawn"
     return Figure(
         stem=stem("windows", response.name),
-        title=headed(f"How did {spoken(response.name)} go, window by window?", ""),
+        title=f"How did {spoken(response.name)} go, window by window?",
         sentence=f"{sentence}.",
         reading=READING,
         columns=(

@@ -49,13 +49,10 @@ _GUEST = "a guest (missing kernels and tools are downloaded) in it "
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What opens a trial's session and carries out its blocks: here a lab, in ``iotrial.live`` a machine in use."""
+    """What opens a trial's session and carries out its blocks where there is no lab (``iotrial.live``)."""
 
-    session: type[Session] = Session
-    conductor: type[Conductor] = Conductor
-
-
-LAB = Engine()
+    session: type[Session]
+    conductor: type[Conductor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +74,9 @@ def begin(
     folder: str,
     seed_chosen: bool,
     options: Mapping[str, object],
-    engine: Engine = LAB,
+    engine: Engine | None = None,
 ) -> Ended:
-    """Run a new trial to its end. The trial is stored before its first run."""
+    """Run a new trial to its end. The trial is stored before its first run. ``engine``: None for a lab."""
     check_kinds(resolved.study)
     _check_engine(resolved, engine)
     identity = uuid.uuid4().hex
@@ -91,7 +88,7 @@ def begin(
             watcher.say(note)
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = engine.session(
+        session = (Session if engine is None else engine.session)(
             resolved,
             plan,
             state=state_folder(),
@@ -123,12 +120,12 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
-        return _conduct(engine, session, plan, store, trial, limits, watcher, signals, None)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, None, engine)
 
 
-def _check_engine(resolved: Resolved, engine: Engine) -> None:
+def _check_engine(resolved: Resolved, engine: Engine | None) -> None:
     """Raise RequestError for a study of a machine in use that would be run as one of a lab."""
-    if resolved.study.in_windows and engine is LAB:
+    if resolved.study.in_windows and engine is None:
         raise RequestError(
             f"study {resolved.study.name}: it is about a service in use, on this machine only",
             hint="run it with `iotrial live` or `iotrial run`, here",
@@ -144,7 +141,7 @@ def resume(
     watcher: Watcher,
     *,
     further: Continuation | None = None,
-    engine: Engine = LAB,
+    engine: Engine | None = None,
 ) -> Ended:
     """Resume a stored trial with the same plan and seed; its unfinished block is completed first.
 
@@ -160,7 +157,7 @@ def resume(
     with StopSignals() as signals:
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = engine.session(
+        session = (Session if engine is None else engine.session)(
             resolved,
             plan,
             state=state_folder(),
@@ -175,7 +172,7 @@ def resume(
             else:
                 _check_unchanged(trial, session)
                 store.continue_trial(trial.header.id, further)
-        return _conduct(engine, session, plan, store, trial, limits, watcher, signals, data)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, data, engine)
 
 
 #: Facts of a machine and of a place that must match for blocks of two dates to belong to one trial.
@@ -292,7 +289,6 @@ def _consent(options: Mapping[str, object]) -> Consent | None:
 
 
 def _conduct(
-    engine: Engine,
     session: Session,
     plan: Plan,
     store: Store,
@@ -301,6 +297,7 @@ def _conduct(
     watcher: Watcher,
     signals: StopSignals,
     earlier: TrialData | None,
+    engine: Engine | None = None,
 ) -> Ended:
     identity = trial.header.id
     signal: int | None = None
@@ -308,7 +305,8 @@ def _conduct(
     failed: BaseException | None = None
     try:
         spec = Spec.from_plan(plan, trial.header.options)
-        conductor = engine.conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
+        made = Conductor if engine is None else engine.conductor
+        conductor = made(session, plan, spec, store, trial, limits, watcher, signals, earlier)
         state = conductor.run()
     except Stopped as stopped:
         signal = stopped.number

@@ -208,7 +208,7 @@ class Pressure(Polled[int]):
 def stalled_us(text: str, who: str) -> int:
     """Return the total of the line ``some`` or ``full``, in microseconds. Raises MetricLost."""
     for line in text.splitlines():
-        first, *rest = line.split()
+        first, *rest = line.split() or [""]
         if first == who:
             for one in rest:
                 name, _, number = one.partition("=")
