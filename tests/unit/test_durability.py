@@ -22,6 +22,7 @@ from iotrial.report.durability import measured_risks, verdict_of
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.text import Console
+from iotrial.runner.durability_pass import TICK, _Timed
 from iotrial.stats.model import Verdict
 from iotrial.stats.proportion import Proportion
 from iotrial.store import Store
@@ -425,3 +426,16 @@ def test_a_command_is_told_where_to_acknowledge_and_its_checker_is_run_like_its_
     assert (found.lost, found.corrupt) == (("x",), ("y",))
     assert work.named_programs() == ("sh",)
     assert not CommandWork(steps=()).checks()
+
+
+# -- acknowledgements from a guest, by its clock
+
+
+def test_an_acknowledgement_counts_late_and_what_takes_it_back_counts_early() -> None:
+    ms = 1_000_000
+    timed = _Timed(((10 * ms, False, "+ a"), (26 * ms, True, "- a")), off_ns=2 * ms)
+    every = [f"{TICK}{at * ms}" for at in (5, 11, 12, 17, 23, 29)]
+    seen = [timed.before(every[:count], every) for count in range(len(every) + 1)]
+    # at 10 ms, 2 ms uncertain: certainly made at the tick of 12 ms, the third
+    # perhaps taken back at 24 ms: the power may have been cut as late as that where the second tick to come is at 29 ms
+    assert seen == [(), (), (), ("+ a",), ("+ a", "- a"), ("+ a", "- a"), ("+ a", "- a")]
