@@ -17,6 +17,7 @@ from store_examples import header
 
 from iotrial.errors import LabError, StoreError, StudyError
 from iotrial.knobs.declaration import Safety
+from iotrial.report.best import confirmation_finding, harmed
 from iotrial.report.document import Document, build_document
 from iotrial.report.durability import measured_risks, verdict_of
 from iotrial.report.jsonreport import report_json
@@ -29,7 +30,7 @@ from iotrial.store import Store
 from iotrial.store.model import PowerCuts, TrialState
 from iotrial.store.packed import read_packed
 from iotrial.store.power_cuts import NOT_CUT, of_text, text_of
-from iotrial.study.model import Factor, Level, Role, Setting, Study
+from iotrial.study.model import Design, DesignKind, Factor, Level, Role, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import LabContext, Recovered
 from iotrial.tune.choice import chosen, selected
@@ -239,6 +240,29 @@ def test_a_setting_that_loses_data_is_applied_only_if_named() -> None:
     assert left.choices == ()
     assert "loses acknowledged writes at 74 of 200" in left.left_out[0].reason
     assert len(selected(loser, ["mount.option"]).choices) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "found", "words"),
+    [
+        ("commit=30", LOSER, "keep today's settings: with mount.option commit=30"),
+        ("commit=30", (cuts("on"), cuts("off")), "use mount.option commit=30"),
+        ("commit=30", (), "use mount.option commit=30"),
+        # what is declared to put data at risk takes part only if the user has named it
+        ("nobarrier", LOSER, "use mount.option nobarrier"),
+    ],
+)
+def test_best_keeps_todays_settings_where_the_winner_loses_data(
+    option: str, found: tuple[PowerCuts, ...], words: str
+) -> None:
+    off = Level("off", (Setting("mount.option", option),))
+    on = Level("on", (Setting("mount.option", "default"),))
+    mode = Factor("mode", Role.TREATMENT, (on, off), "on", ("on", "off"))
+    of = replace(study(treatment=mode, conditions=()), design=Design(kind=DesignKind.CONFIRM))
+    effects = [effect(Verdict.FASTER, 0.6, 0.59, 0.61, level="off", reference="on")]
+    measured = measured_risks(found, of)
+    assert confirmation_finding(effects, of, measured).startswith(words)
+    assert (harmed(effects, of, measured) is not None) == words.startswith("keep")
 
 
 # -- the keys of a study
