@@ -6,6 +6,7 @@ file system is told not to flush the disk.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -16,7 +17,7 @@ from running import iotrial, run_json, write_study
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-#: writes numbered files; WHEN says whether each is acknowledged before or after it is synced
+#: writes numbered files; WHEN says whether each is acknowledged before or after it is synced, or never synced
 WRITER = """
 import os, sys, time
 folder, when = sys.argv[1:3]
@@ -26,8 +27,9 @@ for number in range(20):
         if when == "before":
             print("acknowledged", number, flush=True)
             time.sleep(0.02)
-        os.fsync(file.fileno())
-    if when == "after":
+        if when != "never":
+            os.fsync(file.fileno())
+    if when != "before":
         print("acknowledged", number, flush=True)
 """
 CHECKER = """
@@ -146,6 +148,21 @@ def test_a_work_that_acknowledges_too_early_is_found_and_a_correct_one_loses_not
     shown = iotrial("report", "last").stdout
     assert "before loses acknowledged writes at" in shown
     assert "after: nothing acknowledged was lost at 60 cut points" in " ".join(shown.split())
+
+
+def test_best_does_not_recommend_what_is_fast_because_it_never_syncs(state: Path, tmp_path: Path) -> None:
+    for name, text in (("WRITER", WRITER), ("CHECKER", CHECKER)):
+        (tmp_path / name).write_text(text)
+    tmp_path.chmod(0o755)
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    text = text.replace('["after", "before"]', '["after", "never"]').replace("blocks = 1", "blocks = 60")
+    text = text.replace("cut_points = 60", "cut_points = 20")
+    study = write_study(tmp_path, text)
+    done = json.loads(iotrial("best", study, "--time", "40s", "--json", "--yes", "--no-controls").stdout)
+    assert done["verdict"] == "keep"
+    assert done["settings"] == []
+    assert done["ratio"] < 0.9
+    assert "loses acknowledged writes" in done["sentence"]
 
 
 @pytest.mark.parametrize(

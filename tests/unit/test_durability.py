@@ -17,18 +17,20 @@ from store_examples import header
 
 from iotrial.errors import LabError, StoreError, StudyError
 from iotrial.knobs.declaration import Safety
+from iotrial.report.best import confirmation_finding, harmed
 from iotrial.report.document import Document, build_document
 from iotrial.report.durability import measured_risks, verdict_of
 from iotrial.report.jsonreport import report_json
 from iotrial.report.render import html_report, markdown_report, print_report
 from iotrial.report.text import Console
+from iotrial.runner.durability_pass import TICK, _Timed
 from iotrial.stats.model import Verdict
 from iotrial.stats.proportion import Proportion
 from iotrial.store import Store
 from iotrial.store.model import PowerCuts, TrialState
 from iotrial.store.packed import read_packed
 from iotrial.store.power_cuts import NOT_CUT, of_text, text_of
-from iotrial.study.model import Factor, Level, Role, Setting, Study
+from iotrial.study.model import Design, DesignKind, Factor, Level, Role, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import LabContext, Recovered
 from iotrial.tune.choice import chosen, selected
@@ -240,6 +242,29 @@ def test_a_setting_that_loses_data_is_applied_only_if_named() -> None:
     assert len(selected(loser, ["mount.option"]).choices) == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "found", "words"),
+    [
+        ("commit=30", LOSER, "keep today's settings: with mount.option commit=30"),
+        ("commit=30", (cuts("on"), cuts("off")), "use mount.option commit=30"),
+        ("commit=30", (), "use mount.option commit=30"),
+        # what is declared to put data at risk takes part only if the user has named it
+        ("nobarrier", LOSER, "use mount.option nobarrier"),
+    ],
+)
+def test_best_keeps_todays_settings_where_the_winner_loses_data(
+    option: str, found: tuple[PowerCuts, ...], words: str
+) -> None:
+    off = Level("off", (Setting("mount.option", option),))
+    on = Level("on", (Setting("mount.option", "default"),))
+    mode = Factor("mode", Role.TREATMENT, (on, off), "on", ("on", "off"))
+    of = replace(study(treatment=mode, conditions=()), design=Design(kind=DesignKind.CONFIRM))
+    effects = [effect(Verdict.FASTER, 0.6, 0.59, 0.61, level="off", reference="on")]
+    measured = measured_risks(found, of)
+    assert confirmation_finding(effects, of, measured).startswith(words)
+    assert (harmed(effects, of, measured) is not None) == words.startswith("keep")
+
+
 # -- the keys of a study
 
 CHECKED = """
@@ -425,3 +450,16 @@ def test_a_command_is_told_where_to_acknowledge_and_its_checker_is_run_like_its_
     assert (found.lost, found.corrupt) == (("x",), ("y",))
     assert work.named_programs() == ("sh",)
     assert not CommandWork(steps=()).checks()
+
+
+# -- acknowledgements from a guest, by its clock
+
+
+def test_an_acknowledgement_counts_late_and_what_takes_it_back_counts_early() -> None:
+    ms = 1_000_000
+    timed = _Timed(((10 * ms, False, "+ a"), (26 * ms, True, "- a")), off_ns=2 * ms)
+    every = [f"{TICK}{at * ms}" for at in (5, 11, 12, 17, 23, 29)]
+    seen = [timed.before(every[:count], every) for count in range(len(every) + 1)]
+    # at 10 ms, 2 ms uncertain: certainly made at the tick of 12 ms, the third
+    # perhaps taken back at 24 ms: the power may have been cut as late as that where the second tick to come is at 29 ms
+    assert seen == [(), (), (), ("+ a",), ("+ a", "- a"), ("+ a", "- a"), ("+ a", "- a")]

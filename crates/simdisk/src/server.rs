@@ -95,6 +95,11 @@ impl<'a> Server<'a> {
             file: fuse::File {
                 size: request.size,
                 inode,
+                // As the file systems that images lie on: the loop device is left as after those.
+                block: match request.log.is_some() || request.over.is_some() {
+                    true => 4096,
+                    false => 0,
+                },
             },
             image,
             model,

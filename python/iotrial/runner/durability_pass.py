@@ -9,7 +9,6 @@ kernel, and checked by the work. Nothing here is timed, and what fails here is n
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from iotrial.powercut.marks import Marker
 from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import cut_points
+from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.guest import own_boot_id
 from iotrial.runner.places import FILESYSTEM
 from iotrial.runner.progress import Watcher
@@ -41,8 +41,7 @@ from iotrial.store import Store
 from iotrial.store.limits import MAX_LINE_TEXT
 from iotrial.store.model import PowerCuts
 from iotrial.store.power_cuts import NOT_CUT
-from iotrial.study.model import Holds, Study, Workload
-from iotrial.study.places import DISK_LABS, GUEST
+from iotrial.study.model import Workload
 from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 
 #: marks around the work of a run
@@ -59,35 +58,6 @@ _MOST_EXAMPLES = 3
 _MEMORY = Path("/dev/shm")
 #: how often to tell how far a run's points are
 _TELL_S = 5.0
-
-
-def checked_workloads(study: Study, lab: str) -> tuple[str, ...]:
-    """Return the workloads whose acknowledged writes are looked for in this kind of lab; none without ``check``."""
-    if not study.check:
-        return ()
-    return tuple(
-        one.name
-        for one in study.workloads
-        if isinstance(one.work, HasCheck) and one.work.checks() and (lab != GUEST or one.work.collects())
-    )
-
-
-def why_not(resolved: Resolved) -> str | None:
-    """Return why the power cannot be cut in this lab, or None."""
-    study = resolved.study
-    if resolved.lab not in DISK_LABS:
-        return f"a lab of kind {resolved.lab} has no disk whose power can be cut; use the image lab, as root"
-    if os.geteuid() != 0:
-        return "a disk that logs its writes needs root"
-    if any(site.disks > 1 for site in resolved.sites):
-        return "the power of an array is not cut"
-    if any(site.kind == "device" for site in resolved.sites):
-        return "the power of a real disk is not cut; use the image lab"
-    if study.log is not None:
-        return "the log of the file system is on another disk"
-    if len([site for site in resolved.sites if site.holds is Holds.RUNS]) > 1 or study.extra_places:
-        return "the study uses several disks"
-    return None
 
 
 @dataclass(slots=True)

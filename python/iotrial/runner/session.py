@@ -267,9 +267,10 @@ class Session:
     def take_down(self) -> None:
         """Unmount and detach every place early, so that the log of its disk is complete; ``disk_target`` stays."""
         if self._guest is None:
-            self._restore_settings()
-        for place in reversed(list(self.places.values())):
-            place.close()
+            self._close_places()
+        else:
+            for place in reversed(list(self.places.values())):
+                place.close()
         self.places.clear()
         if self._guest is not None:
             self.probe.close()
@@ -355,10 +356,13 @@ class Session:
             self._guest.close()
             self._guest = None
 
-    def _close_gently(self, probe: Probe) -> None:
+    def _close_places(self) -> None:
         self._restore_settings()
         for place in reversed(list(self.places.values())):
             place.close()
+
+    def _close_gently(self, probe: Probe) -> None:
+        self._close_places()
         if self.resolved.lab not in FOLDERS and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})

@@ -322,7 +322,7 @@ def _conduct(
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error
-    if failed is None and signal is None and signals.pending is None:
+    if failed is None and signal is None and signals.pending is None and trial.header.study.check:
         try:
             DurabilityPass(
                 session.resolved,

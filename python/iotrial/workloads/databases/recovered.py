@@ -7,7 +7,6 @@ thrown away afterwards.
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -74,6 +73,8 @@ def _compared(found: Mapping[int, tuple[str, ...]], before: int, wanted: Collect
 
 
 def _read_sqlite(path: Path) -> dict[int, tuple[str, ...]]:
+    import sqlite3  # not for those who only list or plan studies
+
     if not path.exists():
         raise _Broken(f"{path.name}: no such file")
     try:
