@@ -1,0 +1,128 @@
+"""iotrial under its own power cuts, in short; the long runs are benchmarks/powercut/itself.py. And after a real boot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import systemd_guest
+from systemd_guest import Guest
+
+from iotrial.lab.target import Target
+from iotrial.powercut.log import WriteLog
+from iotrial.powercut.rebuild import Rebuilder
+from iotrial.powercut.record import BEGUN, record
+from iotrial.powercut.states import Cache, CutPoint, cut_points
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "powercut"))
+
+import itself
+import laboratory
+
+pytestmark = pytest.mark.root
+#: btrfs keeps its superblock in 4 KiB, and does not mount if a disk of smaller sectors tears it
+WHOLE_PAGES = Cache(sector_bytes=4096)
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with laboratory.lab() as target:
+        yield target
+
+
+@pytest.fixture
+def at() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+    yield folder
+    folder.rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filesystem", ["ext4", "btrfs"])
+def test_no_run_is_lost_and_all_is_undone(target: Target, at: Path, filesystem: str) -> None:
+    tally = laboratory.tried(
+        target, filesystem, itself.Trials(3), itself.check_trials, drawn=30, cache=WHOLE_PAGES, size_bytes=itself.SIZE, at=at
+    )  # fmt: skip
+    assert tally.acknowledged > 40
+    assert tally.flushes > 80
+    assert tally.bad == 0, tally.examples
+
+
+@pytest.mark.slow
+def test_settings_are_kept_or_taken_back(target: Target, at: Path) -> None:
+    tally = laboratory.tried(
+        target, "btrfs", itself.Settings(2), itself.check_settings, drawn=30, cache=WHOLE_PAGES, size_bytes=itself.SIZE, at=at
+    )  # fmt: skip
+    assert tally.acknowledged > 8
+    assert tally.bad == 0, tally.examples
+
+
+def pending(point: CutPoint) -> int:
+    """Return how many entries of the journal were acknowledged and not dropped at this point."""
+    standing: set[str] = set()
+    for text in point.acknowledged_before:
+        word, _, number = text.partition(" ")
+        if word == "entry":
+            standing.add(number)
+        elif word == "dropped":
+            standing.discard(number)
+    return len(standing)
+
+
+@pytest.mark.long
+@pytest.mark.alone  # boots guests
+def test_after_a_real_boot_restore_undoes_the_journal_and_the_runs_are_there(
+    target: Target, at: Path, disk_folder: Path
+) -> None:
+    """States with something to undo, from the beginning to the end of the trials, each booted."""
+    lacking = systemd_guest.missing()
+    if lacking is not None:
+        pytest.skip(lacking)
+    made, folder, log = disk_folder / "systemd-guest", disk_folder / "booted", disk_folder / "log"
+    made.mkdir()
+    folder.mkdir()
+    systemd_guest.build(made)
+    label = ("-L", "data")
+    record(target, log, "ext4", itself.SIZE, itself.Trials(4), mkfs_options=label, at=at)
+    checked = 0
+    with WriteLog(log) as read, Rebuilder(read, folder / "state", itself.SIZE) as rebuilder:
+        points = [
+            point
+            for point in cut_points(read, laboratory.SEED, 400, after=read.marked(BEGUN))
+            if pending(point)
+        ]
+        for point in points[:: len(points) // 8]:
+            rebuilder.build(point)
+            machine = Guest(made, folder)
+            shutil.copy(folder / "state", folder / "data.img")
+            try:
+                machine.boot()
+                machine.settle()
+                machine.run(f"mkdir -p {at} && mount --bind /srv/data {at}")
+                state = f"XDG_STATE_HOME={at}/state"
+                found = json.loads(machine.run(f"{state} iotrial restore --json 2>/dev/null"))
+                assert not [row for row in found["restored"] if row["kept"]]
+                assert (
+                    machine.run(f"find {at} -name 'iotrial-lab-*' -o -name '*.entry' -o -name journal.open")
+                    == ""
+                )
+                runs = sum(text.startswith("run ") for text in point.acknowledged_before)
+                query = f"import sqlite3; print(sqlite3.connect('{at}/state/iotrial/trials.db').execute('select count(*) from run').fetchone()[0])"
+                there = (
+                    int(machine.run(f'python3 -c "{query}"', status=None).splitlines()[-1] or 0)
+                    if runs
+                    else 0
+                )
+                assert runs <= there <= runs + 1
+                checked += 1
+            finally:
+                machine.close()
+    shutil.rmtree(made)
+    shutil.rmtree(folder)
+    log.unlink()
+    assert checked >= 8
