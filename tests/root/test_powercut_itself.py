@@ -112,12 +112,9 @@ def test_after_a_real_boot_restore_undoes_the_journal_and_the_runs_are_there(
                     == ""
                 )
                 runs = sum(text.startswith("run ") for text in point.acknowledged_before)
-                query = f"import sqlite3; print(sqlite3.connect('{at}/state/iotrial/trials.db').execute('select count(*) from run').fetchone()[0])"
-                there = (
-                    int(machine.run(f'python3 -c "{query}"', status=None).splitlines()[-1] or 0)
-                    if runs
-                    else 0
-                )
+                store = f"sqlite3.connect('{at}/state/iotrial/trials.db')"
+                query = f"import sqlite3; print({store}.execute('select count(*) from run').fetchone()[0])"
+                there = int(machine.run(f'python3 -c "{query}"')) if runs else 0
                 assert runs <= there <= runs + 1
                 checked += 1
             finally:
