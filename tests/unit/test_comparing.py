@@ -259,7 +259,9 @@ def test_a_change_of_medians_has_the_interval_that_follows_from_the_bounds_of_bo
     first = one("a", faster(0.55, 0.5, 0.6), levels=at(2.0, 1.6, 2.5))
     half = one("b", faster(0.95, 0.9, 1.0), levels=at(1.0, 0.8, 1.25))
     unbounded = one("c", faster(0.95, 0.9, 1.0), levels=at(1.0, None, 1.25))
-    changes = json.loads(json.dumps(comparison_json(compare([first, half])), allow_nan=False))["levels"][0]["changes"]
+    changes = json.loads(json.dumps(comparison_json(compare([first, half])), allow_nan=False))["levels"][0][
+        "changes"
+    ]
     assert changes["A"] is None
     assert changes["B"]["word"] == "less time"
     # 0.8 / 2.5 and 1.25 / 1.6 of the time

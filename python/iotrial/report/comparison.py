@@ -67,7 +67,9 @@ def gain_of_ratio(value: float, low: float | None, high: float | None, *, timed:
     """Return the gain of a ratio with its interval; ``timed``: a ratio of times."""
     less = value < 1.0
     word = ("less" if less else "more") + (" time" if timed else "")
-    ends = [None if end is None else _percent(end, less=less) for end in ((high, low) if less else (low, high))]
+    ends = [
+        None if end is None else _percent(end, less=less) for end in ((high, low) if less else (low, high))
+    ]
     percent = _percent(value, less=less)
     if percent > _MOST_PERCENT:
         return Gain(percent, ends[0], ends[1], word, _factor_text(value, low, high, timed=timed))

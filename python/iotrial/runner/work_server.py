@@ -117,7 +117,9 @@ class Serving:
 
 def _at_once(subject: RunContext, until: ExitStack) -> None:
     """Let simulated disks answer without delay until the end: filling a database would take minutes at their pace."""
-    places = [place for place in (subject.place, *subject.extra_places.values()) if isinstance(place, DiskPlace)]
+    places = [
+        place for place in (subject.place, *subject.extra_places.values()) if isinstance(place, DiskPlace)
+    ]
     devices = [device for place in places for device in place.modelled]
     if devices:
         until.enter_context(at_once(subject.target, devices))

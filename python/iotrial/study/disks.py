@@ -208,8 +208,8 @@ MODELS: Mapping[str, NamedDisk] = {
     ),
     "ssd-2009": NamedDisk(
         "an early solid-state disk on SATA, which collects garbage: overwritten pages are freed by moving live ones",
-        "typical of data sheets of 2.5-inch consumer disks around 2009: 250 and 70 MB/s, 85 us a read and 115 us a write; blocks "
-        "of 512 KiB, 7 % spare (the difference between GB and GiB), a page moved at the rate of writing",
+        "typical of data sheets of 2.5-inch consumer disks around 2009: 250 and 70 MB/s, 85 us a read and 115 us a write; "
+        "blocks of 512 KiB, 7 % spare (the difference between GB and GiB), a page moved at the rate of writing",
         {
             "read_latency": 85e-6,
             "write_latency": 115e-6,

@@ -222,18 +222,14 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         if self.buffer_dump and self.engine != "mariadb":
             raise Problem("only MariaDB saves the list of its cached pages across restarts", "buffer_dump")
         if self.separate_temporary and self.engine != "mariadb":
-            raise Problem(
-                "only MariaDB can have its temporary files on another place", "separate_temporary"
-            )
+            raise Problem("only MariaDB can have its temporary files on another place", "separate_temporary")
         if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
             raise Problem(
                 f"{self.changed:,} rows cannot be fetched: the table has {self.rows:,}, and the maximum is {MOST_FETCHED:,}",
                 "changed",
             )
         if self.test in ("update", "delete") and self.changed > self.rows:
-            raise Problem(
-                f"{self.changed:,} rows cannot be changed: the table has {self.rows:,}", "changed"
-            )
+            raise Problem(f"{self.changed:,} rows cannot be changed: the table has {self.rows:,}", "changed")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         server = () if self.engine == "sqlite" else _SERVER

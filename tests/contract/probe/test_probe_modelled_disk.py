@@ -161,7 +161,9 @@ def test_a_flat_one_keeps_its_latency_and_rate(isolated: Probe) -> None:
     isolated("loop_detach", device=disk.path)
 
 
-def test_a_disk_that_collects_garbage_moves_fewer_pages_for_the_same_writes_after_a_discard(isolated: Probe) -> None:
+def test_a_disk_that_collects_garbage_moves_fewer_pages_for_the_same_writes_after_a_discard(
+    isolated: Probe,
+) -> None:
     collects = {"block_bytes": MIB // 4, "spare": 0.07, "page_move_us": 10, "erase_us": 100}
     disk = Disk(isolated, flat={**FLAT, "collects": collects})
     draw = random.Random(7)

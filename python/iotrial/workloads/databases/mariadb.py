@@ -51,7 +51,9 @@ class MariaDb(Engine):
             "--auth-root-authentication-method=normal",
         ]
         base = PurePath(server).parent.parent
-        self.run(lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(work, lab, folder)], cwd=folder)
+        self.run(
+            lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(work, lab, folder)], cwd=folder
+        )
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         # The dump of cached pages exists before the first run, whichever arm that is.
