@@ -110,7 +110,18 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = (
-        *("test", "rows", "changed", "buffer", "durable", "commit", "journal", "huge_pages", "buffer_dump", "connection"),
+        *(
+            "test",
+            "rows",
+            "changed",
+            "buffer",
+            "durable",
+            "commit",
+            "journal",
+            "huge_pages",
+            "buffer_dump",
+            "connection",
+        ),
         *("separate_log", "separate_temporary"),
     )
     unstretchable = "the server's counters, since the server is not the process that is slowed down"
