@@ -380,16 +380,21 @@ fn flat_of(flash: &Flash, size: u64) -> Result<Model> {
 /// Requests are still answered in a queue's order: a flush only after the writes before it.
 fn instant() -> Model {
     Model {
-        disk: Box::new(Flat::new(flat::Settings {
-            read: 0.0,
-            write: 0.0,
-            jump: 0.0,
-            flush: 0.0,
-            overhead: 0.0,
-            read_rate: f64::INFINITY,
-            write_rate: f64::INFINITY,
-            depth: 1024,
-        })),
+        disk: Box::new(Flat::new(
+            flat::Settings {
+                read: 0.0,
+                write: 0.0,
+                jump: 0.0,
+                flush: 0.0,
+                overhead: 0.0,
+                read_rate: f64::INFINITY,
+                write_rate: f64::INFINITY,
+                depth: 1024,
+                page_move: 0.0,
+                erase: 0.0,
+            },
+            None,
+        )),
     }
 }
 
