@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=240.0)
     parser.add_argument("--window", type=float, default=5.0, help="seconds; the washout is 40 % of it")
     parser.add_argument("--pairs", type=int, default=30, help="of a trial")
-    parser.add_argument("--rate", type=int, default=20, help="transactions a second")
+    parser.add_argument("--rate", type=int, default=100, help="transactions a second")
     parser.add_argument("--write", type=Path, help="file with the marks <!-- live --> and <!-- end -->")
     given = parser.parse_args()
     found = Found()

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -326,3 +327,45 @@ def test_what_is_not_todays_setting_gets_it_as_its_reference(state: Path, servic
     done = iotrial("live", *service.words("--plan", setting="block.read_ahead_kb=0,128"))
     assert "764, 0, 128" in done.stdout
     assert "today's settings are the reference: read_ahead_kb 764" in done.stdout
+
+
+def test_the_state_of_a_running_trial_can_be_scraped(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop", "--openmetrics", "0"), verb="live")
+    assert trial.process.stderr is not None
+    url = next(line.split()[-1] for line in trial.process.stderr if "http://127.0.0.1:" in line)
+    found: dict[str, str] = {}
+
+    def measured() -> bool:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            text = answer.read().decode()
+        assert text.endswith("# EOF\n")
+        lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        found.update({name: value for name, _, value in lines})
+        return any(name.startswith("iotrial_window") for name in found)
+
+    trial.until(measured, "a counted window")
+    assert sum(float(v) for name, v in found.items() if name.startswith("iotrial_level{")) == 1.0
+    trial.process.send_signal(signal.SIGINT)
+    trial.process.communicate()
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "service.toml"
+    iotrial("live", *service.words("--plan", "--save", str(file)))
+    words = ["run", str(file), "--on", str(service.folder), "--yes", "--blocks", "2", "--no-stop", "--json"]
+    report = json.loads(iotrial(*words).stdout)
+    assert {run["treatment"]["read_ahead_kb"] for run in stored_runs(state)} == {TODAY, LOW}
+    assert report["controls"] == []
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) -> None:
+    words = service.words("--pilot", "--blocks", "10", "--window", "3 s")
+    done = iotrial("live", *words)
+    assert "washout:" in done.stdout
+    assert "slower" not in done.stdout + done.stderr
+    assert service.ahead == TODAY
+    nothing_left(state)

@@ -110,15 +110,15 @@ def test_an_effect_alone_is_no_carry_over() -> None:
 
 
 def test_void_windows_and_an_unfinished_pair_are_left_out() -> None:
-    values, levels, trends = windows(100, carry=0.3)
+    values, levels, trends = windows(200, carry=0.3)
     values[[40, 41, 100]] = math.nan
-    whole = carry_over(values, levels, pairs_of(200), trends=trends)
-    cut = carry_over(values[:-1], levels[:-1], pairs_of(200)[:-1], trends=trends[:-1])
+    whole = carry_over(values, levels, pairs_of(400), trends=trends)
+    cut = carry_over(values[:-1], levels[:-1], pairs_of(400)[:-1], trends=trends[:-1])
     assert whole is not None
     assert cut is not None
     assert whole.after
-    assert whole.bets >= cut.bets > 30
-    assert contrasts(values, levels, pairs_of(200), "B", "A").size == 98
+    assert whole.bets >= cut.bets > 60
+    assert contrasts(values, levels, pairs_of(400), "B", "A").size == 198
 
 
 def test_with_three_levels_any_of_them_may_be_the_one() -> None:
@@ -202,9 +202,9 @@ def test_a_disturbance_that_ends_suddenly_is_washed_out_to_its_end() -> None:
 
 
 def test_without_a_transient_no_washout_is_proposed() -> None:
-    """Wrong in a few of a thousand pilots; two in a row would be a fault."""
+    """Wrong in a few of a hundred pilots; three in a row would be a fault."""
     found = []
-    for _ in range(2):
+    for _ in range(3):
         series, directions = pilot([0.0] * 90, 1.0, noise=0.05)
         found.append(proposed_washout(series, directions, counted_s=30.0, tolerance=0.01))
     assert min(found) == 0.0

@@ -74,7 +74,7 @@ def carry_out(
                 "blocks": budget.blocks,
                 "no_stop": request.no_stop,
                 "precise": request.precise,
-                "controls": request.controls,
+                "controls": plan.controls,
                 "asked": list(request.named),
                 **({} if resolved.study.trusted else {"consented": True}),
                 **({} if sample_s is None else {"sample_s": sample_s}),

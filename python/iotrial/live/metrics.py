@@ -15,7 +15,7 @@ from iotrial.workloads.live import LiveWork
 
 #: most moments of a window at which current values are kept
 MOST_SAMPLES = 60
-SHORTEST_S = 2.0
+SHORTEST_S = 1.0
 
 
 class Metrics:

@@ -45,6 +45,9 @@ class LiveSession(Session):
         super().close()
         self.watchdog.stop()
 
+    def check_kind(self) -> None:
+        """Take any study: the command line chooses this session for those of a service in use."""
+
     def _start_probe(self) -> None:
         # not isolated: the mount of the service itself is changed
         self.probe = Probe(isolate=False, waiting=self._waiting)

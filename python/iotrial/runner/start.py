@@ -78,7 +78,6 @@ def begin(
 ) -> Ended:
     """Run a new trial to its end. The trial is stored before its first run. ``engine``: None for a lab."""
     check_kinds(resolved.study)
-    _check_engine(resolved, engine)
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
         for note in (
@@ -123,15 +122,6 @@ def begin(
         return _conduct(session, plan, store, trial, limits, watcher, signals, None, engine)
 
 
-def _check_engine(resolved: Resolved, engine: Engine | None) -> None:
-    """Raise RequestError for a study of a machine in use that would be run as one of a lab."""
-    if resolved.study.in_windows and engine is None:
-        raise RequestError(
-            f"study {resolved.study.name}: it is about a service in use, on this machine only",
-            hint="run it with `iotrial live` or `iotrial run`, here",
-        )
-
-
 def resume(
     resolved: Resolved,
     plan: Plan,
@@ -153,7 +143,6 @@ def resume(
     # the same folder as before, or none: if its disk is not mounted now, the folder is on another disk
     folder = default_folder(resolved, None if named == str(state_folder() / "lab") else named)
     check_kinds(resolved.study)
-    _check_engine(resolved, engine)
     with StopSignals() as signals:
         if (making := _making(resolved)) is not None:
             watcher.say(making)

@@ -158,7 +158,8 @@ def _together(window: str, washout: str) -> str:
 
 def _pilot(study: Study, request: RunRequest) -> int:
     """Run a pilot, and print the washout that it proposes."""
-    store, ended = carry_out(study, replace(request, no_stop=True), quiet=False)
+    # quiet: nobody is to see which setting is better
+    store, ended = carry_out(study, replace(request, no_stop=True), quiet=True)
     if ended.signal is not None:
         return 128 + ended.signal
     found = proposal_s(store.data(ended.trial.header.id), counted_s=work_of(study).window_s)
