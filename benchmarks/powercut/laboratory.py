@@ -57,7 +57,7 @@ class Tally:
             return f"none of {self.points}"
         found = ", ".join(f"{word} {n}" for word, n in sorted(self.verdicts.items()) if word != "clean")
         example = next(text for word, text in self.examples.items() if word != "clean")
-        return f"{found} of {self.points} ({example[:120]})"
+        return f"{found} of {self.points} ({example.split(';')[0].split('[')[0].strip()})"
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def counted(
         tally.verdicts[outcome.verdict] += 1
         if outcome.verdict != "clean":
             tally.shapes[point.shape] += 1
-            what = "; ".join((*outcome.lost, *outcome.corrupt)) or outcome.says
+            what = " ".join("; ".join((*outcome.lost, *outcome.corrupt, outcome.says)).split())[:400]
             tally.examples.setdefault(
                 outcome.verdict, f"{what} [{point.kind} {point.index} at {point.entry}, {point.shape}]"
             )

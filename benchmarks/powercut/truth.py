@@ -45,8 +45,8 @@ def row(filesystem: str, what: str, tally: Tally) -> str:
         if word not in ("clean", "lost acknowledged")
     )
     cells = (
-        filesystem, what, tally.entries, tally.acknowledged, tally.flushes, tally.drawn, tally.distinct, lost, other or "none",
-        f"{tally.rate:.0f}",
+        filesystem, what, tally.entries, tally.acknowledged, tally.flushes, tally.drawn, tally.distinct, lost,
+        other or "none", f"{tally.rate:.0f}",
     )  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
 

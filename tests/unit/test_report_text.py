@@ -7,11 +7,11 @@ import io
 from report_fixtures import CONDITIONS, SEED, all_equivalent, controls, document, effect, factor, study
 from rich.console import Console
 
-from iotrial.report.blocks import Report
+from iotrial.report.blocks import Column, Group, Report, Row, Table
 from iotrial.report.document import Document
 from iotrial.report.render import print_report
 from iotrial.report.rows import FailedRun
-from iotrial.report.text import text_lines
+from iotrial.report.text import plain_lines, text_lines
 from iotrial.stats.model import Control, Verdict, VoidCount
 from iotrial.study.model import Claim, Role, Scale
 from values import replace
@@ -174,3 +174,26 @@ def test_the_status_of_a_program_that_always_fails_is_offered_as_success() -> No
     assert "--expect-exit" not in printed(replace(made, failures=(failed,)))
     missing = [replace(one, message="sh ended with status 127: sh: not found") for one in (failed, other)]
     assert "--expect-exit" not in printed(replace(made, failures=tuple(missing)))
+
+
+def wide(columns: int) -> list[str]:
+    heads = (Column("metric"), *(Column(f"setting {n}", right=True) for n in range(columns)))
+    cells = tuple(f"{n + 100} milliseconds" for n in range(columns))
+    return plain_lines(Report("", "", "", (Table(heads, (Group((Row(("wall", *cells)),)),)),)), width=80)
+
+
+def test_a_table_of_many_columns_is_printed_in_parts_with_the_first_column_in_each() -> None:
+    lines = wide(9)
+    heads = [line for line in lines if line.startswith("metric")]
+    assert len(heads) > 1
+    for n in range(9):
+        (head,) = [line for line in heads if f"setting {n}" in line]
+        row = lines[lines.index(head) + 2]
+        assert row.startswith("wall")
+        end = head.index(f"setting {n}") + len(f"setting {n}")
+        assert row[:end].endswith(f"{n + 100} milliseconds")
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_table_that_fits_is_in_one_part() -> None:
+    assert sum(line.startswith("metric") for line in wide(3)) == 1

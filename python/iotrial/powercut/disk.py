@@ -6,12 +6,17 @@ into fsync, and FUA into a write and a flush. Both end with the probe.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iotrial.errors import ProbeError
+from iotrial.lab import host
+from iotrial.lab.journal import Journal
+from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.target import Target
 
 
@@ -65,7 +70,15 @@ def over_image(target: Target, image: Path) -> Iterator[CutDisk]:
 
 @contextmanager
 def _attached(target: Target, **description: Any) -> Iterator[CutDisk]:
-    image = target.call("image_modelled", **description)
-    attached = target.call("loop_attach", image=image["image"], direct_io=True)
-    yield CutDisk(target, str(attached["name"]))
-    target.call("loop_detach", device=attached["device"])
+    """Attach a simulated disk. What attaching changes of the loop device is undone, from a journal that ends with it."""
+    with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as folder:
+        journal, loop = Journal(Path(folder) / "journal"), LabLoop()
+        image = target.call("image_modelled", **description)
+        boot_id = host.boot_id(target)
+        device = loop.attach(target, journal, image["image"], image["inode"], boot_id=boot_id).device
+        try:
+            yield CutDisk(target, device)
+        finally:
+            with suppress(ProbeError):  # a probe that has died has detached it
+                target.call("loop_detach", device=f"/dev/{device}")
+                loop.put_back(target, journal, device)

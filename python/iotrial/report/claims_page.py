@@ -1,18 +1,19 @@
 """The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
 
-A claim that a trial could judge has a row with its number. Claims that it could not judge share one line per question,
-which gives the reasons; the full report of the trial has each claim by itself.
+Each question has one row: what was published, what the trial found, and what that says of the claims. A claim that a trial
+could judge has a row of its own below, with its number. Why a claim could not be judged stands on the page of its trial.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from iotrial.report.claims import NOT_COMPARABLE, NOT_MEASURED, HeldClaim, Outcome
+from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.markdown import escaped, table_head, table_row
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import joined, named_level
@@ -27,8 +28,6 @@ ANSWERS = {
     Outcome.SMALLER: "The direction agrees, the number here is smaller.",
     Outcome.LARGER: "The direction agrees, the number here is larger.",
     Outcome.CONTRADICTED: "The trial finds the opposite.",
-    Outcome.CANNOT_SAY: "The trial measured something other than what was published, or its interval is too wide. "
-    '"About X": the claim is about X. `iotrial report FILE --full` gives the reason of each claim.',
 }
 #: part of the longest of several texts that they must share to be written as one
 _ALIKE_REASONS = 0.5
@@ -36,13 +35,8 @@ _ALIKE_SOURCES = 0.35
 #: the most words of a text that is listed with "and"
 _SHORT = 4
 _WORD = re.compile(r"\S+(?: %\S*)?")
-#: shorter words for reasons
-_SHORTER = (
-    (re.compile(r", which this trial did not run"), " (not run)"),
-    (re.compile(r", and this trial ran on (.*)$"), r" (here: \1)"),
-    (re.compile(r"^the claim gives neither ratio nor direction$"), "no ratio or direction published"),
-    (re.compile(r"^the comparison is inconclusive$"), "inconclusive"),
-)
+#: the most claims that the row of a question quotes
+_MOST_QUOTED = 3
 #: words that say only that a source was published, as all were
 _PUBLISHED = re.compile(r"^(?:A published comparison: |A published |Published )")
 _ABOUT = re.compile(r"^(the claim|it) is (?=about )")
@@ -57,32 +51,52 @@ class Judged:
     held: HeldClaim
 
 
-def claims_page(claims: Sequence[Judged]) -> str:
-    """Return the whole page, ending in a newline."""
+def claims_page(claims: Sequence[Judged], answers: Mapping[str, str]) -> str:
+    """Return the whole page, ending in a newline. ``answers``: of each study with claims, what its trial found."""
     by_outcome = {outcome: [one for one in claims if one.held.outcome is outcome] for outcome in Outcome}
-    counts = ", ".join(f"{len(held)} {outcome.value}" for outcome, held in by_outcome.items() if held)
     trials = len({one.study for one in claims})
     sources = _Sources(claims)
     lines = [
-        "# What became of published claims",
+        "# The published questions, answered",
         "",
-        f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): {counts}.",
+        f"{len(claims)} comparisons with published claims in {trials} trials of [the catalogue](catalogue.md): "
+        f"{_counted(claims)}.",
         "",
         "Each study was tried once, on the virtual machine that its page names. A claim counts once for each condition.",
-        "Brackets hold the interval; numbers in parentheses are [sources](#sources).",
+        "Brackets hold the interval; numbers in parentheses are [sources](#sources). A trial *cannot say* whether a claim is",
+        "right where it measured something else than was published, or where its interval is too wide; its page says which.",
         "[METHOD.md](../METHOD.md) has the rules. `make findings` writes this page.",
+        "",
+        *table_head(("question", "published", "found here", "of the claims")),
     ]
-    for outcome, judged in by_outcome.items():
-        if not judged:
-            continue
-        lines += ["", f"## {outcome.value.capitalize()}", "", ANSWERS[outcome], ""]
-        if outcome is Outcome.CANNOT_SAY:
-            lines += _unjudged(judged, sources)
-        else:
+    for _, group in groupby(claims, key=lambda one: one.study):
+        lines += [_question(list(group), answers, sources)]
+    for outcome, text in ANSWERS.items():
+        if judged := by_outcome[outcome]:
+            lines += ["", f"## {outcome.value.capitalize()}", "", text, ""]
             lines += [*table_head(("published", "found here", "trial"))]
             lines += [_judged(list(group), sources) for _, group in groupby(judged, key=alike)]
     lines += ["", "## Sources", "", *sources.lines()]
     return "\n".join(lines) + "\n"
+
+
+def _counted(claims: Iterable[Judged]) -> str:
+    """Return how many claims had each outcome: "1 confirmed, 2 cannot say"."""
+    outcomes = Counter(one.held.outcome for one in claims)
+    return ", ".join(f"{outcomes[outcome]} {outcome.value}" for outcome in Outcome if outcomes[outcome])
+
+
+def _question(group: Sequence[Judged], answers: Mapping[str, str], sources: _Sources) -> str:
+    quoted: list[list[str]] = []
+    for one in group:
+        _added(one.held.claim.text, quoted, _ALIKE_REASONS)
+    texts = [merged(alike_texts) for alike_texts in quoted]
+    more = len(texts) - _MOST_QUOTED
+    published = "; ".join(texts[:_MOST_QUOTED]) + (f"; and {more} more" if more > 0 else "")
+    published += f" ({sources.numbers(one.held for one in group)})"
+    first = group[0]
+    row = table_row(published, answers[first.study], _counted(group))
+    return f"| [{escaped(first.ran.question)}]({_page(first.study)}) {row}"
 
 
 class _Sources:
@@ -155,27 +169,6 @@ def found(one: Judged) -> str:
         text = f"{level} {'takes' if timed else 'has'} {size} times {than} {ends}"
     where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
     return text + where
-
-
-def _unjudged(judged: Sequence[Judged], sources: _Sources) -> Iterator[str]:
-    for _, group in groupby(judged, key=lambda one: one.ran.question):
-        rows = list(group)
-        claims = [one.held for one in rows]
-        first, *others = dict.fromkeys(one.study for one in rows)
-        more = "".join(f", [{other}]({_page(other)})" for other in others)
-        why = [_shorter(reason) for reason in reasons(claims)]
-        measured = (one for one in rows if one.held.here not in (NOT_COMPARABLE, NOT_MEASURED))
-        why += [f"here: {found(one)}" for one in measured]
-        number = len({(held.claim.text, held.claim.source) for held in claims})
-        several = f"{number} claims " if number > 1 else ""
-        answer = f"{several}({sources.numbers(claims)}): {'; '.join(why)}."
-        yield f"- [{first}]({_page(first)}){more} {escaped(answer)}"
-
-
-def _shorter(reason: str) -> str:
-    for long, short in _SHORTER:
-        reason = long.sub(short, reason)
-    return reason
 
 
 def reasons(claims: Sequence[HeldClaim]) -> list[str]:

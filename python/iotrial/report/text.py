@@ -24,6 +24,7 @@ from iotrial.report.blocks import (
     Code,
     Column,
     Facts,
+    Group,
     Note,
     Report,
     Section,
@@ -48,6 +49,8 @@ _GLUE = "\ue000"
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
+#: a table whose columns would be narrower is printed in parts that have the first column in common
+_LEGIBLE = 8
 _STYLES = {
     **VERDICT_STYLES,
     "invalid": "bold red",
@@ -230,9 +233,24 @@ class _Printer:
             [_text(row.cells[place], view) for place in columns] for group in groups for row in group.rows
         ]
         indent = len(_GAP) * any(group.title for group in groups)
-        widths = self._widths(heads, rows, indent=indent)
         if table.title:
             yield from self._wrapped(Text(table.title, style="bold"))
+        for number, part in enumerate(self._parts(heads, rows, indent=indent)):
+            if number:
+                yield Text("")
+            shown = [[row[place] for place in part] for row in rows]
+            yield from self._part([heads[place] for place in part], shown, groups, indent=indent)
+        if left:
+            hint = "" if view is View.FULL else " (--full)"
+            yield from self._wrapped(Text(f"and {left}{hint}", style="dim"))
+        if table.note:
+            yield from self._wrapped(Text(table.note, style="dim"))
+
+    def _part(
+        self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], groups: Sequence[Group], *, indent: int
+    ) -> Iterator[Text]:
+        """Yield the lines of columns that stand side by side."""
+        widths = self._widths(heads, rows, indent=indent)
         if any(column.name for column in heads):
             names = [Text(column.name, style="bold") for column in heads]
             yield from self._row(names, heads, widths)
@@ -244,18 +262,36 @@ class _Printer:
             for row in rows[place : place + len(group.rows)]:
                 yield from self._row(row, heads, widths, indent=indent)
             place += len(group.rows)
-        if left:
-            hint = "" if view is View.FULL else " (--full)"
-            yield from self._wrapped(Text(f"and {left}{hint}", style="dim"))
-        if table.note:
-            yield from self._wrapped(Text(table.note, style="dim"))
 
-    def _widths(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
-        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
-        widths = [
+    def _parts(
+        self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int
+    ) -> list[list[int]]:
+        """Return the columns of each part of a table: all in one, unless that would make them too narrow to read."""
+        widths = self._natural(heads, rows, indent=indent)
+        gaps = len(_GAP) * (len(widths) - 1)
+        if sum(min(width, _LEGIBLE) for width in widths) + gaps <= self._width:
+            return [list(range(len(widths)))]
+        first = min(widths[0], self._width // 3)
+        parts, room = [[0]], self._width - first
+        for place, width in enumerate(widths[1:], start=1):
+            needed = len(_GAP) + min(width, 2 * _LEGIBLE)
+            if needed > room and len(parts[-1]) > 1:
+                parts.append([0])
+                room = self._width - first
+            parts[-1].append(place)
+            room -= needed
+        return parts
+
+    def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
+        """Return the widths of the widest cells."""
+        return [
             max([cell_len(column.name), *(row[place].cell_len + indent * (not place) for row in rows)])
             for place, column in enumerate(heads)
         ]
+
+    def _widths(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
+        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
+        widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
         while sum(widths) > room:
             narrowed = [p for p, column in enumerate(heads) if column.wide and widths[p] > _NARROWEST]

@@ -209,6 +209,11 @@ def is_unused(answer: Mapping[str, Any], devices: Iterable[str], elsewhere: floa
 
 
 def had_request(evidence: Mapping[str, float]) -> bool:
-    """Return whether the lab's device had a request during the timed part; True also if nothing was counted."""
-    counts = [n for name, n in evidence.items() if name.startswith("device_") and name.endswith("_ios")]
+    """Return whether the lab's device, or a disk of its array, had a request during the timed part.
+
+    True also if nothing was counted. A rebuild is requests to the disks and none to the array.
+    """
+    counts = [
+        n for name, n in evidence.items() if name.startswith(("device_", "disks_")) and name.endswith("_ios")
+    ]
     return not counts or any(counts)

@@ -315,8 +315,8 @@ def test_a_stopped_server_makes_whoever_waits_wait_until_it_is_killed(isolated: 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({}, "exactly one of rotating and flat"),
-        ({"rotating": TURNING, "flat": FLAT}, "exactly one of rotating and flat"),
+        ({}, "exactly one of rotating, flat and instant"),
+        ({"rotating": TURNING, "flat": FLAT}, "exactly one of rotating, flat and instant"),
         ({"rotating": {**TURNING, "seek_mean_us": 5000}}, "seek times that increase"),
         ({"rotating": {**TURNING, "inner_bytes_per_s": 300e6}}, "inner_bytes_per_s"),
         ({"rotating": {**TURNING, "turns_per_minute": 0}}, "turns_per_minute"),
