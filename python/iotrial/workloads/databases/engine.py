@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -40,6 +41,8 @@ class Engine(ABC):
     passes: ClassVar[int] = 1
     #: files, relative to the database's folder, that a server without power leaves to keep a second one away
     stale: ClassVar[tuple[str, ...]] = ()
+    #: signal that ends its server at once, without writing anything to the database
+    ends_with: ClassVar[signal.Signals] = signal.SIGKILL
     #: options with which the client prints each result at once, even into a pipe; they follow its first argument
     unbuffered: ClassVar[tuple[str, ...]] = ()
     #: the meaning of each word of ``commit``

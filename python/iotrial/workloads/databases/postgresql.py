@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.study.server import Server
@@ -26,6 +27,8 @@ class PostgreSql(Engine):
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
     stale = (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock", "data/postmaster.pid")
+    # Killed, it would leave shared memory.
+    ends_with = signal.SIGQUIT
     commits = {
         "on": "a commit waits until the log is flushed (synchronous_commit)",
         "off": "it does not wait; the log is written and flushed up to three times wal_writer_delay later",

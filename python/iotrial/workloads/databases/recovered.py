@@ -7,10 +7,11 @@ thrown away afterwards.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 #: how long an engine may take to recover
 STARTS_WITHIN_S = 40.0
+_ENDS_WITHIN_S = 10.0
 _LOOK_S = 0.02
 _MOST_SAID = 300
 _MOST_LISTED = 20
@@ -98,7 +100,7 @@ def _read_served(
     assert server is not None
     for name in kind.stale:  # left by the server that lost its power; it guards against a second one
         Path(folder, name).unlink(missing_ok=True)
-    with _running(server, lab.user):
+    with _running(server, lab.user, kind.ends_with):
         done = run_as(
             kind.client_argv(work, lab, folder),
             cwd=folder,
@@ -119,7 +121,7 @@ def _read_served(
 
 
 @contextmanager
-def _running(server: Server, user: Mapping[str, int] | None) -> Iterator[None]:
+def _running(server: Server, user: Mapping[str, int] | None, end: signal.Signals) -> Iterator[None]:
     """Run a server until the block ends. Raises _Broken with its last words if it does not become ready."""
     other = user if user is not None and os.geteuid() == 0 else None
     process = subprocess.Popen(
@@ -146,7 +148,7 @@ def _running(server: Server, user: Mapping[str, int] | None) -> Iterator[None]:
             time.sleep(_LOOK_S)
         yield
     finally:
-        _end(process)
+        _end(process, end)
 
 
 def _ready(server: Server) -> bool:
@@ -156,11 +158,15 @@ def _ready(server: Server) -> bool:
     return file.exists() and text in file.read_text(errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the server with all its processes, and wait until none is left."""
+def _end(process: subprocess.Popen[bytes], end: signal.Signals) -> None:
+    """End the server with all its processes, and wait until none is left."""
     group = process.pid
+    if end is not signal.SIGKILL:
+        process.send_signal(end)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDS_WITHIN_S)
     try:
-        os.killpg(group, 9)
+        os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         process.wait()
         return
