@@ -367,6 +367,31 @@ kind = "command"
 argv = ["dd", "if=/dev/zero", "of={out}/file", "bs=4k", "count=2", "conv=fsync"]
 """
 
+POWER = """
+[study]
+name = "power"
+account = false
+check = true
+cut_points = 2
+question = "Does a disk whose power is cut leave anything behind?"
+[lab]
+kind = "image"
+size = "16 MiB"
+[budget]
+time = "10 min"
+blocks = 1
+[[factor]]
+name = "barrier"
+knob = "mount.option"
+levels = ["default", "nobarrier"]
+[[workload]]
+name = "synced"
+kind = "files"
+files = 2
+operations = ["create", "write-all", "fsync", "close", "unlink"]
+cache = "as-is"
+"""
+
 ALL = {
     "settings": SETTINGS,
     "mounts": MOUNTS,
@@ -378,7 +403,7 @@ ALL = {
 ALL["places"] = PLACES
 
 #: these take some seconds per run, or have many steps
-SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID}
+SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID, "power": POWER}
 
 #: memory.limit moves the probe out of the caller's cgroup: killed and restored in contract/test_memory_limit.py;
 #: also keys of the job itself, which leave nothing after the job,

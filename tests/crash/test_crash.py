@@ -134,7 +134,9 @@ def kill_at_each_step(
     assert not failures, report(failures)
 
 
-@pytest.mark.parametrize(("study", "every"), [("settings", 16), ("commands", 8), ("in-place", 8)])
+@pytest.mark.parametrize(
+    ("study", "every"), [("settings", 16), ("commands", 8), ("in-place", 8), ("power", 24)]
+)
 def test_killed_at_each_step_of_the_journal_nothing_is_left(place: Site, study: str, every: int) -> None:
     kill_at_each_step(place, study, ("journal",), every=every)
 

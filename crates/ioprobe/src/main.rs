@@ -6,6 +6,7 @@
 //! no start-up cost. The probe makes no decisions: the conductor says what to do, in which order
 //! and on what.
 
+mod acknowledge;
 #[cfg(test)]
 mod allocations;
 mod broker;

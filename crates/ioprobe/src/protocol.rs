@@ -565,6 +565,13 @@ pub struct DiskPace {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct DiskMark {
+    pub device: String,
+    pub text: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DeviceCheck {
     pub device: String,
     #[serde(default = "of::<4096, _>")]
@@ -841,6 +848,9 @@ pub struct FilesJob {
     #[serde(default)]
     pub histograms: bool,
     pub stretch_of: Option<Operation>,
+    /// The socket of the disk that logs its writes: tell it which files are durable. If empty,
+    /// the answer tells.
+    pub acknowledge: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -894,6 +904,12 @@ pub struct CommandJob {
     /// A file system, as MAJOR:MINOR of its files: they too are inside, and those read are named.
     #[serde(default)]
     pub touches_device: Option<String>,
+    /// The socket of the disk that logs its writes: tell it what the programs acknowledge.
+    pub acknowledge: Option<String>,
+    /// With `acknowledge`, instead of `stdin`: parts of the standard input. Each but the first is
+    /// written after an acknowledgement.
+    #[serde(default)]
+    pub dialog: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -25,6 +25,10 @@ pub const ACCOUNT: u8 = b'a';
 pub const AT_ONCE: u8 = b'o';
 /// Answer requests when the model says so.
 pub const AS_MODELLED: u8 = b'm';
+/// Put the text that follows into the log.
+pub const MARK: u8 = b'k';
+/// Show the image below again as it is.
+pub const FORGET: u8 = b'f';
 
 /// The first message of a disk.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +36,14 @@ pub const AS_MODELLED: u8 = b'm';
 pub enum Greeting {
     Started { pid: u32, inode: u64 },
     Refused { message: String, errno: Option<i32> },
+}
+
+/// The answer to a command: the disk's statistics.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer<T = Value> {
+    Account(T),
+    Refused(String),
 }
 
 /// Create a detached mount of a FUSE file system that is a single file. `fuse` is an open
@@ -100,9 +112,27 @@ impl Disk {
             .map(drop)
     }
 
+    /// Put a mark into the log, after all that has completed.
+    pub fn mark(&self, text: &str) -> Result<()> {
+        let question = [&[MARK], text.as_bytes()].concat();
+        self.ask(&question).map(drop)
+    }
+
+    /// Drop all that was written over the image below. The disk must be idle.
+    pub fn forget(&self) -> Result<()> {
+        self.send(FORGET).map(drop)
+    }
+
     fn send(&self, what: u8) -> Result<Value> {
-        send(&self.control, &[what], SendFlags::NOSIGNAL).map_err(Error::os(ASK))?;
-        receive(&self.control)
+        self.ask(&[what])
+    }
+
+    fn ask(&self, question: &[u8]) -> Result<Value> {
+        send(&self.control, question, SendFlags::NOSIGNAL).map_err(Error::os(ASK))?;
+        match receive(&self.control)? {
+            Answer::Account(account) => Ok(account),
+            Answer::Refused(message) => Err(Error::Description(message)),
+        }
     }
 }
 

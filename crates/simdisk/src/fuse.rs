@@ -68,6 +68,9 @@ pub enum FuseRequest<'a> {
 pub struct File {
     pub size: u64,
     pub inode: u64,
+    /// Size of a block as statfs(2) reports it; 0: not said. A loop device keeps it, as the
+    /// granularity of its discards, for its next user.
+    pub block: u32,
 }
 
 /// Parse a request into its id and its content. None if it is not a valid request.
@@ -82,7 +85,13 @@ pub fn parse<'a>(message: &'a [u8], file: &File) -> Option<(u64, FuseRequest<'a>
         INIT => FuseRequest::Now(begin(body)),
         GETATTR | SETATTR => FuseRequest::Now(Ok(attributes(file))),
         OPEN => FuseRequest::Now(Ok(opened())),
-        STATFS => FuseRequest::Now(Ok(vec![0; 80])),
+        STATFS => {
+            let mut statistics = vec![0; 80];
+            for at in [40, 48] {
+                statistics[at..at + 4].copy_from_slice(&file.block.to_ne_bytes());
+            }
+            FuseRequest::Now(Ok(statistics))
+        }
         RELEASE | FLUSH => FuseRequest::Now(Ok(Vec::new())),
         READ => {
             let (offset, length) = (long(body, 8)?, u64::from(word(body, 16)?));
@@ -201,6 +210,7 @@ mod tests {
     const FILE: File = File {
         size: 8192,
         inode: 77,
+        block: 0,
     };
 
     fn message(operation: u32, body: &[u8]) -> Vec<u8> {

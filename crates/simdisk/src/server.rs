@@ -6,11 +6,12 @@
 //! connection, and whatever waits gets an error.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::{read, writev, Errno};
 use rustix::mm::{mlockall, MlockAllFlags};
@@ -20,8 +21,9 @@ use rustix::thread::set_current_timer_slack;
 use rustix::time::{clock_gettime, ClockId, Timespec};
 use serde::Serialize;
 
-use super::control::{Greeting, AS_MODELLED, AT_ONCE};
+use super::control::{Answer, Greeting, AS_MODELLED, AT_ONCE, FORGET, MARK};
 use super::fuse::{self, FuseRequest};
+use super::log::{Log, Marks, MARK_MOST};
 use super::{Description, Due, Error, Kind, Model, Request, Result};
 
 /// The end of a wait is spent polling the clock, because waking up takes time.
@@ -44,11 +46,16 @@ struct Server<'a> {
     fuse: OwnedFd,
     control: OwnedFd,
     file: fuse::File,
-    /// Allocated and locked from the start, so that no answer waits for memory.
+    /// Allocated and locked from the start, so that no answer waits for memory; or a private map of
+    /// the image below.
     image: MmapMut,
     model: Model,
+    log: Option<Log>,
+    marks: Option<Marks>,
     /// Pending requests of the model, by id: kind, offset and length.
     pending: HashMap<u64, (Kind, u64, u64)>,
+    /// Data of pending writes, if they are logged: they reach image and log when they complete.
+    held: HashMap<u64, Vec<u8>>,
     /// Bypass the model: answer each request as soon as it arrives.
     at_once: bool,
     began: u64,
@@ -56,8 +63,16 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(request: &'a Description, fuse: OwnedFd, control: OwnedFd) -> Result<Self> {
-        let made = Model::of(request).and_then(|model| Ok((model, locked(request.size)?)));
-        let (model, image) = match made {
+        let made = Model::of(request).and_then(|model| {
+            let image = match &request.over {
+                Some(path) => image_over(path, request.size)?,
+                None => locked(request.size)?,
+            };
+            let log = request.log.as_deref().map(Log::create).transpose()?;
+            let marks = request.marks.as_deref().map(Marks::listen).transpose()?;
+            Ok((model, image, log, marks))
+        });
+        let (model, image, log, marks) = match made {
             Ok(made) => made,
             Err(error) => {
                 let (message, errno) = match &error {
@@ -80,10 +95,18 @@ impl<'a> Server<'a> {
             file: fuse::File {
                 size: request.size,
                 inode,
+                // As the file systems that images lie on: the loop device is left as after those.
+                block: match request.log.is_some() || request.over.is_some() {
+                    true => 4096,
+                    false => 0,
+                },
             },
             image,
             model,
+            log,
+            marks,
             pending: HashMap::new(),
+            held: HashMap::new(),
             at_once: false,
             began: monotonic_ns(),
         })
@@ -106,6 +129,11 @@ impl<'a> Server<'a> {
             for answer in &due {
                 self.answer(answer)?;
             }
+            if let Some(log) = &mut self.log {
+                log.seal()?;
+            }
+            // A busy disk never waits, but marks must not.
+            self.take_marks()?;
             if due.is_empty() && !self.wait()? {
                 return Ok(());
             }
@@ -123,37 +151,81 @@ impl<'a> Server<'a> {
             tv_sec: ((ns - LOOK_NS) / 1_000_000_000) as i64,
             tv_nsec: ((ns - LOOK_NS) % 1_000_000_000) as _,
         });
-        let mut polled = [&self.fuse, &self.control].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let marks = self.marks.iter().flat_map(Marks::sockets);
+        let mut polled: Vec<PollFd> = [&self.fuse, &self.control]
+            .into_iter()
+            .chain(marks)
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
         match poll(&mut polled, time.as_ref()) {
-            Ok(n) if n > 0 && !polled[1].revents().is_empty() => self.obey(),
-            Ok(_) | Err(Errno::INTR) => Ok(true),
-            Err(errno) => Err(Error::os("wait for requests")(errno)),
+            Ok(0) | Err(Errno::INTR) => return Ok(true),
+            Ok(_) => {}
+            Err(errno) => return Err(Error::os("wait for requests")(errno)),
+        }
+        let told = !polled[1].revents().is_empty();
+        let marked = polled[2..].iter().any(|fd| !fd.revents().is_empty());
+        if marked {
+            self.take_marks()?;
+        }
+        if told {
+            return self.obey();
+        }
+        Ok(true)
+    }
+
+    fn take_marks(&mut self) -> Result<()> {
+        match (&mut self.marks, &mut self.log) {
+            (Some(marks), Some(log)) => marks.take(log),
+            _ => Ok(()),
         }
     }
 
     /// Execute a command of the probe. Returns false if the probe is gone.
     fn obey(&mut self) -> Result<bool> {
-        let mut question = [0_u8; 16];
-        match recv(&self.control, &mut question[..], RecvFlags::DONTWAIT) {
+        let mut question = [0_u8; 1 + MARK_MOST + 1];
+        let length = match recv(&self.control, &mut question[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
             Err(_) | Ok((0, _)) => return Ok(false),
-            Ok(_) => {}
-        }
+            Ok((n, _)) => n,
+        };
+        let mut refused = None;
         match question[0] {
             AT_ONCE => self.put_model_aside()?,
             AS_MODELLED => self.at_once = false,
+            MARK => match (&mut self.log, &question[1..length]) {
+                (Some(log), text @ [_, ..]) if text.len() <= MARK_MOST => log.mark(text)?,
+                (Some(_), _) => refused = Some(format!("a mark has 1 to {MARK_MOST} bytes")),
+                (None, _) => refused = Some("this disk has no log".to_string()),
+            },
+            FORGET if self.description.over.is_none() => {
+                refused = Some("this disk is over no image".to_string());
+            }
+            FORGET => self.forget()?,
             _ => {}
         }
-        tell(&self.control, &self.model.account())?;
+        let answer = match refused {
+            Some(message) => Answer::Refused(format!("simulated disk: {message}")),
+            None => Answer::Account(self.model.account()),
+        };
+        tell(&self.control, &answer)?;
         Ok(true)
+    }
+
+    /// Drop the private pages of the image, which then shows the file below again.
+    fn forget(&mut self) -> Result<()> {
+        // SAFETY: nothing borrows the image; the map is private, and its file stays the content.
+        let done = unsafe { self.image.unchecked_advise(UncheckedAdvice::DontNeed) };
+        done.map_err(|cause| Error::Os {
+            doing: "forget what was written".to_string(),
+            errno: cause.raw_os_error().unwrap_or(libc::EINVAL),
+        })
     }
 
     /// Answer all pending requests, and reset the model: it resumes as a disk at rest.
     fn put_model_aside(&mut self) -> Result<()> {
         self.at_once = true;
-        let account = self.model.account();
-        self.model = Model::of(self.description)?;
-        self.model.go_on_with(account);
+        let mut before = std::mem::replace(&mut self.model, Model::of(self.description)?);
+        self.model.go_on_from(&mut before);
         for (tag, (kind, offset, length)) in std::mem::take(&mut self.pending) {
             self.reply_to(tag, kind, offset, length)?;
         }
@@ -190,20 +262,32 @@ impl<'a> Server<'a> {
                 }
                 FuseRequest::Read { offset, length } => (Kind::Read, offset, length),
                 FuseRequest::Write { offset, data } => {
-                    self.image[range(offset, data.len() as u64)].copy_from_slice(data);
+                    if self.log.is_some() {
+                        self.held.insert(unique, data.to_vec());
+                    } else {
+                        self.image[range(offset, data.len() as u64)].copy_from_slice(data);
+                    }
                     (Kind::Write, offset, data.len() as u64)
                 }
-                FuseRequest::Flush => (Kind::Flush, 0, 0),
+                FuseRequest::Flush => {
+                    if let Some(log) = &mut self.log {
+                        log.flush()?;
+                    }
+                    (Kind::Flush, 0, 0)
+                }
                 FuseRequest::Zero { .. } if !self.model.trims() => {
                     reply(&self.fuse, &fuse::head(unique, libc::EOPNOTSUPP, 0), &[])?;
                     continue;
                 }
                 FuseRequest::Zero { offset, length } => {
-                    self.image[range(offset, length)].fill(0);
+                    if self.log.is_none() {
+                        self.image[range(offset, length)].fill(0);
+                    }
                     (Kind::Trim, offset, length)
                 }
             };
             if self.at_once {
+                self.model.note(kind, offset, length);
                 self.reply_to(unique, kind, offset, length)?;
                 continue;
             }
@@ -229,7 +313,27 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn reply_to(&self, tag: u64, kind: Kind, offset: u64, length: u64) -> Result<()> {
+    /// Let a logged request reach image and log, in this order of completion.
+    fn complete(&mut self, tag: u64, kind: Kind, offset: u64, length: u64) -> Result<()> {
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        match kind {
+            Kind::Write => {
+                let data = self.held.remove(&tag).unwrap_or_default();
+                self.image[range(offset, length)].copy_from_slice(&data);
+                log.write(offset, &data)
+            }
+            Kind::Trim => {
+                self.image[range(offset, length)].fill(0);
+                log.zero(offset, length)
+            }
+            Kind::Read | Kind::Flush => Ok(()),
+        }
+    }
+
+    fn reply_to(&mut self, tag: u64, kind: Kind, offset: u64, length: u64) -> Result<()> {
+        self.complete(tag, kind, offset, length)?;
         match kind {
             Kind::Read => {
                 let bytes = &self.image[range(offset, length)];
@@ -242,6 +346,23 @@ impl<'a> Server<'a> {
             Kind::Flush | Kind::Trim => reply(&self.fuse, &fuse::head(tag, 0, 0), &[]),
         }
     }
+}
+
+/// Map an image privately: what is written stays in our memory.
+fn image_over(path: &str, size: u64) -> Result<MmapMut> {
+    let failed = |cause: std::io::Error| Error::Os {
+        doing: format!("show the image {path}"),
+        errno: cause.raw_os_error().unwrap_or(libc::EINVAL),
+    };
+    let file = File::open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
+    if found != size {
+        return Err(Error::Description(format!(
+            "make a simulated disk: over {path}: expected {size} bytes, found {found}"
+        )));
+    }
+    // SAFETY: whoever changes the file does so while the disk is idle; it keeps its size.
+    unsafe { MmapOptions::new().len(size as usize).map_copy(&file) }.map_err(failed)
 }
 
 fn range(offset: u64, length: u64) -> std::ops::Range<usize> {

@@ -11,9 +11,11 @@ import click
 from iotrial.cli.output import tell
 from iotrial.documents import Amount, Count, JsonDocument, JsonObject, json_text
 from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.report.durability import level_verdict
 from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import size_of
 from iotrial.stats.model import Effect
+from iotrial.terminal import escape
 from iotrial.tune.space import Choice, Space
 from iotrial.tune.stages import Confirmed
 from iotrial.units import format_duration
@@ -98,6 +100,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         for row in settings:
             if row.needed and row.safety is not Safety.HARMLESS:
                 yield f"{row.setting} {row.use}: {row.consequence}."
+    yield from _power_cuts(outcome)
     runs, seconds = _price(outcome)
     numbers = [str(one.trial.number) for one in outcome.trials]
     trials = f"trial {numbers[0]}"
@@ -106,6 +109,17 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     yield f"The price: {counted(runs, 'run')} in {format_duration(seconds)} ({trials})."
     if outcome.choice is not None:
         yield f"To keep them: `iotrial apply {numbers[-1]}`; to read more: `iotrial report {numbers[-1]}`."
+
+
+def _power_cuts(outcome: Outcome) -> Iterator[str]:
+    """Yield what power cuts did to the winner, if the study has its work checked."""
+    if outcome.confirmed is None:
+        return
+    last = outcome.trials[-1]
+    effect = outcome.confirmed.effect
+    verdict = level_verdict(last.data.cuts, last.trial.header.study, effect.factor, effect.level)
+    if verdict is not None:
+        yield f"In power cuts, {escape(effect.level)} {verdict}."
 
 
 def _table(outcome: Outcome, settings: list[Recommended]) -> Iterator[str]:

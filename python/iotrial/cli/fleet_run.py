@@ -53,6 +53,7 @@ _FLAGS = {
     "full": "full",
     "no_controls": "no-controls",
     "no_account": "no-account",
+    "no_check": "no-check",
     "no_stop": "no-stop",
     "precise": "precise",
     "trust": "trust",

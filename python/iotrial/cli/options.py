@@ -134,6 +134,11 @@ def study_options(function: F) -> F:
             help="Skip the extra, untimed repetitions that count system calls and requests.",
         ),
         sure(
+            "--no-check",
+            is_flag=True,
+            help="Skip the power cuts after which a study looks for what was acknowledged.",
+        ),
+        sure(
             "--precise",
             is_flag=True,
             help="Go on until the size of a large effect is known, not only that it exceeds the margin.",

@@ -167,6 +167,7 @@ _UNUSED: dict[str, Any] = {
     "lab": None,
     "disk": None,
     "no_account": True,
+    "no_check": False,
     "trust": False,
     "foreign": False,
     "like": None,

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from iotrial.documents import JsonObject, plain
 from iotrial.lab.in_place import holding_of
 from iotrial.report.safety import study_safety_lines
+from iotrial.runner.checked_work import checked_workloads, why_not
 from iotrial.runner.invoking_user import command_user, invoking_user
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
@@ -186,6 +187,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     if _as_nobody(resolved):
         yield _line("", "commands of an untrusted study run as user nobody, not as root")
     yield from _accounted(resolved)
+    yield from _power_cuts(resolved)
 
 
 def _input(text: str, study: Study) -> Iterator[str]:
@@ -263,6 +265,23 @@ def _accounted(resolved: Resolved) -> Iterator[str]:
     else:
         yield _line("", "- no requests: a directory lab has no block device of its own")
     yield _line("", "(--no-account skips this)")
+
+
+def _power_cuts(resolved: Resolved) -> Iterator[str]:
+    """Yield what is done after the timed runs about acknowledged writes."""
+    study = resolved.study
+    if not study.check:
+        return
+    names = checked_workloads(study, resolved.lab)
+    reason = why_not(resolved) if names else "no workload of the chosen ones has a check"
+    if reason is not None:
+        yield _line("power cuts", f"none: {escape(reason)}")
+        return
+    yield _line(
+        "power cuts",
+        f"at {study.cut_points:,} points of one more run of each arm of {escape(', '.join(names))}, on simulated disks",
+    )
+    yield _line("", "(--no-check skips this)")
 
 
 def _values(study: Study) -> Iterator[str]:

@@ -63,6 +63,7 @@ class RunRequest:
     like: str | None = None
     named: tuple[str, ...] = ()
     account: bool = True
+    check: bool = True
     disk: str | None = None
     located: Mapping[str, Where] = field(default_factory=dict)
     foreign: bool = False
@@ -98,6 +99,7 @@ def request_of(values: dict[str, Any]) -> RunRequest:
         no_stop=values["no_stop"],
         precise=values["precise"],
         account=not values["no_account"],
+        check=not values["no_check"],
         trust=values["trust"],
         foreign=values["foreign"],
         yes=values["yes"],
@@ -186,7 +188,9 @@ def narrowed(study: Study, request: RunRequest) -> Study:
     )
     lab = chosen.lab if size is None else structs.replace(chosen.lab, size_bytes=max(size, SMALLEST_LAB))
     chosen = _on_disk(structs.replace(chosen, lab=lab), request.disk)
-    return structs.replace(chosen, account=chosen.account and request.account)
+    return structs.replace(
+        chosen, account=chosen.account and request.account, check=chosen.check and request.check
+    )
 
 
 def _on_disk(study: Study, disk: str | None) -> Study:

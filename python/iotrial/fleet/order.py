@@ -27,7 +27,7 @@ from iotrial.terminal import escape
 VALUES = (
     "set", "condition", "lab", "disk", "size", "on", "place", "time", "blocks", "margin", "alpha", "sample",
 )  # fmt: skip
-FLAGS = ("full", "no-controls", "no-account", "no-stop", "precise", "foreign", "trust")
+FLAGS = ("full", "no-controls", "no-account", "no-check", "no-stop", "precise", "foreign", "trust")
 #: never a device: use of a machine's disk is confirmed on that machine
 LABS = ("directory", "image", "guest")
 

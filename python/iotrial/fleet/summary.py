@@ -25,8 +25,9 @@ import msgspec
 
 from iotrial.errors import IotrialError
 from iotrial.report.analyses import VERSION, opened, sealed, unsealed
+from iotrial.report.durability import measured_risks, risks_found
 from iotrial.report.opening import spec_of
-from iotrial.report.safety import Risks, risks_of
+from iotrial.report.safety import Risks
 from iotrial.stats.analyse import analyse_condition
 from iotrial.stats.carryover import in_words
 from iotrial.stats.model import Effect
@@ -121,7 +122,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
         controlled=spec.controls,
         effects=tuple(effects),
         properties=properties_of(header),
-        risks=risks_of(header.study),
+        risks=risks_found(header.study, measured_risks(data.cuts, header.study)),
     )
 
 

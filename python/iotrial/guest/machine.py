@@ -39,10 +39,11 @@ _BOOTS_WITHIN_S = {qemu.Accelerator.KVM: 8.0, qemu.Accelerator.TCG: 120.0}
 
 @dataclass(frozen=True, slots=True)
 class DiskImage:
-    """A disk for a guest. ``serial`` identifies it in the guest."""
+    """A disk for a guest. ``serial`` identifies it in the guest. ``device``: a block device of this size to use as it is."""
 
     serial: str
     size_bytes: int
+    device: str = ""
 
 
 class Pulse:
@@ -78,7 +79,14 @@ class Disks:
         self.descriptors: list[int] = []
         self.sizes = [disk.size_bytes for disk in wanted]
         try:
-            self.attached = tuple(qemu.Disk(self._image(disk, folder), disk.serial) for disk in wanted)
+            self.attached = tuple(
+                qemu.Disk(
+                    self._device(disk) if disk.device else self._image(disk, folder),
+                    disk.serial,
+                    bool(disk.device),
+                )
+                for disk in wanted
+            )
         except BaseException:
             self.close()
             raise
@@ -87,6 +95,14 @@ class Disks:
         """Close the images. No guest may be using them."""
         while self.descriptors:
             os.close(self.descriptors.pop())
+
+    def _device(self, disk: DiskImage) -> int:
+        try:
+            descriptor = os.open(disk.device, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError as error:
+            raise LabError(f"guest: a disk on {disk.device}: {error.strerror}") from error
+        self.descriptors.append(descriptor)
+        return descriptor
 
     def _image(self, disk: DiskImage, folder: Path) -> int:
         free = os.statvfs(folder)

@@ -33,11 +33,12 @@ class Accelerator(StrEnum):
 class Disk:
     """A virtio disk on a file that is passed to QEMU open, for reading and writing with O_DIRECT.
 
-    ``serial``: at most 20 characters.
+    ``serial``: at most 20 characters. ``on_device``: the file is a block device.
     """
 
     descriptor: int
     serial: str
+    on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,11 @@ _PARAMETERS: Sequence[str] = (
 
 def _disk(number: int, disk: Disk) -> list[str]:
     set_number, node = number + 2, f"disk{number}"
+    driver = "host_device" if disk.on_device else "file"
     words = [
         "-add-fd", f"fd={disk.descriptor},set={set_number}",
         "-blockdev",
-        f"driver=file,node-name={node}-file,filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
+        f"driver={driver},node-name={node}-file,filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
         "cache.direct=on,aio=threads,discard=unmap",
         "-blockdev", f"driver=raw,node-name={node}-raw,file={node}-file,discard=unmap",
     ]  # fmt: skip

@@ -166,8 +166,8 @@ class MountOption(Declaration):
     ALLOWED: ClassVar[dict[str, tuple[str, ...]]] = {
         "auto_da_alloc": ("ext4",),
         "noauto_da_alloc": ("ext4",),
-        "barrier": ("ext4",),
-        "nobarrier": ("ext4",),
+        "barrier": ("ext4", "btrfs"),
+        "nobarrier": ("ext4", "btrfs"),
         "block_validity": ("ext4",),
         "noblock_validity": ("ext4",),
         "commit": ("ext4", "btrfs"),

@@ -72,6 +72,30 @@ class WorkOption(Declaration):
             "committed transactions may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
             "whole database"
         ),
+        # https://www.sqlite.org/pragma.html, innodb_flush_log_at_trx_commit, synchronous_commit and fsync of PostgreSQL
+        **dict.fromkeys(
+            ("commit=full", "commit=extra", "commit=1", "commit=on"),
+            harmless("a committed transaction is on the disk"),
+        ),
+        "commit=normal": at_risk(
+            "with a write-ahead log, committed transactions may be lost in a power cut; the database stays consistent"
+        ),
+        "commit=off": at_risk(
+            "committed transactions may be lost in a power cut, and SQLite (synchronous = OFF) may lose the whole database"
+        ),
+        **dict.fromkeys(
+            ("commit=0", "commit=2"),
+            at_risk("committed transactions of the last second may be lost in a power cut"),
+        ),
+        "commit=no-fsync": at_risk("nothing is ever flushed: a power cut may corrupt the whole database"),
+        **dict.fromkeys(
+            ("journal=delete", "journal=truncate", "journal=persist", "journal=wal"),
+            harmless("a transaction that a power cut interrupts is undone"),
+        ),
+        **dict.fromkeys(
+            ("journal=memory", "journal=off"),
+            at_risk("a transaction that is interrupted, even by the end of the program, may corrupt the database"),
+        ),
     }  # fmt: skip
 
     def consequence_of(self, setting: Setting) -> Consequence:

@@ -8,6 +8,7 @@ from typing import Unpack
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.loop_image import LoopImage
+from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec, described
 
@@ -25,11 +26,19 @@ class ImagePlace(DiskPlace):
         *,
         folder: str,
         disk: DiskSpec | None = None,
+        logging: WriteLogging | None = None,
         **common: Unpack[DiskOptions],
     ) -> None:
         super().__init__(name, target, journal, **common)
         self._image = LoopImage(
-            name, target, journal, folder=folder, disk=disk, boot_id=self._boot_id, trial=self._trial
+            name,
+            target,
+            journal,
+            folder=folder,
+            disk=disk,
+            logging=logging,
+            boot_id=self._boot_id,
+            trial=self._trial,
         )
         self._disk = disk
         self._direct_io = False

@@ -15,6 +15,7 @@ from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.objects.loop import Attached, LabLoop
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.place import FULL, check_space
+from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
 from iotrial.study.disks import DiskSpec
 
@@ -22,7 +23,8 @@ from iotrial.study.disks import DiskSpec
 class LoopImage:
     """One image, in a folder or on a simulated disk, and the block device on it.
 
-    ``name`` is a part of the image's file name, for the moment that it has one.
+    ``name`` is a part of the image's file name, for the moment that it has one. ``logging``: on a disk that logs its writes
+    instead.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class LoopImage:
         boot_id: str,
         trial: str,
         disk: DiskSpec | None = None,
+        logging: WriteLogging | None = None,
     ) -> None:
         self._name = name
         self._target = target
@@ -43,6 +46,7 @@ class LoopImage:
         self._boot_id = boot_id
         self._trial = trial
         self._disk = disk
+        self._logging = logging
         self._device: str | None = None
 
     @property
@@ -52,7 +56,9 @@ class LoopImage:
 
     def attach(self, size_bytes: int) -> Attached:
         """Create the image and attach a loop device. Raises NoSpace, RequestError, LabError, TargetError."""
-        if self._disk is None:
+        if self._logging is not None:
+            image = simulated_disk.make_logging(self._target, self._logging, size_bytes)
+        elif self._disk is None:
             check_space(self._target, self._folder, size_bytes)
             image = self._make(size_bytes)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from iotrial.errors import IotrialError, LabError, NoSpace, NotSupported, TargetError
@@ -34,6 +35,37 @@ def make(target: Target, disk: DiskSpec, size_bytes: int) -> Mapping[str, int]:
             f"cannot create the simulated disk {disk.model}: {error.message}",
             hint=f"it needs {FUSE}: modprobe fuse" if error.errno in _NO_FUSE else None,
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLogging:
+    """A simulated disk that answers at once and logs its writes, with everything about it in a new folder of this machine.
+
+    ``folder``: best in memory; its name is one of those that a lab may use (``lab.objects.path``).
+    """
+
+    folder: str
+
+    @property
+    def log(self) -> str:
+        """The file with the log."""
+        return f"{self.folder}/log"
+
+    @property
+    def marks(self) -> str:
+        """The socket that takes marks for the log."""
+        return f"{self.folder}/marks"
+
+    @property
+    def image(self) -> str:
+        """A file for the states of the disk."""
+        return f"{self.folder}/image"
+
+
+def make_logging(target: Target, logging: WriteLogging, size_bytes: int) -> Mapping[str, int]:
+    """Create the image of a disk that logs its writes; returns and raises what ``make`` does."""
+    check_memory(target, size_bytes)
+    return target.call("image_modelled", size=size_bytes, log=logging.log, marks=logging.marks, instant={})
 
 
 @contextmanager
@@ -95,6 +127,7 @@ def wire(disk: DiskSpec) -> dict[str, Any]:
                 "read_bytes_per_s": of["rate_read"],
                 "write_bytes_per_s": of["rate_write"],
                 "depth": int(of["queue"]),
+                **_collecting(of),
             }
         }
     return {
@@ -112,5 +145,19 @@ def wire(disk: DiskSpec) -> dict[str, Any]:
             "depth": int(of["queue"]),
             "order": disk.order,
             "stroke": of["stroke"],
+        }
+    }
+
+
+def _collecting(of: Mapping[str, float]) -> dict[str, Any]:
+    """Return how a disk collects garbage; empty for one that does not."""
+    if "erase_block" not in of:
+        return {}
+    return {
+        "collects": {
+            "block_bytes": int(of["erase_block"]),
+            "spare": of["spare"],
+            "page_move_us": of["page_move"] * 1e6,
+            "erase_us": of["erase"] * 1e6,
         }
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from iotrial.knobs.declaration import Safety, consequence_of
 from iotrial.report.notation import counted, joined, percent, some
 from iotrial.report.phrases import label, size_in_words, size_of
-from iotrial.report.safety import changed, setting_name
+from iotrial.report.safety import NO_RISKS, Risks, changed, setting_name
 from iotrial.stats.model import Conclusion, Effect, Left, Race
 from iotrial.study.model import Setting, Study
 
@@ -77,8 +77,8 @@ def confirming_effects(effects: Sequence[Effect], reference: str) -> tuple[Effec
     return whole, tuple(one for one in main if one is not whole)
 
 
-def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
-    """Return what a confirmation found, as a clause."""
+def confirmation_finding(effects: Sequence[Effect], study: Study, measured: Risks = NO_RISKS) -> str:
+    """Return what a confirmation found, as a clause. ``measured``: the levels that lost or corrupted data in power cuts."""
     reference = study.treatment_factors[0].reference
     whole, _ = confirming_effects(effects, reference)
     if whole is None:
@@ -87,6 +87,9 @@ def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
     new = described(settings)
     if whole.conclusion.improves:
         found = f"{'probably ' if whole.conclusion.probable else ''}{size_in_words(whole, than=True)}"
+        harm = harmed(effects, study, measured)
+        if harm is not None:
+            return f"keep today's settings: with {new}, {found}, but it {harm}"
         idle = needless(study, effects)
         if not idle:
             return f"use {new}: {found}"
@@ -95,6 +98,19 @@ def confirmation_finding(effects: Sequence[Effect], study: Study) -> str:
     if whole.conclusion is Conclusion.UNDECIDED:
         return f"undecided: {new} may be better than today's settings, but fresh blocks do not show it"
     return f"keep today's settings: on fresh blocks, {new} is not better"
+
+
+def _named_at_risk(settings: Sequence[Setting]) -> bool:
+    """Return whether the user has agreed to a risk: settings that put data at risk take part only if named."""
+    return any(consequence_of(one).safety is Safety.DATA_AT_RISK for one in settings)
+
+
+def harmed(effects: Sequence[Effect], study: Study, measured: Risks) -> str | None:
+    """Return what power cuts did to the winner of a confirmation, if that is why it is not to be used."""
+    whole, _ = confirming_effects(effects, study.treatment_factors[0].reference)
+    if whole is None or _named_at_risk(changed(study, whole.level)):
+        return None
+    return measured.get(whole.factor, {}).get(whole.level)
 
 
 def needless(study: Study, effects: Sequence[Effect]) -> tuple[Setting, ...]:

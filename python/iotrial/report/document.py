@@ -21,6 +21,7 @@ from iotrial.report.blocks import Note, View
 from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
+from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
 from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
 from iotrial.report.findings import arms_are_rows
@@ -41,7 +42,7 @@ from iotrial.report.rows import (
     failed_runs,
     void_blocks,
 )
-from iotrial.report.safety import safety_lines
+from iotrial.report.safety import Risks, safety_lines
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.stats.model import Analysis
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
@@ -83,6 +84,10 @@ class Document:
     facts: tuple[FactTable, ...] = ()
     #: what the settings do to the safety of data, the most severe first: its class and a line of text
     safety: tuple[tuple[Safety, str], ...] = ()
+    #: what power cuts did to each arm
+    durability: tuple[DurabilityRow, ...] = ()
+    #: the levels that put data at risk, by what their settings mean and by what power cuts showed
+    risks: Risks = field(default_factory=dict)
 
     @property
     def trial(self) -> StoredTrial:
@@ -145,10 +150,27 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
     evidence = (gather_by_level if arms_are_rows(header.study) else gather)(
         data, conditions, margin=header.margin
     )
-    effects = effect_rows(analysis.effects, conditions, header.study, adjusted, margin=header.margin)
+    measured = measured_risks(data.cuts, header.study)
+    risks = risks_found(header.study, measured)
+    effects = effect_rows(
+        analysis.effects,
+        conditions,
+        header.study,
+        adjusted,
+        margin=header.margin,
+        risks=risks,
+        measured=measured,
+    )
     failures = tuple(failed_runs(data, conditions))
     summary = summarise(
-        trial, analysis, reasons, evidence, adjusted, failures=[run.message for run in failures]
+        trial,
+        analysis,
+        reasons,
+        evidence,
+        adjusted,
+        failures=[run.message for run in failures],
+        risks=risks,
+        measured=measured,
     )
     claims, others = claims_of(header.study)
     setup = Setup(header.study, header.lab, header.host)
@@ -194,6 +216,8 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         matrices=matrices_of(data, effects),
         facts=facts_of(data, conditions),
         safety=safety_lines(header.study),
+        durability=durability_rows(data, conditions),
+        risks=risks,
     )
 
 

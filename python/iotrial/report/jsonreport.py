@@ -26,6 +26,7 @@ from iotrial.documents import (
 from iotrial.knobs.declaration import Consequence
 from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.document import Document
+from iotrial.report.durability import DurabilityRow
 from iotrial.report.notation import utc
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
 from iotrial.report.within import changes_within
@@ -41,6 +42,7 @@ from iotrial.stats.model import (
     Verdict,
     VoidCount,
 )
+from iotrial.stats.proportion import Proportion
 from iotrial.stats.reasons import Reason
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
@@ -289,6 +291,30 @@ class Evidence(JsonObject, frozen=True):
     ]
 
 
+class Durability(JsonObject, frozen=True):
+    """What power cuts did to one arm under one condition, all repetitions together.
+
+    Counts are of cut points; a point may be in several. The interval is that of Clopper and Pearson for the share of points
+    of this run at which acknowledged writes are lost; where none is, its upper end is the one-sided limit of 95 %.
+    """
+
+    treatment: str
+    condition: Condition
+    acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of the run.")]
+    points: Count
+    lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
+    corrupt: Annotated[Count, Meta(description="Something held what nobody had written.")]
+    needs_fsck: Annotated[Count, Meta(description="The file system had to be repaired.")]
+    unmountable: Annotated[Count, Meta(description="It could not be mounted before that.")]
+    most_lost: Annotated[Count, Meta(description="The most acknowledged items missing at one point.")]
+    lossy_low: Probability
+    lossy_high: Probability
+    requests: Count
+    flushes: Count
+    verdict: Annotated[str, Meta(description="The same in words.")]
+    examples: tuple[str, ...]
+
+
 class UnaffectedFound(JsonObject, frozen=True, kw_only=True):
     """One primary comparison on the blocks in which neither run follows the level."""
 
@@ -391,6 +417,15 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     ]
     conditions: list[ConditionFacts]
     within_runs: list[ChangeInRuns]
+    not_cut: (
+        Annotated[
+            tuple[str, ...],
+            Meta(
+                description="Which arms' power was not cut, and why; verdicts on speed do not depend on it."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ClaimHeld(JsonObject, frozen=True, forbid_unknown_fields=False):
@@ -434,6 +469,10 @@ class Report(JsonDocument, frozen=True):
     void: tuple[VoidCount, ...]
     diagnostics: Diagnostics
     claims: list[ClaimHeld]
+    durability: (
+        Annotated[list[Durability], Meta(description="If the study has its work checked after power cuts.")]
+        | UnsetType
+    ) = UNSET
 
 
 def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, Any]:
@@ -446,6 +485,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         analysis,
         valid=document.valid,
         likely_reasons=tuple(document.reasons),
+        not_cut=tuple(document.data.not_cut) or UNSET,
         not_accounted=tuple(document.data.not_accounted),
         carry_over=[_carry_over(row.carry_over) for row in document.carry_over],
         conditions=[
@@ -468,6 +508,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         analysis.void,
         diagnostics,
         [_claim(held) for held in document.claims],
+        [_durability(row) for row in document.durability] or UNSET,
     )
     made: dict[str, Any] = plain(report)
     return made
@@ -524,6 +565,18 @@ def _effect(effect: Effect, study: Study) -> EffectFound:
         slow_runs=None if effect.slow_runs is None else SlowRunsFound.of(effect.slow_runs),
         level_safety=consequence_of_level(study, effect.factor, effect.level),
         reference_safety=consequence_of_level(study, effect.factor, effect.reference),
+    )
+
+
+def _durability(row: DurabilityRow) -> Durability:
+    low, high = Proportion(row.cuts.lossy, row.cuts.points).interval
+    return Durability.of(
+        row.cuts,
+        treatment=row.arm,
+        condition=_levels(row.condition.levels, row.condition.workload),
+        lossy_low=low,
+        lossy_high=high,
+        verdict=row.verdict,
     )
 
 

@@ -1,4 +1,8 @@
-"""The warning about an effect with a faster level that puts data at risk, for headlines and rows of tables."""
+"""The warning about an effect with a faster level that puts data at risk, for headlines and rows of tables.
+
+``risks`` are the levels that do so, by what their settings mean and by what power cuts showed; ``measured`` those of them
+that were seen to do harm, with the verdict (``report.durability``).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from iotrial.knobs.declaration import Safety
 from iotrial.report.notation import joined, named_level, some
-from iotrial.report.safety import Risks, risks_of
+from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect, Verdict
-from iotrial.study.model import Study
 from iotrial.terminal import escape
 
 _MOST_IN_HEADLINE = 3
+#: the mark of a level that was seen to lose or corrupt data when the power was cut
+LOSES_DATA = "loses data"
 
 
 def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
@@ -25,29 +30,30 @@ def at_risk_where_faster(effect: Effect, risks: Risks) -> str | None:
     return praised if _riskier(praised, other, risks.get(effect.factor, {})) else None
 
 
-def safety_note(effects: Sequence[Effect], study: Study) -> str:
+def risk_note(effects: Sequence[Effect], risks: Risks, measured: Risks = NO_RISKS) -> str:
     """Return the warning for a headline that calls a level faster, to follow its text.
 
     E.g. ". Caution: the faster barrier nobarrier puts data at risk"; "" if no faster level does. Reports say how it does
     so elsewhere.
     """
-    return risk_note(effects, risks_of(study))
-
-
-def risk_note(effects: Sequence[Effect], risks: Risks) -> str:
-    """Return ``safety_note`` if the study is not available."""
     found: dict[tuple[str, str], bool] = {}
     for effect in effects:
         if (level := at_risk_where_faster(effect, risks)) is not None:
             sure = not effect.conclusion.probable
             found[effect.factor, level] = found.get((effect.factor, level), False) or sure
-    parts = [
-        f"the {'' if sure else 'probably '}faster {named_level(escape(factor), escape(level))}"
-        for (factor, level), sure in found.items()
+    named = {
+        key: f"the {'' if sure else 'probably '}faster {named_level(escape(key[0]), escape(key[1]))}"
+        for key, sure in found.items()
+    }
+    seen = [
+        f"{name} {measured[factor][level]}"
+        for (factor, level), name in named.items()
+        if level in measured.get(factor, {})
     ]
-    if not parts:
-        return ""
-    return f". Caution: {joined(some(parts, _MOST_IN_HEADLINE))} {'puts' if len(parts) == 1 else 'put'} data at risk"
+    parts = [name for (factor, level), name in named.items() if level not in measured.get(factor, {})]
+    verb = "puts" if len(parts) == 1 else "put"
+    declared = [f"{joined(some(parts, _MOST_IN_HEADLINE))} {verb} data at risk"] if parts else []
+    return f". Caution: {'; '.join([*seen, *declared])}" if named else ""
 
 
 def explained(risks: Risks) -> Iterator[str]:
@@ -57,8 +63,8 @@ def explained(risks: Risks) -> Iterator[str]:
             yield f"Data at risk under {named_level(escape(factor), escape(level))}: {how}."
 
 
-def risk_of(effect: Effect, risks: Risks) -> str:
-    """Return the mark of a row in a table, e.g. "data at risk (nobarrier)"; "" for none.
+def risk_of(effect: Effect, risks: Risks, measured: Risks = NO_RISKS) -> str:
+    """Return the mark of a row in a table, e.g. "data at risk (nobarrier)", "loses data (nobarrier)"; "" for none.
 
     Marked is the faster level if it puts data at risk, or the level compared with the reference if it does and is not
     slower.
@@ -68,7 +74,10 @@ def risk_of(effect: Effect, risks: Risks) -> str:
         effect.level, effect.reference, risks.get(effect.factor, {})
     ):
         level = effect.level
-    return "" if level is None else f"{Safety.DATA_AT_RISK.value} ({escape(level)})"
+    if level is None:
+        return ""
+    lost = level in measured.get(effect.factor, {})
+    return f"{LOSES_DATA if lost else Safety.DATA_AT_RISK.value} ({escape(level)})"
 
 
 def _riskier(level: str, other: str, risks: Mapping[str, str]) -> bool:

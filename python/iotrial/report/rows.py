@@ -22,7 +22,7 @@ from iotrial.report.interactions import (
 from iotrial.report.notation import capitalised
 from iotrial.report.phrases import effect_sentence, label
 from iotrial.report.risks import risk_of
-from iotrial.report.safety import risks_of
+from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.sentences import carry_over_sentences, control_sentence
 from iotrial.report.slow_runs import more_slow_runs
 from iotrial.report.slow_runs import sentence as slow_sentence
@@ -123,6 +123,8 @@ def effect_rows(
     adjusted: Mapping[tuple[str, str], Adjusted],
     *,
     margin: float,
+    risks: Risks | None = None,
+    measured: Risks = NO_RISKS,
 ) -> tuple[EffectRow, ...]:
     """Return the effects as rows, in the study's order.
 
@@ -130,7 +132,7 @@ def effect_rows(
     are in the order of the analysis, except that in a screen, and among interactions, the largest come first.
     """
     screen = is_screen(study)
-    risks = risks_of(study)
+    risks = risks_of(study) if risks is None else risks
     partners = {
         id(main): f", only with {label(other[0])} {label(other[1])}"
         for one in only_together(effects, study, adjusted)
@@ -157,7 +159,7 @@ def effect_rows(
                 verdict_word(effect) + more_slow_runs(effect) + partners.get(id(effect), ""),
                 at_levels(effect, study, means) if crossed else (),
                 aliases_in_words(effect),
-                risk_of(effect, risks),
+                risk_of(effect, risks, measured),
             )
         )
 

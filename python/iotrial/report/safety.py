@@ -7,6 +7,7 @@ that were packed or stored before knobs declared it show it as well. What it mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated
 
 from msgspec import Meta, field
@@ -23,6 +24,7 @@ _GRAVITY = {Safety.HARMLESS: 0, Safety.TRADE_OFF: 1, Safety.NOT_JUDGED: 2, Safet
 _HEADING = 11
 #: by factor and level, the consequence, for levels that put data at risk
 Risks = Mapping[str, Mapping[str, str]]
+NO_RISKS: Risks = MappingProxyType({})
 #: factor of a setting that every run has
 FIXED = ""
 

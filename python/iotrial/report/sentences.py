@@ -53,7 +53,8 @@ from iotrial.report.notation import (
 )
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
-from iotrial.report.risks import safety_note
+from iotrial.report.risks import risk_note
+from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_means, qualify_verdict
 from iotrial.stats.carryover import in_words
@@ -129,11 +130,13 @@ def summarise(
     adjusted: Mapping[tuple[str, str], Adjusted] | None = None,
     *,
     failures: Sequence[str] = (),
+    risks: Risks | None = None,
+    measured: Risks = NO_RISKS,
 ) -> Summary:
     """Describe the verdict of a trial in words.
 
     ``reasons``: why it is likely to be invalid; ``adjusted``: the arms' means by condition and response, if factors are
-    crossed; ``failures``: the messages of failed runs.
+    crossed; ``failures``: the messages of failed runs; ``risks`` and ``measured``: as in ``report.risks``.
     """
     conditions = Conditions(trial.header.study)
     together = only_together(analysis.effects, trial.header.study, adjusted or {})
@@ -156,7 +159,7 @@ def summarise(
     if analysis.races:
         clauses.append(race_finding(analysis.races[0], effects, study, margin=margin))
     elif study.design.kind is DesignKind.CONFIRM:
-        clauses.append(confirmation_finding(effects, study))
+        clauses.append(confirmation_finding(effects, study, measured))
     elif is_ablation(study):
         clauses.append(ablation_finding(effects, conditions, margin=margin))
     elif is_screen(study) and effects:
@@ -164,7 +167,7 @@ def summarise(
     elif effects:
         clauses.append(finding(effects, conditions, margin=margin))
     found = "; ".join(clauses)
-    note = safety_note(every, study)
+    note = risk_note(every, risks_of(study) if risks is None else risks, measured)
     tone = Tone.AT_RISK if note else _tone(every, screen=is_screen(study))
     undecided = [effect for effect in every if effect.conclusion is Conclusion.UNDECIDED]
     if analysis.races:

@@ -36,6 +36,7 @@ from iotrial.report.claims import ClaimGroup, HeldClaim, Outcome, grouped, not_r
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
+from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
 from iotrial.report.facts import FactRow, FactTable
 from iotrial.report.figure import Figure, stem
@@ -181,12 +182,14 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from _supports(document)
     yield from document.summary.limits
     yield from safety_blocks(document)
+    yield from durability_notes(document.durability)
     yield from _limits(document)
     yield from window_notes(document)
     yield from _claims(document)
     if drawn is not None:
         yield from windows_section(document, _all(drawn.windows))
         yield from _runs(drawn)
+    yield from durability_section(document.durability, document.data.not_cut)
     yield from _evidence(document)
     yield from _exploratory(document)
     yield from _controls(document)
@@ -572,6 +575,8 @@ def _limits(document: Document) -> Iterator[Note]:
         yield Note(escape(note), "Note", view=view)
     for why in document.data.not_accounted:
         yield Note(escape(why), "Note", view=View.FULL)
+    for why in document.data.not_cut:
+        yield Note(escape(why), "Note", view=View.SHORT)
 
 
 def _claims(document: Document) -> Iterator[Block]:

@@ -13,6 +13,7 @@ from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.knobs.mount import MountOption
 from iotrial.lab.log_device import LogPlace
+from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
 from iotrial.runner.places import Site
 from iotrial.runner.resolve import Resolved
@@ -32,11 +33,12 @@ def place_for(
     boot_id: str,
     trial: str,
     link: Link | None = None,
+    logging: WriteLogging | None = None,
 ) -> DiskPlace:
     """Return the place for one type of file system, not open yet.
 
     ``folder`` holds images of places that the user has not located, ``mounts`` the mount points. ``link``
-    leads to the machine that does the work, if it is another one.
+    leads to the machine that does the work, if it is another one. ``logging``: an image on a disk that logs.
     """
     lab = resolved.study.lab
     name = site.place(filesystem)
@@ -63,7 +65,13 @@ def place_for(
         place = GuestPlace(name, target, journal, **common)
     else:
         place = ImagePlace(
-            name, target, journal, folder=site.where.folder or folder, disk=site.disk, **common
+            name,
+            target,
+            journal,
+            folder=site.where.folder or folder,
+            disk=site.disk,
+            logging=logging,
+            **common,
         )
     place.site = site.name
     return place

@@ -42,7 +42,7 @@ class JobBuilder:
                 else {}
             ),
             **({"out": subject.place.scratch} if scratch else {}),
-            "user": self._user(subject.work.reader, work),
+            "user": self.user(subject, work),
             "stretch": stretch,
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": list(counters_of(subject)),
@@ -79,6 +79,10 @@ class JobBuilder:
         """Return the owner of the scratch folder: the user who will do the work."""
         reader = next((t.value for t in turns if t.knob.name == ProcessUser.name), "self")
         return self._user(reader, work)
+
+    def user(self, subject: RunContext, work: Work) -> dict[str, int] | None:
+        """Return the user of the work's programs; None: the probe's own."""
+        return self._user(subject.work.reader, work)
 
     def _user(self, reader: str, work: Work) -> dict[str, int] | None:
         if not self._session.resolved.root or reader == "root":

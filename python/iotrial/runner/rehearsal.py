@@ -92,6 +92,7 @@ def cut_down(study: Study) -> Study:
     smaller = structs.replace(
         study,
         account=False,
+        check=False,
         workloads=tuple(
             _smaller(study, workload, most, keep_sizes=keep_sizes) for workload in study.workloads
         ),

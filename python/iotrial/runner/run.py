@@ -8,7 +8,7 @@ level). It never silently loses data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
@@ -31,7 +31,20 @@ from iotrial.runner.touched import Touched
 from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fields
 from iotrial.runner.work_server import Serving
 from iotrial.study.model import Role, Workload
-from iotrial.study.work import Step, varied
+from iotrial.study.work import HasCheck, LabContext, Step, varied
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A run in which the work acknowledged: the workload as it was done, and the lab with the user of its programs.
+
+    ``collected``: the acknowledgements in the answer, each with the time in nanoseconds of the worker's monotonic clock.
+    """
+
+    subject: RunContext
+    workload: Workload
+    lab: LabContext
+    collected: tuple[tuple[int, str], ...]
 
 
 class NothingPrinted(ProbeError):
@@ -97,6 +110,34 @@ class Runner:
         answer, subject, _ = self._untimed(condition, run, block, lambda _: request_fields(what))
         return counts_of(answer, what, requested_of(subject))
 
+    def acknowledge(
+        self,
+        condition: Condition,
+        run: PlannedRun,
+        *,
+        block: int,
+        marks: str,
+        begin: Callable[[RunContext], None],
+        end: Callable[[RunContext], None],
+    ) -> Acknowledged:
+        """Do a run on a disk that logs its writes, in which the work acknowledges what is durable, to this socket.
+
+        ``begin`` is called just before the work, ``end`` just after it. ``marks`` is empty in a guest. Raises as ``account``
+        does.
+        """
+        done: list[tuple[Workload, LabContext]] = []
+
+        def job_of(subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, object]:
+            assert isinstance(workload.work, HasCheck)
+            lab = self._serving.lab_context(subject)
+            done.append((workload, replace(lab, user=self._job_builder.user(subject, workload.work))))
+            begin(subject)
+            return workload.work.acknowledging(job, marks)
+
+        answer, subject, _ = self._untimed(condition, run, block, lambda _: {}, job_of, end)
+        collected = tuple((int(at), str(text)) for at, text in answer.get("acknowledged") or ())
+        return Acknowledged(subject, *done[0], collected)
+
     def look(self, condition: Condition, run: PlannedRun) -> tuple[Touched | None, RunContext, str]:
         """Do a run to find out which files it uses; also returns the cache state it began in. Raises as
         ``account`` does.
@@ -130,6 +171,10 @@ class Runner:
         run: PlannedRun,
         block: int,
         besides: Callable[[RunContext], Mapping[str, object]],
+        job_of: Callable[[RunContext, Workload, dict[str, object]], dict[str, object]] = lambda _, __, job: (
+            job
+        ),
+        end: Callable[[RunContext], None] = lambda _: None,
     ) -> tuple[dict[str, Any], RunContext, str]:
         stretch = None if run.stretch is None else (condition.key, block, run.stretch)
         turns = self._session.resolved.turns_of(condition, run.arm)
@@ -139,7 +184,8 @@ class Runner:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
             job = {**self._job_builder.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
-            answer = self._do(subject, workload, {**job, **besides(subject)})
+            answer = self._do(subject, workload, job_of(subject, workload, {**job, **besides(subject)}))
+            end(subject)
             self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or wrong or self._serving.stop()
         except BaseException as error:

@@ -8,8 +8,9 @@ the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,16 +18,19 @@ from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
 from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
+from iotrial.guest.machine import DiskImage
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
 from iotrial.lab.in_place import InPlace
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import FileSelection, RunContext, TakenError, WorkDraft
 from iotrial.lab.lock import MachineLock
+from iotrial.lab.objects.loop import LabLoop
 from iotrial.lab.objects.path import LabPath
 from iotrial.lab.objects.process import LabProcess
 from iotrial.lab.place import Place
 from iotrial.lab.restore import Restored, refuse_leftovers, restore
+from iotrial.lab.simulated_disk import WriteLogging, make_logging
 from iotrial.lab.target import Target
 from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
@@ -61,6 +65,7 @@ class Session:
         trial: str,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
         sample_s: float | None = None,
+        logging: WriteLogging | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
@@ -81,6 +86,10 @@ class Session:
         self.files = FileSets(resolved, plan)
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
+        self._logging = logging
+        #: with a guest whose disk logs: the probe of this machine that has it, and the disk's name here
+        self._host: Probe | None = None
+        self.logged_device: str | None = None
         self.sampler: Sampler | None = None
         self.probe: Probe
         self.target: Target
@@ -100,9 +109,10 @@ class Session:
             if self.resolved.needs is not None:
                 if self._sample_s is not None:
                     raise RequestError("--sample measures this machine, but the trial runs in a guest")
-                self._guest = Guests(
-                    guest_spec(self.resolved, Path(self.folder)), store=guests_folder(), waiting=self._waiting
-                )
+                spec = guest_spec(self.resolved, Path(self.folder))
+                if self._logging is not None:
+                    spec = replace(spec, disks=self._logged_disks(spec.disks))
+                self._guest = Guests(spec, store=guests_folder(), waiting=self._waiting)
             self._start_probe()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
@@ -258,6 +268,54 @@ class Session:
             self._guest.kill()
         self.places.clear()
 
+    @property
+    def disk_target(self) -> Target:
+        """The machine with the disk that logs: this one, also where the work is done in a guest."""
+        return self.target if self._host is None else Target(self._host)
+
+    def take_down(self) -> None:
+        """Unmount and detach every place early, so that the log of its disk is complete; ``disk_target`` stays."""
+        if self._guest is None:
+            self._close_places()
+        else:
+            for place in reversed(list(self.places.values())):
+                place.close()
+        self.places.clear()
+        if self._guest is not None:
+            self.probe.close()
+            self._guest.hang_up()
+            self._guest.close()
+            self._detach_logged()
+
+    def _logged_disks(self, disks: Sequence[DiskImage]) -> list[DiskImage]:
+        """Return the guest's only disk as a device of this machine that logs its writes. Raises RequestError for several."""
+        assert self._logging is not None
+        if len(disks) != 1:
+            raise RequestError(f"the power of {len(disks)} disks cannot be cut together")
+        self._host = Probe(isolate=True, waiting=self._waiting)
+        self._announce(self._host)
+        target, [disk] = Target(self._host), disks
+        self._make_logging_folder(target)
+        image = make_logging(target, self._logging, disk.size_bytes)
+        attached = LabLoop().attach(
+            target, self.journal, image["image"], image["inode"], boot_id=own_boot_id(), trial=self.trial
+        )
+        self.logged_device = attached.device
+        return [replace(disk, device=f"/dev/{attached.device}")]
+
+    def _detach_logged(self) -> None:
+        if self._host is not None and self._host.alive and self.logged_device is not None:
+            Target(self._host).call("loop_detach", device=f"/dev/{self.logged_device}")
+        self.logged_device = None
+
+    def _close_host(self) -> None:
+        """End the probe that has the disk of a guest, once the guest has let go of it."""
+        if self._host is not None:
+            assert self._guest is not None
+            self._guest.close()
+            self._host.close()
+            self._host = None
+
     def close(self) -> None:
         """Restore what the journal holds, then take the places down. Safe to call twice.
 
@@ -270,12 +328,14 @@ class Session:
         probe = getattr(self, "probe", None)
         if probe is None:
             self._give_up_guest()
+            self._give_up_host()
             self._lock.__exit__(None, None, None)
             return
         try:
             if self._guest is not None:  # changes inside the guest vanish with it
                 probe.close()
                 self._guest.hang_up()
+                self._close_host()
                 self._undo_through_a_fresh_probe()
             elif probe.alive:
                 self._close_gently(probe)
@@ -292,16 +352,26 @@ class Session:
             self._give_up_guest()
             self._lock.__exit__(None, None, None)
 
+    def _give_up_host(self) -> None:
+        """Undo what was made for a guest that never started."""
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+            self._undo_through_a_fresh_probe()
+
     def _give_up_guest(self) -> None:
         if self._guest is not None:
             self._guest.hang_up()
             self._guest.close()
             self._guest = None
 
-    def _close_gently(self, probe: Probe) -> None:
+    def _close_places(self) -> None:
         self._restore_settings()
         for place in reversed(list(self.places.values())):
             place.close()
+
+    def _close_gently(self, probe: Probe) -> None:
+        self._close_places()
         if self.resolved.lab not in FOLDERS and self.target.mount_at(MOUNT_FOLDER) is not None:
             self.target.unmount(MOUNT_FOLDER)
         self.restored += restore(self.journal, self.target, spare={LabProcess.name})
@@ -364,7 +434,15 @@ class Session:
         for place in self.places.values():
             self.files.verify(place)
 
+    def _make_logging_folder(self, target: Target) -> None:
+        assert self._logging is not None
+        LabPath().make_folder(
+            target, self.journal, self._logging.folder, boot_id=own_boot_id(), trial=self.trial
+        )
+
     def _open_places(self) -> None:
+        if self._logging is not None and self._guest is None:
+            self._make_logging_folder(self.target)
         if self.resolved.lab not in FOLDERS:
             if not self.target.exists(MOUNT_FOLDER):  # otherwise another journal entry removes it
                 LabPath().make_folder(
@@ -402,6 +480,7 @@ class Session:
                 boot_id=self.boot_id,
                 trial=self.trial,
                 link=None if self._guest is None else self._guest.link,
+                logging=self._logging if site.holds is Holds.RUNS else None,
             )
         folder = (site.where.folder or self.folder).rstrip("/")
         name = f"iotrial-lab-{self.trial[:8]}" + (f"-{site.name}" if site.name else "")

@@ -19,6 +19,7 @@ from iotrial.errors import IotrialError, RequestError, RestoreError, StoreError
 from iotrial.lab import host
 from iotrial.lab.guard import Consent
 from iotrial.paths import state_folder
+from iotrial.runner.durability_pass import DurabilityPass
 from iotrial.runner.places import Where
 from iotrial.runner.planning import default_folder
 from iotrial.runner.progress import Watcher
@@ -310,6 +311,23 @@ def _conduct(
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error
+    if failed is None and signal is None and signals.pending is None and trial.header.study.check:
+        try:
+            DurabilityPass(
+                session.resolved,
+                plan,
+                store,
+                identity,
+                watcher,
+                signals,
+                state=state_folder(),
+                folder=session.folder,
+            ).run()
+        except Stopped as stopped:
+            signal = stopped.number
+            state = TrialState.INTERRUPTED
+        except Exception as error:
+            failed = error
     if failed is None:
         try:
             store.set_state(identity, state, None)

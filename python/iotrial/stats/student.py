@@ -16,7 +16,7 @@ def two_sided(t: float, df: float) -> float:
     """Return P(|T| >= |t|) for ``df`` > 0 degrees of freedom (not necessarily an integer)."""
     if math.isinf(t):
         return 0.0
-    return _beta(df / (df + t * t), df / 2.0, 0.5)
+    return incomplete_beta(df / (df + t * t), df / 2.0, 0.5)
 
 
 @lru_cache(maxsize=1024)
@@ -33,7 +33,7 @@ def quantile(alpha: float, df: float) -> float:
     return high
 
 
-def _beta(x: float, a: float, b: float) -> float:
+def incomplete_beta(x: float, a: float, b: float) -> float:
     """Return the regularised incomplete beta function I_x(a, b)."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0

@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import checksums, records
+from iotrial.store import checksums, power_cuts, records
 from iotrial.store.accounted import (
     CALL,
     REQUESTS,
@@ -40,6 +40,7 @@ from iotrial.store.model import (
     Continuation,
     DamagedTrial,
     Event,
+    PowerCuts,
     RunRecord,
     StoredTrial,
     TrialData,
@@ -47,6 +48,7 @@ from iotrial.store.model import (
     TrialState,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
+from iotrial.store.power_cuts import KIND as POWER_CUTS
 from iotrial.store.states import ProcessIdentity, identity
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
@@ -168,6 +170,17 @@ class Store:
     def append_accounted(self, trial_id: str, found: Sequence[Accounted]) -> None:
         """Add what one accounted repetition found, all or none."""
         self._append_events(trial_id, map(event_of, found))
+
+    def append_power_cuts(self, trial_id: str, record: PowerCuts) -> None:
+        """Add what power cuts left of one run of an arm."""
+        self._append_events(trial_id, [(POWER_CUTS, power_cuts.text_of(record))])
+
+    def power_cuts(self, trial_id: str) -> tuple[PowerCuts, ...]:
+        """Return what a trial already has of power cuts."""
+        number = self._number(trial_id)
+        with explained(self.path):
+            events = self._events(number)
+        return tuple(power_cuts.of_text(event.text) for event in events if event.kind == POWER_CUTS)
 
     def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
         """Add several events of one kind, all or none."""

@@ -23,6 +23,7 @@ MAX_FACTS = 4096
 MAX_FILES = 256
 MAX_VALUE = 1e18
 MAX_SPAN_S = 1e10
+MAX_CASES = 1_000_000_000
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
@@ -81,3 +82,4 @@ Histograms = Annotated[
     Mapping[Line, Bins],
     Meta(max_length=MAX_HISTOGRAMS, description="by operation, as pairs of nanoseconds and count"),
 ]
+Cases = Annotated[int, Meta(ge=0, le=MAX_CASES)]

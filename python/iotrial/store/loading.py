@@ -48,6 +48,9 @@ from iotrial.store.model import (
     TrialHeader,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
+from iotrial.store.power_cuts import KIND as POWER_CUTS
+from iotrial.store.power_cuts import NOT_CUT
+from iotrial.store.power_cuts import of_text as power_cuts_of
 from iotrial.store.states import Measured, StateChange, duration_s, present
 
 NOT_STORED = 0  # in place of a trial's number
@@ -56,13 +59,15 @@ NOT_STORED = 0  # in place of a trial's number
 def assembled(
     trial: StoredTrial, runs: tuple[RunRecord, ...], ends: tuple[BlockEnd, ...], events: Sequence[Event]
 ) -> TrialData:
-    """Return a trial with everything measured. StoreError if an event of an accounted repetition is damaged."""
+    """Return a trial with everything measured. StoreError if an event with counts is damaged."""
     runs = with_energy(runs, events)
     by_block: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
     for run in runs:
         by_block[run.condition, run.block].append(run)
     accounted = [of_event(event.kind, event.text) for event in events if event.kind in (CALL, REQUESTS)]
-    not_accounted, outside, unused = (_texts(events, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED))
+    not_accounted, outside, unused, not_cut = (
+        _texts(events, kind) for kind in (NOT_ACCOUNTED, OUTSIDE, NOT_USED, NOT_CUT)
+    )
     return TrialData(
         trial,
         tuple(records.observed(end, by_block[end.condition, end.block]) for end in ends),
@@ -76,6 +81,8 @@ def assembled(
         unused,
         _texts(events, GUARD),
         _texts(events, WATCHDOG),
+        tuple(power_cuts_of(event.text) for event in events if event.kind == POWER_CUTS),
+        not_cut,
     )
 
 

@@ -20,8 +20,8 @@ from iotrial.study.model import Study
 from iotrial.study.schema import one_of
 
 __all__ = [
-    "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "RunRecord", "StoredTrial",
-    "TrialData", "TrialHeader", "TrialState", "shared_disks_in_words",
+    "AccountedCall", "AccountedRequests", "BlockEnd", "Continuation", "DamagedTrial", "Event", "PowerCuts", "RunRecord",
+    "StoredTrial", "TrialData", "TrialHeader", "TrialState", "shared_disks_in_words",
 ]  # fmt: skip
 
 
@@ -158,6 +158,39 @@ def with_checks(requests: Sequence[AccountedRequests]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerCuts:
+    """What was left of one untimed run of an arm after its power was cut: at each of ``points`` drawn points of the run, the
+    disk was rebuilt as it may have been left, recovered, and checked for what the run had been told is durable by then.
+
+    Points at which something was wrong, a point may count several times: ``lossy``, where acknowledged items were
+    missing; ``corrupt``, where something held what nobody had written; ``needs_fsck``, where the file system had to be
+    repaired; ``unmountable``, where it could not be mounted before that.
+    ``acknowledged``: items acknowledged by the end of the run; ``most_lost``: the most that were missing at one point.
+    ``requests`` and ``flushes``: of the run, in the log of the disk. ``examples``: what was found, a few lines.
+    """
+
+    condition: limits.Text
+    arm: limits.Text
+    treatment: Annotated[Mapping[limits.Line, limits.Line], Meta(max_length=64)]
+    repetition: limits.Cases
+    points: Annotated[int, Meta(ge=1, le=limits.MAX_CASES)]
+    lossy: limits.Cases
+    corrupt: limits.Cases
+    needs_fsck: limits.Cases
+    unmountable: limits.Cases
+    acknowledged: limits.Cases
+    most_lost: limits.Cases
+    requests: limits.Cases
+    flushes: limits.Cases
+    examples: Annotated[tuple[limits.Line, ...], Meta(max_length=8)] = ()
+
+    @property
+    def bad(self) -> tuple[int, ...]:
+        """The counts of points at which something was wrong."""
+        return (self.lossy, self.corrupt, self.needs_fsck, self.unmountable)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTrial:
     """One trial as the store lists it. ``imported``: the origin of a trial that was measured elsewhere."""
 
@@ -188,6 +221,7 @@ class TrialData:
     - ``outside``: what the work used outside the lab. ``unused``: conditions in which no run used the device
       under test.
     - ``guarded``: why a guard has ended a live trial. ``taken_back``: what the watchdog of a live trial has done.
+    - ``cuts``: what power cuts left of untimed runs; ``not_cut``: why some were not done.
     """
 
     trial: StoredTrial
@@ -202,6 +236,8 @@ class TrialData:
     unused: tuple[str, ...] = ()
     guarded: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
+    cuts: tuple[PowerCuts, ...] = ()
+    not_cut: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:

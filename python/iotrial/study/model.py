@@ -288,6 +288,9 @@ class Design(Struct, frozen=True):
     repeats: Repeats = 1
 
 
+DEFAULT_CUT_POINTS = 100
+CutPoints = Annotated[int, Meta(ge=1, le=100_000)]
+
 #: the names of studies that ``iotrial try``, ``best`` and ``live`` make begin with these
 QUICK, BEST, LIVE = "try/", "best/", "live/"
 
@@ -296,7 +299,8 @@ class Study(Struct, frozen=True):
     """A complete study. ``text`` is the TOML it was read from, ``origin`` its file or catalogue name.
 
     ``account``: count the system calls of its commands and the requests to the lab's device, in repetitions
-    that are not timed.
+    that are not timed. ``check``: after the timed runs, cut the power of the lab's disk at ``cut_points``
+    drawn points of one more run of each arm, and look what became of the writes that were acknowledged.
     """
 
     name: StudyName
@@ -319,6 +323,8 @@ class Study(Struct, frozen=True):
     account: bool = True
     #: run a neutral, unmeasured run before each measured one, from the first block on
     wash_in: bool = False
+    check: bool = False
+    cut_points: CutPoints = DEFAULT_CUT_POINTS
     places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
 
     @property

@@ -25,6 +25,7 @@ from iotrial.study.labels import fold, match
 from iotrial.study.model import (
     CACHE_STATES,
     DEFAULT_CAP,
+    DEFAULT_CUT_POINTS,
     DEFAULT_RESOLUTION,
     MEAN,
     TYPICAL,
@@ -33,6 +34,7 @@ from iotrial.study.model import (
     Cap,
     Claim,
     ClaimedValue,
+    CutPoints,
     Design,
     DesignKind,
     Factor,
@@ -81,7 +83,7 @@ from iotrial.study.schema import (
 from iotrial.study.schema import label as label_of
 from iotrial.study.source import Source, table_name
 from iotrial.study.text_files import text_file, with_texts
-from iotrial.study.work import HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
+from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
 
 Tables = tuple[dict[str, Any], ...]
 
@@ -112,6 +114,8 @@ class StudyTable(Struct, frozen=True):
     alpha: Alpha = 0.05
     account: bool = True
     wash_in: bool = False
+    check: bool = False
+    cut_points: CutPoints = DEFAULT_CUT_POINTS
 
 
 class KnobTable(Struct, frozen=True, kw_only=True):
@@ -320,6 +324,13 @@ def _read(source: Source, *, trusted: bool) -> Study:
     check_placeholders(source, factors, fixed, workloads)
     design = read_design(source, document.design, factors)
     responses = read_responses(source, document.response, workloads, design)
+    if head.check and not any(isinstance(w.work, HasCheck) and w.work.checks() for w in workloads):
+        raise source.error(
+            "no workload of this study can be checked after a power cut",
+            "study",
+            "check",
+            hint="files with fsync, inserts into a database and a command with a checker can be",
+        )
     return Study(
         name=head.name,
         title=head.title or head.name,
@@ -340,6 +351,8 @@ def _read(source: Source, *, trusted: bool) -> Study:
         design=design,
         account=head.account,
         wash_in=head.wash_in,
+        check=head.check,
+        cut_points=head.cut_points,
         places=places,
     )
 

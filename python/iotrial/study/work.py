@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from msgspec import Meta, Struct, structs
@@ -565,6 +566,77 @@ class HasServer(HasOwnData):
 
     def begun(self, lab: LabContext) -> None:
         """Called just after the servers are ready: wait for their background work to finish. Raises LabError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What a check found wrong after a power cut: acknowledged items that are missing, and content that nobody wrote.
+
+    Each is named by a short line.
+    """
+
+    lost: tuple[str, ...] = ()
+    corrupt: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The lab's file system as a power cut left it, mounted again.
+
+    ``lab`` is that of the run, with ``root`` and ``files`` in the recovered file system; its ``target`` cannot be
+    used. ``was``: the root of the run. ``acknowledged``: everything acknowledged before the cut, in order.
+    ``scratch``: the folder of what the run wrote.
+    """
+
+    lab: LabContext
+    was: str
+    scratch: str
+    acknowledged: Sequence[str]
+
+    @property
+    def tree(self) -> Path:
+        """The root of the recovered file system."""
+        return Path(self.lab.root)
+
+    def path(self, path: str) -> Path:
+        """Return where a path of the run is in the recovered file system."""
+        return self.tree / Path(path).relative_to(self.was)
+
+
+class HasCheck:
+    """A kind that can acknowledge what it has made durable, and look for it after a power cut."""
+
+    __slots__ = ()
+
+    def checks(self) -> bool:
+        """Return whether the work as declared can be checked."""
+        return True
+
+    def acknowledging(self, job: Mapping[str, Any], marks: str) -> dict[str, Any]:
+        """Return the probe's job in which the work acknowledges: by marks sent to this socket, or if it is empty, in the
+        answer: ``acknowledged`` is then a list of nanoseconds (CLOCK_MONOTONIC) and text.
+        """
+        return {**job, "acknowledge": marks}
+
+    def collects(self) -> bool:
+        """Return whether it can also acknowledge in the answer of its job (no socket), which works in a guest."""
+        return False
+
+    def withdraws(self, acknowledgement: str) -> bool:
+        """Return whether this takes an earlier acknowledgement back, because the work is about to change the item."""
+        return False
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        """Return how many items these acknowledgements are."""
+        return len(acknowledged)
+
+    def damage(self, recovered: Recovered) -> Damage:
+        """Return what is missing or wrong. Called in a process of its own, as root, which may be killed.
+
+        Raises OSError where the file system cannot be read, which counts as corrupt; LabError if it cannot be
+        checked.
+        """
+        raise NotImplementedError
 
 
 # the kinds

@@ -15,8 +15,9 @@ from msgspec import Meta, field
 
 from iotrial.documents import JsonObject, Labels
 from iotrial.errors import RequestError
-from iotrial.knobs.declaration import Safety, consequence_of
+from iotrial.knobs.declaration import Consequence, Safety, consequence_of
 from iotrial.report.best import needless
+from iotrial.report.durability import level_verdict, measured_risks
 from iotrial.report.notation import counted, joined, named_level
 from iotrial.report.phrases import size_in_words, size_of
 from iotrial.stats.model import Conclusion, Effect
@@ -213,7 +214,7 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
     for setting in level.settings:
         if setting.value == reference.get((setting.knob, setting.options)) or setting in idle:
             continue
-        judged = consequence_of(setting)
+        judged = _judged(consequence_of(setting), document, factor.name, level.label)
         yield Choice(
             knob=setting.knob,
             options=dict(setting.options),
@@ -238,6 +239,17 @@ def _choices(document: Document, factor: Factor, level: Level, effects: Sequence
             date=header.started,
             safety=judged.safety,
         )
+
+
+def _judged(declared: Consequence, document: Document, factor: str, level: str) -> Consequence:
+    """Return what a setting does to the safety of data: as declared, and as power cuts showed of its level."""
+    cuts, study = document.data.cuts, document.trial.header.study
+    verdict = level_verdict(cuts, study, factor, level)
+    if verdict is None:
+        return declared
+    harmed = level in measured_risks(cuts, study).get(factor, {})
+    safety = Safety.DATA_AT_RISK if harmed else declared.safety
+    return Consequence(safety, f"{declared.sentence}; in power cuts it {verdict}")
 
 
 def setting_name(knob: str, options: Labels) -> str:

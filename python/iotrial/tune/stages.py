@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.ablation import WITHOUT
-from iotrial.report.best import confirming_effects, needless
+from iotrial.report.best import confirming_effects, harmed, needless
+from iotrial.report.safety import NO_RISKS, Risks
 from iotrial.stats.model import Effect
 from iotrial.study.model import DesignKind, Level, Study
 from iotrial.tune.space import TODAY, Choice, Space
@@ -92,8 +93,13 @@ class Confirmed:
         return tuple(0 if at in not_needed else level for at, level in enumerate(self.winner))
 
 
-def confirmed(space: Space, stage: Stage, study: Study, effects: Sequence[Effect]) -> Confirmed | None:
-    """Return what the confirmation found; None if it has no effect of the winner."""
+def confirmed(
+    space: Space, stage: Stage, study: Study, effects: Sequence[Effect], measured: Risks = NO_RISKS
+) -> Confirmed | None:
+    """Return what the confirmation found; None if it has no effect of the winner.
+
+    A winner that lost or corrupted data in power cuts (``measured``) is not better, unless what it risks was named.
+    """
     whole, others = confirming_effects(effects, TODAY)
     if whole is None:
         return None
@@ -103,7 +109,7 @@ def confirmed(space: Space, stage: Stage, study: Study, effects: Sequence[Effect
     return Confirmed(
         winner,
         whole,
-        whole.conclusion.improves,
+        whole.conclusion.improves and harmed(effects, study, measured) is None,
         tuple(
             Kept(
                 place,

@@ -35,10 +35,13 @@ from iotrial.study.work import (
     DEVICE_RESPONSES,
     SERVED_RESPONSES,
     SYNCED_RESPONSE,
+    Damage,
+    HasCheck,
     HasPrograms,
     JobContext,
     Launched,
     Measured,
+    Recovered,
     ResponseSpec,
     Step,
     count_response,
@@ -47,6 +50,7 @@ from iotrial.study.work import (
     time_response,
     to_take_off,
 )
+from iotrial.workloads.checking import MARKS, run_checker
 from iotrial.workloads.output import FOLDER, MOST_OUTPUTS, Output, fields_of, numbers_and_facts
 from iotrial.workloads.served import MAKE_FILE, ServedWork
 
@@ -91,7 +95,7 @@ def _step_times(step: str) -> tuple[ResponseSpec, ...]:
     )
 
 
-class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
+class CommandWork(HasCheck, HasPrograms, ServedWork, frozen=True, kw_only=True):
     """Whole processes, started and timed by the probe.
 
     ``{file}`` in an argument list runs the command once for each file of the run, ``{files}`` stands for all
@@ -182,6 +186,16 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         ),
     ] = ()
     cleanup: Annotated[Arguments, Meta(description="the same after each run")] = ()
+    checker: Annotated[
+        Arguments,
+        Meta(
+            description=(
+                "program that looks for what was acknowledged after a [power cut](durability.md): as `argv`, with "
+                "`{dir}` and `{out}` in the recovered file system, and `{acknowledged}` for a file with the items, one a "
+                "line; prints `lost ITEM` and `corrupt ITEM`"
+            )
+        ),
+    ] = ()
     warmup: Annotated[int, Meta(ge=0, le=1000, description="untimed repetitions before each run")] = 0
     outputs: Annotated[
         tuple[Output, ...],
@@ -210,7 +224,10 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
             )
         for index, step in enumerate(self.steps):
             _check_files(step.argv, _path_of(self.steps, index))
-        for name in ("prepare", "cleanup"):
+        for word in self.checker:
+            if "{file}" in word or "{files}" in word:
+                raise Problem("a checker gets folders, not files", "checker", hint="use {dir} or {out}")
+        for name in ("prepare", "cleanup", "checker"):
             argv = getattr(self, name)
             if argv and not argv[0].strip():
                 raise Problem("the first argument names the program and cannot be empty", name, 0)
@@ -257,10 +274,14 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         return (Step("cleanup", self.cleanup),) if self.cleanup else ()
 
     def _all_steps(self) -> tuple[Step, ...]:
-        return (*self.before(), *self.steps, *self.after(), *self.served_steps())
+        return (*self._own_steps(), *self.served_steps())
+
+    def _own_steps(self) -> tuple[Step, ...]:
+        checker = (Step("checker", self.checker),) if self.checker else ()
+        return (*self.before(), *self.steps, *self.after(), *checker)
 
     def texts(self) -> Iterator[str]:
-        for step in (*self.before(), *self.steps, *self.after()):
+        for step in self._own_steps():
             yield from step.argv
         yield self.cwd
         yield self.stdin
@@ -270,8 +291,9 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
     def demands(self, settings: Sequence[Setting]) -> Iterator[str]:
         if self.inherit_environment:
             yield "gives its commands your environment"
-        steps = (*self.before(), *self.steps, *self.after())
-        yield from command_trust.demands(steps, settings, stdin=self.stdin, environment=self.environment)
+        yield from command_trust.demands(
+            self._own_steps(), settings, stdin=self.stdin, environment=self.environment
+        )
         yield from command_trust.demands(
             self.served_steps(), settings, stdin=self.make_input, environment=self.serve_environment
         )
@@ -329,6 +351,26 @@ class CommandWork(HasPrograms, ServedWork, frozen=True, kw_only=True):
         except RequestError as error:
             return Measured.lacking(numbers, error)
         return Measured(numbers | printed, facts=facts)
+
+    def checks(self) -> bool:
+        return bool(self.checker)
+
+    def acknowledging(self, job: Mapping[str, Any], marks: str) -> dict[str, Any]:
+        environment = {**job["environment"], MARKS: marks}
+        return {**job, "environment": environment, "acknowledge": marks}
+
+    def damage(self, recovered: Recovered) -> Damage:
+        lab = recovered.lab
+        values = {**lab.arguments, "{dir}": lab.files, SCRATCH: recovered.scratch}
+        return run_checker(
+            self.checker,
+            values,
+            recovered.acknowledged,
+            cwd=str(recovered.tree),
+            environment={**minimal_environment(), **dict(self.environment)},
+            stdin=filled(self.stdin, values),
+            user=lab.user,
+        )
 
     def labs(self) -> frozenset[str]:
         """In place there are no files of the lab, and no folder for a server."""

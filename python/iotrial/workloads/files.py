@@ -7,7 +7,8 @@ rejected when it is read and not in the middle of a trial.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -17,9 +18,12 @@ from iotrial.study.work import (
     CPU_RESPONSES,
     DEVICE_RESPONSES,
     SYNCED_RESPONSE,
+    Damage,
     FileSet,
+    HasCheck,
     JobContext,
     Measured,
+    Recovered,
     ResponseSpec,
     time_response,
 )
@@ -61,7 +65,7 @@ _WALL = time_response("wall", "time of all operations on all files")
 _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
 
-class FilesWork(FileSet, frozen=True, kw_only=True):
+class FilesWork(HasCheck, FileSet, frozen=True, kw_only=True):
     """Operations on files.
 
     ``order`` is ``by-file`` (all operations on one file, then the next), ``by-operation`` (one operation on
@@ -151,6 +155,48 @@ class FilesWork(FileSet, frozen=True, kw_only=True):
 
     def writes(self) -> bool:
         return bool(_WRITING & set(self.operations))
+
+    def checks(self) -> bool:
+        return "fsync" in self.operations
+
+    def collects(self) -> bool:
+        return True
+
+    def withdraws(self, acknowledgement: str) -> bool:
+        return acknowledgement.startswith("-")
+
+    def items(self, acknowledged: Sequence[str]) -> int:
+        return sum(line.startswith("+") for line in acknowledged)
+
+    def damage(self, recovered: Recovered) -> Damage:
+        lost, corrupt = [], []
+        for path, (size, checksum) in _kept(recovered.acknowledged).items():
+            try:
+                data = recovered.path(path).read_bytes()
+            except FileNotFoundError:
+                lost.append(f"{path}: no such file")
+                continue
+            if len(data) < size:
+                lost.append(f"{path}: {len(data)} bytes of {size}")
+            elif f"{zlib.crc32(data):08x}" != checksum or len(data) != size:
+                corrupt.append(f"{path}: {len(data)} bytes, not those that were synced")
+        return Damage(tuple(lost), tuple(corrupt))
+
+
+def _kept(acknowledged: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Return size and checksum of the files that must be there, by path, from the probe's acknowledgements.
+
+    Those are ``+ SIZE CHECKSUM PATH``, and ``- PATH`` before the file is changed again.
+    """
+    kept: dict[str, tuple[int, str]] = {}
+    for line in acknowledged:
+        sign, _, rest = line.partition(" ")
+        if sign == "+":
+            size, checksum, path = rest.split(" ", 2)
+            kept[path] = (int(size), checksum)
+        else:
+            kept.pop(rest, None)
+    return kept
 
 
 def check_sequence(operations: tuple[str, ...], *, repeated: bool = False) -> None:

@@ -19,6 +19,7 @@ use super::stopwatch::Timed;
 use super::stretch::{Spun, Stretch};
 use super::usage::Usage;
 use super::watch::Watch;
+use crate::acknowledge::Listener;
 use crate::clock::{monotonic_ns, Clock};
 use crate::counters::devices::Counters;
 use crate::error::{last_errno, Error, Result};
@@ -171,7 +172,7 @@ pub fn run(
         _ => memory_file(&CString::default())?,
     };
     let stderr = memory_file(&CString::default())?;
-    let around = Surroundings {
+    let mut around = Surroundings {
         environment: environment.laid_out()?,
         folder,
         user: common.user,
@@ -214,6 +215,15 @@ pub fn run(
                 if own.stdin.is_some() {
                     rewind(&stdin)?;
                 }
+                let listener = match own.acknowledge.as_ref().filter(|marks| !marks.is_empty()) {
+                    None => None,
+                    Some(marks) => {
+                        let listener = Listener::start(marks, &stdout, &own.dialog)?;
+                        around.stdout = listener.stdout();
+                        around.stdin = listener.stdin().unwrap_or(stdin.as_raw_fd());
+                        Some(listener)
+                    }
+                };
                 let end = match &mut touched {
                     None => one_process(program, &around, starter, (clock, limit))?,
                     Some(seen) => one_traced(program, &around, starter, (clock, limit), seen)?,
@@ -223,6 +233,7 @@ pub fn run(
                 step.processes += 1;
                 max_rss_bytes = max_rss_bytes.max(end.max_rss_bytes);
                 stragglers += stragglers::sweep(isolated, end.timed_out)?;
+                listener.map(Listener::finish).transpose()?;
                 if !as_expected(&end, own.expect_exit) {
                     failures.push(failure(&step.name, program, &end, &stderr)?);
                     break 'work;

@@ -73,6 +73,23 @@ impl Devices {
         Ok(json!({}))
     }
 
+    /// Put a mark into the log of a simulated disk.
+    pub fn mark(&self, request: &protocol::DiskMark) -> Result<Value> {
+        self.modelled("disk_mark", &request.device)?
+            .mark(&request.text)?;
+        Ok(json!({}))
+    }
+
+    /// Drop what was written to a simulated disk over an image, and what is cached of it.
+    pub fn forget(&self, request: &protocol::OfDevice) -> Result<Value> {
+        let disk = self.modelled("disk_forget", &request.device)?;
+        if let Some(device) = self.loops.get(&format!("/dev/{}", request.device)) {
+            device.evict()?;
+        }
+        disk.forget()?;
+        Ok(json!({}))
+    }
+
     fn modelled(&self, verb: &str, device: &str) -> Result<&Disk> {
         let found = self.loops.get(&format!("/dev/{device}"));
         found.and_then(LoopDevice::disk).ok_or_else(|| {

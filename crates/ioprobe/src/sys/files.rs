@@ -157,6 +157,13 @@ pub fn sync_file_system(request: Path) -> Result<Value> {
     Ok(json!({"wall_ns": start.elapsed().as_nanos() as u64}))
 }
 
+/// Make one file durable, or the names in one folder.
+pub fn sync_one(request: Path) -> Result<Value> {
+    let file = open(&request.path, libc::O_RDONLY, 0)?;
+    rustix::fs::fsync(&file).doing(|| format!("fsync {}", request.path))?;
+    Ok(json!({}))
+}
+
 /// Write all dirty data and metadata of a file system, and wait for it.
 pub fn syncfs(path: &str) -> Result<()> {
     let file = open(path, libc::O_RDONLY, 0)?;

@@ -36,13 +36,14 @@ from iotrial.design.keyed import new_seed
 from iotrial.errors import RequestError
 from iotrial.report.best import recommended
 from iotrial.report.document import Document
+from iotrial.report.durability import measured_risks
 from iotrial.report.opening import document_of
 from iotrial.report.render import html_report
 from iotrial.runner.planning import default_folder
 from iotrial.runner.quick_study import SETTINGS, Wish, study_text
 from iotrial.runner.resolve import Resolved
 from iotrial.study.catalogue import find
-from iotrial.study.model import BEST, Design, Factor, Role, Scale, Study
+from iotrial.study.model import BEST, Design, DesignKind, Factor, Role, Scale, Study
 from iotrial.study.reader import read_study
 from iotrial.tune.search import Proposals
 from iotrial.tune.space import Choice, Space, space_of_factors, space_of_settings
@@ -104,6 +105,7 @@ class _Search:
             design=Design(kind=stage.design),
             claims=(),
             account=False,
+            check=self._base.check and stage.design is DesignKind.CONFIRM,
         )
 
     def run(self, stage: Stage, time_s: float, *, explore: bool = False) -> Document:
@@ -177,7 +179,9 @@ class _Search:
         stage = confirmation(space, stage.choices[label])
         self._say(f"confirmation on fresh blocks: {label}")
         document = self.run(stage, self.left_s)
-        result = confirmed(space, stage, document.trial.header.study, document.analysis.effects)
+        study = document.trial.header.study
+        measured = measured_risks(document.data.cuts, study)
+        result = confirmed(space, stage, study, document.analysis.effects, measured)
         return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
 

@@ -86,6 +86,12 @@ class LabPath(LabObject):
                 hint="iotrial did not write this entry: check it",
             )
         folder = _parent(path)
+        outcome = self._undo(target, entry, journal, path, folder)
+        # Before the entry is dropped: after a power cut, btrfs may have kept the path and lost the entry.
+        _sync(target, folder)
+        return outcome
+
+    def _undo(self, target: Target, entry: Entry, journal: Journal, path: str, folder: str) -> Undone:
         found = _stat(target, path)
         if found is None:
             return self._folder_after(target, entry, folder)
@@ -118,6 +124,15 @@ class LabPath(LabObject):
             _set_mtime(target, folder, int(noted))
             return Undone.RESTORED
         return Undone.ALREADY
+
+
+def _sync(target: Target, folder: str) -> None:
+    """Make the names in a folder durable, if it is there and may be opened."""
+    try:
+        target.call("fsync", path=folder)
+    except TargetError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
+            raise
 
 
 def _set_mtime(target: Target, folder: str, mtime_ns: int) -> None:

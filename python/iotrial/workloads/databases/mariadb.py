@@ -32,6 +32,13 @@ class MariaDb(Engine):
     package = "mariadb-server-core mariadb-client-core"
     separator = "\t"
     own_bytes = 160 << 20
+    stale = ("s", "pid")
+    unbuffered = ("--unbuffered",)
+    commits = {
+        "1": "the log is written and flushed at each commit (innodb_flush_log_at_trx_commit)",
+        "2": "written at each commit, flushed once a second",
+        "0": "written and flushed once a second",
+    }
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         self.run(lab, ["mkdir", "-m", "0700", f"{folder}/tmp"], cwd=folder)
@@ -44,7 +51,9 @@ class MariaDb(Engine):
             "--auth-root-authentication-method=normal",
         ]
         base = PurePath(server).parent.parent
-        self.run(lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(lab, folder)], cwd=folder)
+        self.run(
+            lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(work, lab, folder)], cwd=folder
+        )
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         # The dump of cached pages exists before the first run, whichever arm that is.
@@ -84,21 +93,21 @@ class MariaDb(Engine):
                 "--no-defaults",
                 f"--basedir={PurePath(program).parent.parent}",
                 f"--datadir={folder}/data",
-                f"--tmpdir={folder}/tmp",
+                f"--tmpdir={self.temporary_folder(work, lab, folder) or f'{folder}/tmp'}",
                 f"--socket={folder}/s",
                 f"--pid-file={folder}/pid",
                 *(("--bind-address=127.0.0.1", f"--port={lab.port}") if over else ("--skip-networking",)),
                 "--skip-name-resolve",
                 "--skip-log-bin",
                 f"--innodb-buffer-pool-size={work.buffer_bytes}",
-                f"--innodb-flush-log-at-trx-commit={1 if work.durable else 2}",
+                f"--innodb-flush-log-at-trx-commit={work.commit or (1 if work.durable else 2)}",
                 "--innodb-fast-shutdown=0",
                 "--innodb-stats-auto-recalc=OFF",
                 f"--innodb-buffer-pool-dump-at-shutdown={dump}",
                 f"--innodb-buffer-pool-load-at-startup={dump}",
                 "--innodb-buffer-pool-dump-pct=100",
                 *(("--large-pages",) if work.huge_pages else ()),
-                *self._log(lab, folder),
+                *self._log(work, lab, folder),
             ),
             ready={"socket": f"{folder}/s"},
             environment=minimal_environment(),
@@ -107,8 +116,8 @@ class MariaDb(Engine):
             stop_timeout_s=120.0,
         )
 
-    def _log(self, lab: LabContext, folder: str) -> tuple[str, ...]:
-        size, log = "--innodb-log-file-size=33554432", self.log_folder(lab, folder)
+    def _log(self, work: DatabaseWork, lab: LabContext, folder: str) -> tuple[str, ...]:
+        size, log = "--innodb-log-file-size=33554432", self.log_folder(work, lab, folder)
         return (size,) if log is None else (size, f"--innodb-log-group-home-dir={log}")
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
@@ -121,6 +130,15 @@ class MariaDb(Engine):
                 )
             time.sleep(PAUSE_S)
             output = self.ask(work, lab, folder, LOAD)
+
+    def integrity(self) -> str:
+        return f"CHECK TABLE {rows.TABLE} EXTENDED;\n"
+
+    def complaint(self, line: str) -> str | None:
+        words = line.split(self.separator)
+        if len(words) == 4 and words[1] == "check" and (words[2], words[3]) != ("status", "OK"):
+            return line
+        return None
 
     def index_query(self) -> str:
         return f"SELECT count(*) > 0 FROM {rows.TABLE} FORCE INDEX ({rows.INDEX}) WHERE account = 7;\n"

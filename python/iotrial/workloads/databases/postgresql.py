@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, ClassVar
 
 from iotrial.study.server import Server
@@ -25,11 +26,19 @@ class PostgreSql(Engine):
     package = "postgresql"
     elsewhere: ClassVar[tuple[str, ...]] = ("usr/lib/postgresql/*/bin",)
     own_bytes = 120 << 20
+    stale = (f".s.PGSQL.{PORT}", f".s.PGSQL.{PORT}.lock", "data/postmaster.pid")
+    # Killed, it would leave shared memory.
+    ends_with = signal.SIGQUIT
+    commits = {
+        "on": "a commit waits until the log is flushed (synchronous_commit)",
+        "off": "it does not wait; the log is written and flushed up to three times wal_writer_delay later",
+        "no-fsync": "it waits until the log is written, and nothing is ever flushed (fsync = off)",
+    }
     # The first connection after a start caches what it has looked up on disk; the second reads what later ones look up.
     passes = 2
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        log = self.log_folder(lab, folder)
+        log = self.log_folder(work, lab, folder)
         argv = [
             self.program("initdb", lab.program),
             "-D",
@@ -73,11 +82,13 @@ class PostgreSql(Engine):
 
     def server(self, work: DatabaseWork, lab: LabContext, folder: str) -> Server:
         over = work.connection == "loopback"
+        waits = work.commit != "off" if work.commit else work.durable
         settings = {
             "unix_socket_directories": folder,
             "listen_addresses": "127.0.0.1" if over else "",
             "shared_buffers": f"{work.buffer_bytes >> 10}kB",
-            "synchronous_commit": "on" if work.durable else "off",
+            "synchronous_commit": "on" if waits else "off",
+            "fsync": "off" if work.commit == "no-fsync" else "on",
             "huge_pages": "on" if work.huge_pages else "off",
             "autovacuum": "off",
         }

@@ -22,6 +22,12 @@ class Sqlite(Engine):
     name = "sqlite"
     needed: ClassVar[tuple[str, ...]] = ("sqlite3",)
     package = "sqlite3"
+    commits = {
+        "full": "synchronous = FULL: the journal and the database are synced at each commit",
+        "extra": "EXTRA: and the folder after the journal is deleted",
+        "normal": "NORMAL: synced at fewer moments; with WAL only at checkpoints",
+        "off": "OFF: never synced",
+    }
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """Nothing to do: the file is created with the table."""
@@ -41,12 +47,18 @@ class Sqlite(Engine):
             f"{folder}/data.sqlite",
         ]
 
-    def log_folder(self, lab: LabContext, folder: str) -> None:
+    def log_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """No separate folder: the journal is next to the database file."""
 
     def before(self, work: DatabaseWork) -> str:
-        synchronous = "FULL" if work.durable else "OFF"
-        return f"PRAGMA cache_size = -{work.buffer_bytes >> 10};\nPRAGMA synchronous = {synchronous};\n"
+        synchronous = work.commit or ("full" if work.durable else "off")
+        settings = (
+            f"PRAGMA cache_size = -{work.buffer_bytes >> 10};\nPRAGMA synchronous = {synchronous.upper()};\n"
+        )
+        if not work.journal:
+            return settings
+        # it prints the mode, which is no result of the test
+        return f".output /dev/null\nPRAGMA journal_mode = {work.journal.upper()};\n.output\n{settings}"
 
     def index_query(self) -> str:
         return f"SELECT count(*) > 0 FROM {rows.TABLE} INDEXED BY {rows.INDEX} WHERE account = 7;\n"

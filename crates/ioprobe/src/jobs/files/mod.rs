@@ -1,6 +1,7 @@
 //! The `files` job: prepares everything, runs the timed part and checks the outcome against what
 //! was expected.
 
+mod acknowledge;
 mod expect;
 mod outcome;
 mod timed;
@@ -10,6 +11,7 @@ use std::os::unix::io::{AsRawFd, RawFd};
 
 use serde_json::{json, Value};
 
+use self::acknowledge::Acknowledger;
 use self::expect::{bytes_to_write, phases, Expected, Plan};
 use self::outcome::{changes_names_or_sizes, take_over, verify};
 use self::timed::{Broken, Tally, Work};
@@ -73,11 +75,19 @@ pub fn run(
         sink.as_raw_fd(),
     )?;
 
+    let mut acknowledger = match &own.acknowledge {
+        None => None,
+        Some(marks) => Some(Acknowledger::connect(marks, set.content, &files)?),
+    };
     let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;
     let mut watch = Watch::begin(counters, common.peer.as_deref())?;
     let stopwatch = Stopwatch::start(UsageScope::ThisThread);
-    let outcome = work.perform(clock).map(|span| {
+    let performed = match &mut acknowledger {
+        None => work.perform(clock),
+        Some(acknowledger) => work.perform_acknowledging(clock, acknowledger),
+    };
+    let outcome = performed.map(|span| {
         let part = |whole| work.ticks_of(own.stretch_of, whole);
         stopwatch.stop(&span, part, (clock, stretch), &common)
     });
@@ -100,6 +110,7 @@ pub fn run(
         "bytes_read": work.tally.bytes_read,
         "bytes_written": work.tally.bytes_written,
         "entries": work.tally.entries,
+        "acknowledged": acknowledger.map(Acknowledger::collected),
         "operations": work.latencies(&own, clock, timed.spun.own_ns),
     }))
 }

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use libc::{c_int, c_long};
 
+use super::acknowledge::Acknowledger;
 use crate::clock::Clock;
 use crate::error::last_errno;
 use crate::jobs::stopwatch::Span;
@@ -75,6 +76,40 @@ impl Work {
                 for file in 0..self.paths.len() {
                     for operation in start..end {
                         self.timed(operation, file, clock, &mut last)?;
+                    }
+                }
+            }
+        }
+        Ok(Span { start, end: last })
+    }
+
+    /// Do the same, and acknowledge what is durable. The times mean nothing.
+    pub fn perform_acknowledging(
+        &mut self,
+        clock: &Clock,
+        acknowledger: &mut Acknowledger,
+    ) -> Result<Span, Broken> {
+        let start = clock.ticks();
+        let mut last = start;
+        for _ in 0..self.replicates {
+            for phase in 0..self.phases.len() {
+                let Range { start, end } = self.phases[phase];
+                self.list_folders(start..end, clock, &mut last)?;
+                for file in 0..self.paths.len() {
+                    for n in start..end {
+                        let refused = |errno| Broken {
+                            operation: n,
+                            item: file,
+                            errno,
+                        };
+                        let operation = self.operations[n].0;
+                        acknowledger
+                            .before(operation, file, &self.paths[file])
+                            .map_err(refused)?;
+                        self.timed(n, file, clock, &mut last)?;
+                        acknowledger
+                            .after(operation, file, &self.paths[file], self.descriptors[file])
+                            .map_err(refused)?;
                     }
                 }
             }

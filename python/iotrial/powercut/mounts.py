@@ -1,0 +1,86 @@
+"""Mounts in a mount namespace of a process's own, so that nothing stays mounted after it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from iotrial.errors import LabError
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+#: of linux/sched.h, linux/mount.h and linux/prctl.h
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE, _DIES_WITH_PARENT = 0x00020000, 1 << 12, 1 << 14, 1 << 18, 1
+#: how long a file system may stay busy
+BUSY_S = 5.0
+
+
+def enter_own_namespace(parent: int) -> None:
+    """Give this process, a child of ``parent``, its own mount namespace, and let it die with its parent. Raises LabError."""
+    _LIBC.prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    made = _LIBC.unshare(_CLONE_NEWNS) == 0
+    if not made or _LIBC.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) != 0:
+        raise LabError(f"cannot make a mount namespace: {os.strerror(ctypes.get_errno())}")
+
+
+def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None:
+    """Mount a block device; waits while it is busy. Raises OSError."""
+    _while_busy(
+        lambda: _LIBC.mount(
+            device.encode(),
+            str(folder).encode(),
+            filesystem.encode(),
+            ctypes.c_ulong(0),
+            options.encode() or None,
+        ),
+        f"mount {device}",
+    )
+
+
+def mount_memory(folder: Path) -> None:
+    """Mount an empty tmpfs over a folder. Raises OSError."""
+    _while_busy(
+        lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None),
+        f"mount on {folder}",
+    )
+
+
+def bind(file: Path, over: Path) -> None:
+    """Show one file in the place of another. Raises OSError."""
+    _while_busy(
+        lambda: _LIBC.mount(str(file).encode(), str(over).encode(), None, ctypes.c_ulong(_MS_BIND), None),
+        f"bind {file} to {over}",
+    )
+
+
+def unmount(folder: Path) -> None:
+    """Unmount; waits while it is busy, which files of a caught exception can make it. Raises OSError."""
+    _while_busy(lambda: _LIBC.umount2(str(folder).encode(), 0), f"unmount {folder}")
+
+
+def sync_filesystem(root: Path) -> None:
+    """Write everything of one file system to its disk (syncfs). Raises OSError."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _LIBC.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"sync {root}: {os.strerror(number)}")
+    finally:
+        os.close(descriptor)
+
+
+def _while_busy(call: Callable[[], int], doing: str) -> None:
+    deadline = time.monotonic() + BUSY_S
+    while call() != 0:
+        number = ctypes.get_errno()
+        if number != errno.EBUSY or time.monotonic() > deadline:
+            raise OSError(number, f"{doing}: {os.strerror(number)}")
+        gc.collect()
+        time.sleep(0.005)

@@ -1,0 +1,94 @@
+"""Records what a piece of work writes to a fresh file system, with what it acknowledges."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from iotrial.errors import LabError
+from iotrial.lab.filesystem import FILESYSTEMS
+from iotrial.lab.target import Target
+from iotrial.powercut.disk import logged
+from iotrial.powercut.marks import Marker
+from iotrial.powercut.mounts import enter_own_namespace, mount, sync_filesystem, unmount
+
+#: mark after mkfs and mount, before the work begins
+BEGUN = "begun"
+#: Work on the root of a file system. It runs in a child process.
+Work = Callable[[Path, Marker], None]
+
+
+def record(
+    target: Target,
+    log: Path,
+    filesystem: str,
+    size_bytes: int,
+    work: Work,
+    *,
+    mkfs_options: Sequence[str] = (),
+    options: str = "",
+    model: dict[str, Any] | None = None,
+    at: Path | None = None,
+) -> None:
+    """Make a file system on a disk that logs to ``log``, do the work on it, and unmount it.
+
+    ``target``: an isolated probe. ``options``: mount options. ``model``: see ``disk.logged``. The mark ``BEGUN`` precedes the
+    work. ``at``: an empty folder to mount on, for work that stores its own paths. Raises LabError if the work fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="iotrial-cut-") as name:
+        folder = Path(name)
+        marks, root = folder / "marks", at or folder / "root"
+        root.mkdir(exist_ok=True)
+        with logged(target, size_bytes, log, marks=marks, model=model) as disk:
+            argv = [*FILESYSTEMS[filesystem].mkfs_argv(mkfs_options), disk.path]
+            made = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+            if made.returncode != 0:
+                raise LabError(f"{argv[0]} ended with {made.returncode}: {made.stderr.strip()[-400:]}")
+            context = multiprocessing.get_context("fork")
+            ours, theirs = context.Pipe(duplex=False)
+            child = context.Process(
+                target=_do, args=(theirs, os.getpid(), disk.path, filesystem, options, root, marks, work)
+            )
+            child.start()
+            theirs.close()
+            try:
+                problem = ours.recv()
+            except EOFError:
+                problem = "its process died"
+            child.join()
+            ours.close()
+        if problem:
+            raise LabError(f"recording on {filesystem}: {problem}")
+
+
+def _do(
+    answers: Connection,
+    parent: int,
+    device: str,
+    filesystem: str,
+    options: str,
+    root: Path,
+    marks: Path,
+    work: Work,
+) -> None:
+    problem = ""
+    try:
+        enter_own_namespace(parent)
+        mount(device, root, filesystem, options)
+        try:
+            sync_filesystem(root)
+            with Marker(marks) as marker:
+                marker.mark(BEGUN)
+                work(root, marker)
+        finally:
+            unmount(root)
+    except Exception:  # reported by the parent
+        problem = traceback.format_exc()
+    answers.send(problem)

@@ -1,0 +1,327 @@
+"""Mounts a disk as a power cut has left it, lets the file system recover, and checks what is there.
+
+Mounting and checking happen in a child process with its own mount namespace: a check may hang or die of a damaged file
+system, and nothing of it stays mounted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from iotrial.errors import LabError, MissingTool
+from iotrial.lab.target import Target
+from iotrial.powercut.disk import over_image
+from iotrial.powercut.log import WriteLog
+from iotrial.powercut.mounts import enter_own_namespace, mount, unmount
+from iotrial.powercut.rebuild import Rebuilder
+from iotrial.powercut.states import VOLATILE, Cache, CutPoint, State, cut_points, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a check found: acknowledged things that are missing, and things that are there but wrong."""
+
+    lost: tuple[str, ...] = ()
+    corrupt: tuple[str, ...] = ()
+
+
+#: Checks a recovered file system: its root, and the texts of the marks before the cut. It must not change the caller's
+#: state, because it runs in a child process. An OSError that it raises counts as corruption.
+Check = Callable[[Path, Sequence[str]], Findings]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found after one cut.
+
+    ``mounted``: the file system could be mounted without repair. ``needs_fsck``: it has to be repaired, either to be mounted
+    or because its checker complains after recovery. ``lost`` and ``corrupt``: see ``Findings``. ``says``: messages of mount
+    and fsck.
+    """
+
+    mounted: bool
+    needs_fsck: bool
+    lost: tuple[str, ...]
+    corrupt: tuple[str, ...]
+    says: str
+
+    @property
+    def verdict(self) -> str:
+        """The worst that was found, in one word or two."""
+        if not self.mounted:
+            return "does not mount"
+        if self.lost:
+            return "lost acknowledged"
+        if self.corrupt:
+            return "corrupt"
+        return "needs fsck" if self.needs_fsck else "clean"
+
+
+@dataclass(frozen=True, slots=True)
+class Fsck:
+    """The checker of a file system: its arguments to look and to repair, each followed by the device; 0 means in order."""
+
+    look: tuple[str, ...]
+    repair: tuple[tuple[str, ...], ...]
+    package: str
+
+
+FSCKS = {
+    "ext4": Fsck(("e2fsck", "-fn"), (("e2fsck", "-fy"),), "e2fsprogs"),
+    "xfs": Fsck(("xfs_repair", "-n"), (("xfs_repair",), ("xfs_repair", "-L")), "xfsprogs"),
+    "btrfs": Fsck(
+        ("btrfs", "check", "--readonly", "--force"),
+        (("btrfs", "rescue", "super-recover", "-y"), ("btrfs", "rescue", "zero-log")),
+        "btrfs-progs",
+    ),
+}
+
+
+class Recovery:
+    """Recovers and checks one block device again and again. Use as a context manager.
+
+    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only
+    when the mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises
+    MissingTool if the checker is not installed.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        filesystem: str,
+        check: Check,
+        *,
+        options: str = "",
+        fsck_every: int = 0,
+        limit_s: float = 60.0,
+        at: Path | None = None,
+    ) -> None:
+        self._device, self._filesystem, self._check, self._options = device, filesystem, check, options
+        self._fsck, self._fsck_every, self._limit_s = FSCKS[filesystem], fsck_every, limit_s
+        if shutil.which(self._fsck.look[0]) is None:
+            raise MissingTool(
+                f"checking {filesystem} needs {self._fsck.look[0]}, which is not installed",
+                hint=f"apt-get install {self._fsck.package}",
+            )
+        self._made = None if at else Path(tempfile.mkdtemp(prefix="iotrial-cut-"))
+        self._folder = at or Path(str(self._made))
+        self._child: _Child | None = None
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child process."""
+        self._end_child()
+        if self._made is not None:
+            with suppress(OSError):
+                self._made.rmdir()
+
+    def recover(self, acknowledged: Sequence[str]) -> Outcome:
+        """Mount, check and unmount the device as it is now.
+
+        Raises LabError if the check itself failed (with another error than OSError), or if the device stays busy.
+        """
+        self._count += 1
+        outcome = self._ask(acknowledged)
+        if not outcome.mounted:
+            return self._repaired(outcome, acknowledged)
+        if self._fsck_every and self._count % self._fsck_every == 0:
+            status, said = _run((*self._fsck.look, self._device))
+            if status != 0:
+                return replace(outcome, needs_fsck=True, says=_joined(outcome.says, said))
+        return outcome
+
+    def _repaired(self, outcome: Outcome, acknowledged: Sequence[str]) -> Outcome:
+        """Repair what could not be mounted, and check it then. What is missing after that counts too."""
+        says = outcome.says
+        for words in self._fsck.repair:
+            _, said = _run((*words, self._device))
+            says = _joined(says, said)
+            again = self._ask(acknowledged)
+            if again.mounted:
+                return Outcome(False, True, again.lost, again.corrupt, says)
+        return Outcome(False, True, tuple(acknowledged), outcome.corrupt, says)
+
+    def _ask(self, acknowledged: Sequence[str]) -> Outcome:
+        if self._child is None:
+            self._child = _Child(self._device, self._filesystem, self._options, self._folder, self._check)
+        answer = self._child.ask(tuple(acknowledged), self._limit_s)
+        if isinstance(answer, Outcome):
+            return answer
+        self._end_child()
+        if answer is None:
+            what = f"the check did not end within {self._limit_s:g} s, or its process died"
+            return Outcome(True, False, (), (what,), "")
+        raise LabError(f"checking {self._device} after a power cut: {answer}")
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+class _Child:
+    """The process that mounts and checks."""
+
+    def __init__(self, device: str, filesystem: str, options: str, folder: Path, check: Check) -> None:
+        context = multiprocessing.get_context("fork")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, os.getpid(), device, filesystem, options, folder, check), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def ask(self, acknowledged: tuple[str, ...], limit_s: float) -> Outcome | str | None:
+        """Return the outcome, the text of an error, or None if there was no answer in time."""
+        with suppress(EOFError, OSError):
+            self._ours.send(acknowledged)
+            if self._ours.poll(limit_s):
+                answer: Outcome | str = self._ours.recv()
+                return answer
+        return None
+
+    def end(self) -> None:
+        """Kill it and wait. Its mounts go with its namespace."""
+        self._process.kill()
+        self._process.join()
+        self._ours.close()
+
+
+def _serve(
+    requests: Connection,
+    parent: int,
+    device: str,
+    filesystem: str,
+    options: str,
+    folder: Path,
+    check: Check,
+) -> None:
+    try:
+        enter_own_namespace(parent)
+    except LabError as error:
+        requests.send(error.message)
+        return
+    while True:
+        try:
+            acknowledged = requests.recv()
+        except EOFError:
+            return
+        try:
+            answer: Outcome | str = _mounted_and_checked(
+                device, filesystem, options, folder, check, acknowledged
+            )
+        except Exception as error:  # reported by the parent
+            answer = f"{type(error).__name__}: {error}"
+        requests.send(answer)
+
+
+def _mounted_and_checked(
+    device: str, filesystem: str, options: str, folder: Path, check: Check, acknowledged: Sequence[str]
+) -> Outcome:
+    try:
+        mount(device, folder, filesystem, options)
+    except OSError as error:
+        return Outcome(False, True, (), (), str(error.strerror))
+    try:
+        try:
+            found = check(folder, acknowledged)
+        except OSError as error:
+            found = Findings(corrupt=(f"reading it: {error}",))
+        errors = _errors_seen(device, filesystem)
+    finally:
+        unmount(folder)
+    return Outcome(True, bool(errors), found.lost, found.corrupt, errors)
+
+
+def _errors_seen(device: str, filesystem: str) -> str:
+    """Return what the kernel has noticed since the mount; ext4 counts errors."""
+    counter = Path(f"/sys/fs/{filesystem}/{Path(device).name}/errors_count")
+    with suppress(OSError):
+        if filesystem == "ext4" and (count := int(counter.read_text())):
+            return f"the kernel counted {count} errors"
+    return ""
+
+
+def _run(argv: Sequence[str]) -> tuple[int, str]:
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    return (
+        done.returncode,
+        f"{argv[0]} {argv[1]} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}",
+    )
+
+
+def _joined(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A cut point with its outcome. ``repeated``: the same state had been checked before."""
+
+    point: CutPoint
+    outcome: Outcome
+    repeated: bool
+
+
+def outcomes(
+    target: Target,
+    log: WriteLog,
+    size_bytes: int,
+    filesystem: str,
+    check: Check,
+    *,
+    seed: str,
+    drawn: int,
+    after: int = 0,
+    cache: Cache = VOLATILE,
+    base: Path | None = None,
+    options: str = "",
+    fsck_every: int = 0,
+    memory: Path = Path("/dev/shm"),
+    at: Path | None = None,
+) -> Iterator[Checked]:
+    """Rebuild, recover and check every state of ``states.cut_points``, in the order of the log.
+
+    ``target``: an isolated probe. ``memory``: a folder for the image, best a tmpfs. A state that has been checked, with the
+    same acknowledgements, is not checked again. Raises LabError, TargetError.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="iotrial-cut-", dir=memory)))
+        image = folder / "disk"
+        rebuilder = stack.enter_context(Rebuilder(log, image, size_bytes, base=base))
+        disk = stack.enter_context(over_image(target, image))
+        recovery = stack.enter_context(
+            Recovery(disk.path, filesystem, check, options=options, fsck_every=fsck_every, at=at)
+        )
+        checked: dict[State, Outcome] = {}
+        stable = -1
+        for point in cut_points(log, seed, drawn, after=after, cache=cache):
+            if point.stable != stable:  # no later point is equal to an earlier one
+                checked.clear()
+                stable = point.stable
+            state = state_of(log, point)
+            outcome = checked.get(state)
+            if outcome is None:
+                disk.forget()
+                rebuilder.build(point)
+                checked[state] = recovery.recover(point.acknowledged_before)
+            yield Checked(point, outcome or checked[state], repeated=outcome is not None)

@@ -1,0 +1,317 @@
+"""What became of acknowledged writes when the power was cut, in words: for tables, headlines, choices and warnings.
+
+The counts are of points drawn from the writes of one run of an arm (or a few). An interval therefore says how often this
+run would have lost something; it does not cover another run, disk or kernel. Nothing lost is no proof, but a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from iotrial.report.blocks import Block, Cell, Column, Group, Note, Row, Section, Table, View, Words
+from iotrial.report.conditions import ConditionText
+from iotrial.report.evidence import arm_order, is_reference
+from iotrial.report.notation import counted, joined, some
+from iotrial.report.safety import Risks, risks_of
+from iotrial.stats.proportion import Proportion
+from iotrial.store.model import PowerCuts, TrialData
+from iotrial.study.model import Study
+from iotrial.terminal import escape
+
+if TYPE_CHECKING:
+    from iotrial.report.conditions import Conditions
+
+LEDE = (
+    "Each arm did its work once more, not timed, on a disk with a volatile write cache that logs every request. The "
+    "power was cut at points drawn evenly over the requests and acknowledgements of that run. At each point the disk "
+    "was rebuilt as it may have been left: with everything that a flush had made durable, and of the rest a drawn "
+    "part, whole or torn. Then the file system was mounted, checked, and searched for everything that had been "
+    "acknowledged by then."
+)
+_INTERVALS = (
+    "Brackets are 95 % intervals (Clopper-Pearson) for the share of such points in this run. They do not cover other "
+    "runs, disks or kernels, and nothing lost is not a proof."
+)
+_MOST_ARMS = 4
+_MOST_PLACES = 3
+_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityRow:
+    """The power cuts of one arm under one condition, over all its repetitions."""
+
+    condition: ConditionText
+    treatment: Mapping[str, str]
+    cuts: PowerCuts
+    is_reference: bool
+
+    @property
+    def arm(self) -> str:
+        """The name of the arm."""
+        return self.cuts.arm
+
+    @property
+    def verdict(self) -> str:
+        """E.g. "loses acknowledged writes at 37 of 100 cut points [27.6 %, 47.2 %], needs fsck at 2"."""
+        return verdict_of(self.cuts)
+
+    @property
+    def harmful(self) -> bool:
+        """Whether acknowledged writes were missing, or anything was corrupt."""
+        return harmful(self.cuts)
+
+
+def harmful(cuts: PowerCuts) -> bool:
+    """Return whether acknowledged writes were missing at some point, or anything was corrupt."""
+    return bool(cuts.lossy or cuts.corrupt)
+
+
+def verdict_of(cuts: PowerCuts) -> str:
+    """Return what power cuts did, in words, the worst first."""
+    parts = []
+    if cuts.lossy:
+        parts.append(f"loses acknowledged writes at {_share(cuts.lossy, cuts.points)}")
+    if cuts.corrupt:
+        parts.append(f"is corrupt at {_share(cuts.corrupt, cuts.points)}")
+    if not cuts.acknowledged and not parts:
+        parts.append(f"had acknowledged nothing by {_points(cuts.points)}")
+    elif not parts:
+        parts.append(
+            f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})"
+        )
+    if cuts.needs_fsck:
+        before = f", {cuts.unmountable:,} of them before it mounts" if cuts.unmountable else ""
+        parts.append(f"needs fsck at {cuts.needs_fsck:,}{before}")
+    return ", ".join(parts)
+
+
+def _share(count: int, total: int) -> str:
+    low, high = Proportion(count, total).interval
+    return f"{count:,} of {_points(total)} [{_percent(low)}, {_percent(high)}]"
+
+
+def _points(total: int) -> str:
+    return counted(total, "cut point")
+
+
+def _most(total: int) -> float:
+    return Proportion(0, total).interval[1]
+
+
+def _percent(share: float) -> str:
+    """Return a share of 0 to 1 as percent with two significant digits; 0 and 1 only if they are exact."""
+    percent = 100.0 * share
+    if percent in (0.0, 100.0):
+        return f"{percent:.0f} %"
+    if percent > 99.0:
+        return f"{percent:.2f} %"
+    return f"{percent:.2g} %" if percent < 10.0 else f"{percent:.0f} %"
+
+
+def together(cuts: Sequence[PowerCuts]) -> PowerCuts:
+    """Add up the cuts of several runs: the points at which something was found, and the runs' requests."""
+    return replace(
+        cuts[0],
+        points=sum(one.points for one in cuts),
+        lossy=sum(one.lossy for one in cuts),
+        corrupt=sum(one.corrupt for one in cuts),
+        needs_fsck=sum(one.needs_fsck for one in cuts),
+        unmountable=sum(one.unmountable for one in cuts),
+        acknowledged=sum(one.acknowledged for one in cuts),
+        most_lost=max(one.most_lost for one in cuts),
+        requests=sum(one.requests for one in cuts),
+        flushes=sum(one.flushes for one in cuts),
+        examples=tuple(dict.fromkeys(text for one in cuts for text in one.examples))[:_MOST_PLACES],
+    )
+
+
+def durability_rows(data: TrialData, conditions: Conditions) -> tuple[DurabilityRow, ...]:
+    """Return a row for each condition and arm, in the study's order, the reference first."""
+    study = data.trial.header.study
+    arms = {one.arm: one.treatment for one in data.cuts}
+    order = {arm: place for place, arm in enumerate(arm_order(study, arms))}
+    found: dict[tuple[str, str], list[PowerCuts]] = {}
+    for one in data.cuts:
+        found.setdefault((one.condition, one.arm), []).append(one)
+    rows = [
+        DurabilityRow(
+            conditions.of_key(key), arms[arm], together(members), is_reference(study, members[0].treatment)
+        )
+        for (key, arm), members in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.condition.order, row.condition.key, order[row.arm])))
+
+
+# -- by level: for choices and warnings
+
+
+def cuts_by_level(cuts: Iterable[PowerCuts], study: Study) -> Mapping[tuple[str, str], tuple[PowerCuts, ...]]:
+    """Return the cuts of each level: of the arms that differ from the reference by this level alone, or by nothing.
+
+    Keys are factor and level. A level without such an arm (as in a race of combinations) has those of every arm with it.
+    """
+    every = tuple(cuts)
+    found: dict[tuple[str, str], tuple[PowerCuts, ...]] = {}
+    for factor in study.treatment_factors:
+        for level in factor.levels:
+            own = tuple(one for one in every if one.treatment.get(factor.name) == level.label)
+            alone = tuple(one for one in own if _others_at_reference(one.treatment, factor.name, study))
+            if own:
+                found[factor.name, level.label] = alone or own
+    return found
+
+
+def _others_at_reference(treatment: Mapping[str, str], factor: str, study: Study) -> bool:
+    return all(
+        treatment.get(other.name) == other.reference
+        for other in study.treatment_factors
+        if other.name != factor
+    )
+
+
+def level_verdict(cuts: Iterable[PowerCuts], study: Study, factor: str, level: str) -> str | None:
+    """Return what power cuts did to a level, in words: where it is worst. None if its power was not cut."""
+    own = cuts_by_level(cuts, study).get((factor, level))
+    return None if not own else verdict_of(_worst(own))
+
+
+def measured_risks(cuts: Sequence[PowerCuts], study: Study) -> Risks:
+    """Return the levels that did harm which their factor's reference did not do, with their verdicts.
+
+    A level does harm as its reference does if both lose or corrupt something, and the intervals of how often overlap.
+    """
+    by_level = cuts_by_level(cuts, study)
+    found: dict[str, dict[str, str]] = {}
+    for factor in study.treatment_factors:
+        reference = {
+            one.condition: one for one in _by_condition(by_level.get((factor.name, factor.reference), ()))
+        }
+        for level in factor.levels:
+            own = _by_condition(by_level.get((factor.name, level.label), ()))
+            worse = [one for one in own if harmful(one) and _does_more(one, reference.get(one.condition))]
+            if worse and level.label != factor.reference:
+                found.setdefault(factor.name, {})[level.label] = verdict_of(_worst(worse))
+        # the reference itself, where a level does without the harm
+        unharmed = [
+            own_cuts
+            for (name, label), own_cuts in by_level.items()
+            if name == factor.name and label != factor.reference and not any(map(harmful, own_cuts))
+        ]
+        harmed = [one for one in reference.values() if harmful(one)]
+        if harmed and unharmed:
+            found.setdefault(factor.name, {})[factor.reference] = verdict_of(_worst(harmed))
+    return found
+
+
+def _by_condition(cuts: Iterable[PowerCuts]) -> tuple[PowerCuts, ...]:
+    found: dict[str, list[PowerCuts]] = {}
+    for one in cuts:
+        found.setdefault(one.condition, []).append(one)
+    return tuple(map(together, found.values()))
+
+
+def _does_more(one: PowerCuts, reference: PowerCuts | None) -> bool:
+    if reference is None or not harmful(reference):
+        return True
+    low, _ = Proportion(_harm(one), one.points).interval
+    _, high = Proportion(_harm(reference), reference.points).interval
+    return low > high
+
+
+def _harm(one: PowerCuts) -> int:
+    return max(one.lossy, one.corrupt)
+
+
+def _worst(cuts: Sequence[PowerCuts]) -> PowerCuts:
+    return max(cuts, key=lambda one: (_harm(one) / one.points, one.needs_fsck / one.points))
+
+
+def risks_found(study: Study, measured: Risks) -> Risks:
+    """Return the levels that put data at risk, by what their settings mean and by what power cuts showed (``measured``)."""
+    found = {factor: dict(levels) for factor, levels in risks_of(study).items()}
+    for factor, levels in measured.items():
+        for level, verdict in levels.items():
+            declared = found.get(factor, {}).get(level)
+            found.setdefault(factor, {})[level] = f"{verdict}; {declared}" if declared else verdict
+    return found
+
+
+# -- blocks of a report
+
+
+def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
+    """Yield what a reader must know at once: who lost what, and who lost nothing at how many points."""
+    bad = [row for row in rows if row.harmful]
+    for text in some([f"{_named(row, rows)} {row.verdict}" for row in bad], _MOST_ARMS):
+        yield Note(f"{text}.", "Power cut", "alarm", view=View.TEXT)
+    good = [row for row in rows if not row.harmful]
+    if good:
+        names = joined(some(list(dict.fromkeys(_named(row, rows) for row in good)), _MOST_ARMS))
+        least = min(row.cuts.points for row in good)
+        each = "each " if len(good) > 1 else ""
+        repair = sum(row.cuts.needs_fsck for row in good)
+        after = f"; needs fsck at {repair:,}" if repair else ""
+        yield Note(
+            f"{names}: nothing acknowledged was lost at {each}{_points(least)} "
+            f"(95 %: at most {_percent(_most(least))} of this run's points){after}.",
+            "Power cut",
+            view=View.TEXT,
+        )
+
+
+def _named(row: DurabilityRow, rows: Sequence[DurabilityRow]) -> str:
+    name = escape(row.arm)
+    several = len({one.condition.key for one in rows}) > 1
+    return f"{name} ({row.condition.text})" if several else name
+
+
+def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) -> Iterator[Block]:
+    """Yield the table of all arms; on the page also examples of what was found."""
+    if not rows and not not_cut:
+        return
+    columns = (
+        Column("arm", wide=True),
+        Column("acknowledged", right=True),
+        Column("cut points", right=True),
+        Column("lossy", right=True),
+        Column("corrupt", right=True),
+        Column("needs fsck", right=True),
+        Column("verdict", wide=True),
+    )
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.condition.text, []).append(_row(row))
+    made = tuple(Group(tuple(members), title) for title, members in groups.items())
+    notes: list[Block] = [Note(f"{escape(why)}.", view=View.LONG) for why in not_cut]
+    examples = [
+        Note(f"{_named(row, rows)}: {escape('; '.join(row.cuts.examples))}.", "Found", view=View.LONG)
+        for row in rows
+        if row.cuts.examples
+    ]
+    table: list[Block] = [Table(columns, made, note=_INTERVALS)] if rows else []
+    yield Section(
+        "After a power cut",
+        (*table, *examples, *notes),
+        id="durability",
+        lede=LEDE if rows else "",
+        nav="Power cut",
+        view=View.LONG,
+    )
+
+
+def _row(row: DurabilityRow) -> Row:
+    cuts = row.cuts
+    tone = "invalid" if row.harmful else "mixed" if cuts.needs_fsck else "equivalent"
+    cells: tuple[Cell, ...] = (
+        escape(row.arm),
+        f"{cuts.acknowledged:,}",
+        f"{cuts.points:,}",
+        f"{cuts.lossy:,}",
+        f"{cuts.corrupt:,}",
+        f"{cuts.needs_fsck:,}",
+        Words(row.verdict, tone),
+    )
+    return Row(cells)

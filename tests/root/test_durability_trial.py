@@ -1,0 +1,221 @@
+"""Durability verdicts of whole trials: the power of real file systems on loop devices is cut.
+
+What is lost follows from what the works do, not from the code under test: one acknowledges before it syncs, one after; one
+file system is told not to flush the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import iotrial, run_json, write_study
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+#: writes numbered files; WHEN says whether each is acknowledged before or after it is synced, or never synced
+WRITER = """
+import os, sys, time
+folder, when = sys.argv[1:3]
+for number in range(20):
+    with open(f"{folder}/{number}", "wb", buffering=0) as file:
+        file.write(b"%06d" % number * 1000)
+        if when == "before":
+            print("acknowledged", number, flush=True)
+            time.sleep(0.02)
+        if when != "never":
+            os.fsync(file.fileno())
+    if when != "before":
+        print("acknowledged", number, flush=True)
+"""
+CHECKER = """
+import sys
+folder, acknowledged = sys.argv[1:3]
+for number in map(int, open(acknowledged)):
+    try:
+        found = open(f"{folder}/{number}", "rb").read()
+    except FileNotFoundError:
+        found = b""
+    if found != b"%06d" % number * 1000:
+        print("lost", number, len(found))
+"""
+PLANTED = """
+[study]
+name = "planted"
+question = "Does it lose what it acknowledges?"
+account = false
+check = true
+cut_points = 60
+[lab]
+kind = "image"
+filesystem = "ext4"
+size = "32 MiB"
+[budget]
+blocks = 1
+[[factor]]
+name = "acknowledges"
+knob = "command.argument"
+placeholder = "{when}"
+levels = ["after", "before"]
+[[workload]]
+name = "writer"
+kind = "command"
+argv = ["python3", "WRITER", "{out}", "{when}"]
+checker = ["python3", "CHECKER", "{out}", "{acknowledged}"]
+reads = "names"
+cache = "as-is"
+"""
+BARRIER = """
+[study]
+name = "barrier"
+question = "Do barriers matter?"
+account = false
+check = true
+cut_points = 60
+[lab]
+kind = "image"
+filesystem = "FILESYSTEM"
+size = "SIZE"
+[budget]
+blocks = 1
+[[factor]]
+name = "cache"
+knob = "block.write_cache"
+levels = ["write back", "write through"]
+[[workload]]
+name = "synced"
+kind = "files"
+files = 20
+size = "16 KiB"
+operations = ["create", "write-all", "fsync", "close", "unlink"]
+order = "by-phase"
+"""
+DATABASE = """
+[study]
+name = "database"
+question = "Does a commit last?"
+account = false
+check = true
+cut_points = POINTS
+[lab]
+kind = "image"
+filesystem = "ext4"
+size = "SIZE"
+[budget]
+blocks = 1
+[[factor]]
+name = "commit"
+knob = "work.option"
+option = "commit"
+levels = LEVELS
+[[workload]]
+name = "small"
+kind = "database"
+engine = "ENGINE"
+test = "insert-small"
+rows = 1000
+changed = 30
+buffer = "16 MiB"
+cache = "warm"
+"""
+
+
+def verdicts(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    assert report["diagnostics"].get("not_cut") is None
+    return {one["treatment"]: one for one in report["durability"]}
+
+
+def test_a_work_that_acknowledges_too_early_is_found_and_a_correct_one_loses_nothing(
+    state: Path, tmp_path: Path
+) -> None:
+    for name, text in (("WRITER", WRITER), ("CHECKER", CHECKER)):
+        (tmp_path / name).write_text(text)
+    tmp_path.chmod(0o755)
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    found = verdicts(run_json(write_study(tmp_path, text), "--no-controls"))
+    for one in found.values():
+        assert (one["points"], one["acknowledged"], one["corrupt"], one["needs_fsck"]) == (60, 20, 0, 0)
+    assert found["after"]["lossy"] == 0
+    assert found["before"]["lossy"] > 10
+    connection = sqlite3.connect(state / "trials.db")
+    kinds = [kind for (kind,) in connection.execute("SELECT kind FROM event")]
+    connection.close()
+    assert kinds.count("power-cuts") == 2
+    shown = iotrial("report", "last").stdout
+    assert "before loses acknowledged writes at" in shown
+    assert "after: nothing acknowledged was lost at 60 cut points" in " ".join(shown.split())
+
+
+def test_best_does_not_recommend_what_is_fast_because_it_never_syncs(state: Path, tmp_path: Path) -> None:
+    for name, text in (("WRITER", WRITER), ("CHECKER", CHECKER)):
+        (tmp_path / name).write_text(text)
+    tmp_path.chmod(0o755)
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace("CHECKER", str(tmp_path / "CHECKER"))
+    text = text.replace('["after", "before"]', '["after", "never"]').replace("blocks = 1", "blocks = 60")
+    text = text.replace("cut_points = 60", "cut_points = 20")
+    study = write_study(tmp_path, text)
+    done = json.loads(iotrial("best", study, "--time", "40s", "--json", "--yes", "--no-controls").stdout)
+    assert done["verdict"] == "keep"
+    assert done["settings"] == []
+    assert done["ratio"] < 0.9
+    assert "loses acknowledged writes" in done["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "size"), [("ext4", "32 MiB"), ("xfs", "300 MiB"), ("btrfs", "128 MiB")]
+)
+def test_synced_files_survive_where_the_disk_is_flushed_and_not_where_it_is_not(
+    state: Path, tmp_path: Path, filesystem: str, size: str
+) -> None:
+    study = write_study(tmp_path, BARRIER.replace("FILESYSTEM", filesystem).replace("SIZE", size))
+    found = verdicts(run_json(study, "--no-controls"))
+    good, bad = found["write back"], found["write through"]
+    assert (good["lossy"], good["corrupt"], good["acknowledged"]) == (0, 0, 20)
+    assert good["flushes"] > 0
+    assert bad["flushes"] == 0
+    assert bad["lossy"] > 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "levels", "size", "points", "programs"),
+    [
+        ("sqlite", '["extra", "off"]', "64 MiB", 40, ("sqlite3",)),
+        ("mariadb", '["1", "0"]', "512 MiB", 12, ("mariadbd", "mariadb-install-db")),
+        ("postgresql", '["on", "no-fsync"]', "512 MiB", 12, ("postgres",)),
+    ],
+)
+def test_committed_rows_survive_unless_commits_do_not_wait(
+    state: Path, tmp_path: Path, engine: str, levels: str, size: str, points: int, programs: tuple[str, ...]
+) -> None:
+    if not all(map(shutil.which, programs)):
+        pytest.skip(f"needs {', '.join(programs)}")
+    text = DATABASE
+    for name, value in {"POINTS": points, "SIZE": size, "LEVELS": levels, "ENGINE": engine}.items():
+        text = text.replace(name, str(value))
+    found = list(verdicts(run_json(write_study(tmp_path, text), "--no-controls")).values())
+    waits, does_not = found
+    assert (waits["lossy"], waits["corrupt"], waits["acknowledged"]) == (0, 0, 30)
+    assert does_not["lossy"] + does_not["corrupt"] > 0
+
+
+def test_a_trial_says_what_it_did_not_cut_and_keeps_its_verdict(state: Path, tmp_path: Path) -> None:
+    text = BARRIER.replace("FILESYSTEM", "ext4").replace("SIZE", "32 MiB")
+    plain = run_json(write_study(tmp_path, text), "--no-controls", "--no-check")
+    assert "durability" not in plain
+    shown = iotrial("plan", write_study(tmp_path, text)).stdout
+    assert "power cuts at 60 points" in shown
+
+
+def test_a_checker_that_fails_is_noted_and_the_trial_stands(state: Path, tmp_path: Path) -> None:
+    text = PLANTED.replace("WRITER", str(tmp_path / "WRITER")).replace('"python3", "CHECKER"', '"false"')
+    text = text.replace('["false", "{out}", "{acknowledged}"]', '["sh", "-c", "exit 7"]')
+    (tmp_path / "WRITER").write_text(WRITER)
+    tmp_path.chmod(0o755)
+    report = run_json(write_study(tmp_path, text), "--no-controls")
+    assert "durability" not in report
+    assert report["trial"]["state"] == "done"
+    assert all("status 7" in text for text in report["diagnostics"]["not_cut"])
