@@ -84,7 +84,7 @@ class _Tally:
             if texts and len(self.examples) < _MOST_EXAMPLES:
                 self.examples[_line(f"{what}: {texts[0]}")] = None
         if outcome.needs_fsck and outcome.says and len(self.examples) < _MOST_EXAMPLES:
-self.examples[_line(f"fsck: {outcome.says}")] = None
+            self.examples[_line(f"fsck: {outcome.says}")] = None
 
 
 class DurabilityPass:
