@@ -94,6 +94,33 @@ size = "16 KiB"
 operations = ["create", "write-all", "fsync", "close", "unlink"]
 order = "by-phase"
 """
+EXPORTS = """
+[study]
+name = "exports"
+question = "Does a server answer before the disk does?"
+account = false
+check = true
+cut_points = 30
+[lab]
+kind = "guest"
+filesystem = "ext4"
+size = "64 MiB"
+[lab.link]
+rate = "1 Gbit/s"
+[budget]
+blocks = 1
+[[factor]]
+name = "export"
+knob = "nas.export"
+levels = ["sync", "async"]
+[[workload]]
+name = "synced"
+kind = "files"
+files = 10
+operations = ["create", "write-all", "fsync", "close", "unlink"]
+order = "by-phase"
+cache = "as-is"
+"""
 DATABASE = """
 [study]
 name = "database"
@@ -200,6 +227,15 @@ def test_committed_rows_survive_unless_commits_do_not_wait(
     waits, does_not = found
     assert (waits["lossy"], waits["corrupt"], waits["acknowledged"]) == (0, 0, 30)
     assert does_not["lossy"] + does_not["corrupt"] > 0
+
+
+def test_synced_files_survive_the_server_of_a_synchronous_export_and_not_that_of_an_asynchronous_one(
+    state: Path, guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    found = verdicts(run_json(write_study(disk_folder, EXPORTS), "--no-controls"))
+    assert (found["sync"]["lossy"], found["sync"]["corrupt"], found["sync"]["acknowledged"]) == (0, 0, 10)
+    assert found["async"]["lossy"] > 0
 
 
 def test_a_trial_says_what_it_did_not_cut_and_keeps_its_verdict(state: Path, tmp_path: Path) -> None:

@@ -251,11 +251,11 @@ def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
     if good:
         names = joined(some(list(dict.fromkeys(_named(row, rows) for row in good)), _MOST_ARMS))
         least = min(row.cuts.points for row in good)
-        each = "each " if len(good) > 1 else ""
+        each = " each" if len(good) > 1 else ""
         repair = sum(row.cuts.needs_fsck for row in good)
         after = f"; needs fsck at {repair:,}" if repair else ""
         yield Note(
-            f"{names}: nothing acknowledged was lost at {each}{_points(least)} "
+            f"{names}: nothing acknowledged was lost at {_points(least)}{each} "
             f"(95 %: at most {_percent(_most(least))} of this run's points){after}.",
             "Power cut",
             view=View.TEXT,

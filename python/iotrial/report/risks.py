@@ -53,7 +53,7 @@ def risk_note(effects: Sequence[Effect], risks: Risks, measured: Risks = NO_RISK
     parts = [name for (factor, level), name in named.items() if level not in measured.get(factor, {})]
     verb = "puts" if len(parts) == 1 else "put"
     declared = [f"{joined(some(parts, _MOST_IN_HEADLINE))} {verb} data at risk"] if parts else []
-    return f". Caution: {'; '.join([*seen, *declared])}" if named else ""
+    return f". Caution: {'; '.join([*some(seen, _MOST_IN_HEADLINE), *declared])}" if named else ""
 
 
 def explained(risks: Risks) -> Iterator[str]:

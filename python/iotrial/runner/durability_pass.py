@@ -84,7 +84,7 @@ class _Tally:
             if texts and len(self.examples) < _MOST_EXAMPLES:
                 self.examples[_line(f"{what}: {texts[0]}")] = None
         if outcome.needs_fsck and outcome.says and len(self.examples) < _MOST_EXAMPLES:
-            self.examples[_line(f"fsck: {outcome.says.strip().splitlines()[-1]}")] = None
+            self.examples[_line(f"fsck: {outcome.says}")] = None
 
 
 class DurabilityPass:
@@ -269,9 +269,12 @@ class DurabilityPass:
             at.mkdir()
             with Recovery(disk.path, run.filesystem, run.check(), fsck_every=_FSCK_EVERY, at=at) as recovery:
                 checked: dict[State, Outcome] = {}
-                for point in cut_points(log, seed, self._plan.study.cut_points, after=after):
-                    if point.kind != "drawn":
+                for drawn in cut_points(log, seed, self._plan.study.cut_points, after=after):
+                    if drawn.kind != "drawn":
                         continue
+                    # What was done before the work is taken to have reached the disk long ago: an arm whose
+                    # settings keep the kernel from flushing it would otherwise lose the file system as it was made.
+                    point = replace(drawn, stable=max(drawn.stable, after))
                     acknowledged = run.acknowledged(point.acknowledged_before, marks)
                     state = state_of(log, point)
                     if (
