@@ -35,6 +35,7 @@ from simulated import (
     races,
     stalls,
     stopping,
+    switchback,
     widths,
     words,
 )
@@ -70,6 +71,10 @@ TABLES: dict[str, Table] = {
     "races": races.races,
     "recorded-races": races.recorded_races,
     "usual-choice": races.usual_choice,
+    "switchback-alarms": switchback.false_alarms,
+    "switchback-carry-over": switchback.carried_over,
+    "switchback-residue": switchback.residues,
+    "switchback-washout": switchback.washouts,
 }
 
 #: tables that have no place in the documents, which give their results in a sentence

@@ -33,10 +33,10 @@ SCHEMA = json.loads((ROOT / "schemas" / "rehearsal.schema.json").read_text())
 
 #: study that repeats the question behind each published table
 HOMES = {
-    "atime": "mount/atime", "atime-calls": "mount/read-calls", "compile": "application/compile",
-    "database": "application/database*", "gzip": "application/compress", "mysql": "application/database*",
+    "atime": "mount/atime", "atime-calls": "mount/read-calls", "compile": "application/con*",
+    "database": "application/database*", "gzip": "application/archive", "mysql": "application/database*",
     "scheduler-atom": "block/scheduler", "scheduler-buffered": "block/scheduler",
-    "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/stream-read", "iozone-sample": "matrix/iozone",
+    "filesystem-raid1": "filesystem/stream", "hdparm-buffered": "block/read-direct", "iozone-sample": "matrix/iozone*",
     "links": "files/links", "mkfs": "filesystem/make", "nas-knobs": "nas/*",
     "nas-protocols": "nas/*", "rebuild": "raid/rebuild", "rebuild-minutes": "raid/rebuild",
     "nas-tuning": "filesystem/*fragment*", "opcache": "application/opcode-cache*", "permissions": "files/permissions",

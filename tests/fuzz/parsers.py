@@ -27,6 +27,15 @@ from iotrial.cli.run_request import _pairs, _seed
 from iotrial.errors import IotrialError, TargetError
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import MountInfo, parse_mountinfo
+from iotrial.live.sources import MetricLost
+from iotrial.live.sources import source_of as metric_of
+from iotrial.live.sources.base import Reading
+from iotrial.live.sources.exposed import Scrape, scrape_of, selector_of, taken
+from iotrial.live.sources.followed_log import Lines, found_in, regex_of
+from iotrial.live.sources.kernel import device_counters, stalled_us, ticks
+from iotrial.live.sources.programs import number_of
+from iotrial.live.sources.prometheus import mean_of_range, one_number, range_s
+from iotrial.live.sources.prometheus import result_of as promql_result
 from iotrial.probe.client import answer_of
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
@@ -241,6 +250,82 @@ def fio_result(data: bytes) -> None:
     assert math.isfinite(found)
 
 
+def metric(data: bytes) -> None:
+    """What ``--metric`` says. A name is one that reports and labels can hold."""
+    content = _text(data)
+    range_s(content)
+    try:
+        found = metric_of(content, device="vda")
+    except IotrialError:
+        return
+    assert found.name
+    assert not set('\n,"') & set(found.name)
+
+
+def exposed(data: bytes) -> None:
+    """A selector, and the page of an endpoint in both formats: what was read has values, and grows at no negative rate."""
+    head, _, body = data.partition(b"\n")
+    try:
+        selector = selector_of(_text(head))
+    except IotrialError:
+        return
+    for content_type in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+        try:
+            found = scrape_of(body, content_type, selector)
+        except IotrialError:
+            continue
+        assert found.samples
+        same = [Reading(1.0, found), Reading(2.0, Scrape(found.kind, dict(found.samples), found.started))]
+        for take in (None, "rate", "mean", "p99"):
+            try:
+                value = taken(same, selector.name, take)
+            except IotrialError:
+                continue
+            assert value == 0.0 or found.kind == "gauge"
+
+
+def promql(data: bytes) -> None:
+    """Answers of Prometheus."""
+    try:
+        found = promql_result(data, "here")
+    except MetricLost:
+        return
+    for read in (one_number, mean_of_range):
+        try:
+            assert isinstance(read(found), float)
+        except MetricLost:
+            continue
+
+
+def log_lines(data: bytes) -> None:
+    """Lines of a log in pieces: what is found does not depend on where it was cut."""
+    pattern = regex_of(r"took ([-+0-9.e]+)")
+    cut = Lines()
+    lines = Lines().split(data)
+    assert lines == cut.split(data[: len(data) // 2]) + cut.split(data[len(data) // 2 :])
+    try:
+        found = found_in(lines, pattern, "x")
+    except MetricLost:
+        return
+    assert len(found.values) == found.lines
+    assert all(math.isfinite(value) for value in found.values)
+
+
+def kernel_counters(data: bytes) -> None:
+    """Files of the kernel, and the output of a command."""
+    content = _text(data)
+    for parse in (
+        device_counters,
+        ticks,
+        lambda text: stalled_us(text, "some"),
+        lambda text: number_of(text, "x"),
+    ):
+        try:
+            parse(content)
+        except MetricLost:
+            continue
+
+
 PARSERS: dict[str, Parser] = {
     "study": study,
     "codec": codec,
@@ -256,6 +341,11 @@ PARSERS: dict[str, Parser] = {
     "claim": claim,
     "fio_job": fio_job,
     "fio_result": fio_result,
+    "metric": metric,
+    "exposed": exposed,
+    "promql": promql,
+    "log_lines": log_lines,
+    "kernel_counters": kernel_counters,
 }
 
 
@@ -296,6 +386,33 @@ _SEEDS = {
         "0444 about 12 % faster than 0777 in md5sum where cache=cold, size=10 KiB",
         "x +25.2 %",
         "b 1.38 times a",
+    ),
+    "metric": (
+        "p99=promql:histogram_quantile(0.99, rate(d_bucket[$window]))@http://127.0.0.1:9090,unit=s,every=5s",
+        'openmetrics:http://127.0.0.1:9100/metrics#x_total{a="b",c=~"d.*"}:rate,lower',
+        "command:psql -Atc 'select 1',rate,higher",
+        r"log:/var/log/app.log:took ([0-9.]+) ms:p99,unit=ms",
+        "device:sda:latency,every=1s",
+        "psi:io:full",
+        "cpu",
+    ),
+    "exposed": (
+        'x_total{a!="b"}\n# TYPE x_total counter\nx_total{a="1"} 5 1700000000000\nprocess_start_time_seconds 1.7e9\n',
+        'd\n# TYPE d histogram\nd_bucket{le="0.1"} 1\nd_bucket{le="+Inf"} 2\nd_sum 3\nd_count 2\n',
+        "x\n# TYPE x counter\nx_total 1.0\nx_created 5.0\n# EOF\n",
+    ),
+    "promql": (
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1.5,"0.25"]}]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[2,"NaN"]]}]}}',
+        '{"status":"success","data":{"resultType":"scalar","result":[1.5,"+Inf"]}}',
+        '{"status":"error","errorType":"bad_data","error":"parse error"}',
+    ),
+    "log_lines": ("a took 1.5e3 ms\nb took -2\r\nnothing\nto", "x" * 100),
+    "kernel_counters": (
+        "8 0 64 3 1 0 8 2 0 4 5 0 0 0 0 1 2",
+        "some avg10=0.00 avg60=0.12 avg300=0.05 total=123456\nfull avg10=0.00 total=1",
+        "cpu  10 20 30 400 50 6 7 8 0 0",
+        "-1.5e-3",
     ),
     "answer": (
         '{"id": 1, "ok": {"data": "12.3\\n"}}',

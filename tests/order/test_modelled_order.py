@@ -12,9 +12,12 @@ from recording import Recording
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.image import ImagePlace
 from iotrial.lab.journal import Journal
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.target import Target
 from iotrial.runner.signals import Stopped
+from iotrial.runner.work_server import Serving
 from iotrial.study.disks import DiskSpec, parse_disk
+from iotrial.study.work import HasOwnData, LabContext
 
 MODELLED = {"device": "loop9", "modelled": True}
 AT_ONCE = {"device": "loop9", "modelled": False}
@@ -111,6 +114,35 @@ def test_a_signal_waits_for_nothing(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         place.format()
     assert steps(probe) == [AT_ONCE, "unmount", "run"]
+
+
+class Filled(HasOwnData):
+    """A work that writes its data when it is provided for."""
+
+    def __init__(self, probe: Recording, *, own: bool) -> None:
+        self.probe, self.own = probe, own
+
+    def has_own_data(self) -> bool:
+        return self.own
+
+    def provide(self, lab: LabContext) -> None:
+        self.probe.calls.append(("run", {}))
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"), [(True, [AT_ONCE, "run", "syncfs", MODELLED]), (False, ["run"])]
+)
+def test_data_of_a_work_is_made_at_once_and_is_on_the_disk_before_the_model_is_back(
+    tmp_path: Path, own: bool, expected: list[Any]
+) -> None:
+    probe = Modelled(isolate=True)
+    place = place_of(probe, tmp_path, parse_disk("disk-7200"))
+    place.open()
+    probe.calls.clear()
+    subject = RunContext(place.target, place, Journal(tmp_path / "journal"), None, WorkDraft())
+    Serving(root=False).provide(subject, Filled(probe, own=own))  # type: ignore[arg-type]
+    done = [fields if verb == "disk_pace" else verb for verb, fields in probe.calls]
+    assert done == expected
 
 
 def test_a_timed_mkfs_finds_the_disk_at_rest_in_every_arm(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def judge(state: Path, tests: set[str]) -> None:
 
 def test_every_test_of_sqlite_comes_out_right(state: Path, tmp_path: Path) -> None:
     needs("sqlite")
-    tests = ["count", "index", "insert-small", "fetch"]
+    tests = ["count", "index", "insert-small", "fetch", "update", "delete", "sort"]
     trial(tmp_path, "64 MiB", *(workload("sqlite", test, "changed = 30") for test in tests))
     judge(state, set(tests))
 
@@ -113,7 +113,7 @@ def test_without_root_databases_are_the_users_own_and_cold_by_their_files(everyb
 @pytest.mark.long
 def test_every_test_of_postgresql_comes_out_right(state: Path, tmp_path: Path) -> None:
     needs("postgresql")
-    tests = ["count", "index", "insert-bulk", "insert-small", "fetch"]
+    tests = ["count", "index", "insert-bulk", "insert-small", "fetch", "update", "delete", "sort"]
     trial(tmp_path, "400 MiB", *(workload("postgresql", test, "changed = 200") for test in tests))
     judge(state, set(tests))
     assert {run["checks"].get("void") for run in stored_runs(state)} <= {None}
@@ -123,7 +123,7 @@ def test_every_test_of_postgresql_comes_out_right(state: Path, tmp_path: Path) -
 def test_mariadb_is_served_counted_and_gone(state: Path, tmp_path: Path) -> None:
     needs("mariadb")
     small = 'buffer = "16 MiB"\nchanged = 200'
-    tests = ["count", "index", "insert-bulk", "insert-small", "fetch"]
+    tests = ["count", "index", "insert-bulk", "insert-small", "fetch", "update", "delete", "sort"]
     trial(tmp_path, "512 MiB", *(workload("mariadb", test, small) for test in tests))
     judge(state, set(tests))
     assert not processes_of("mariadbd")
@@ -143,6 +143,25 @@ def test_a_server_that_remembers_its_pages_has_them_before_the_first_count(
     for run in stored_runs(state):
         read.setdefault(str(run["treatment"]), set()).add(run["checks"]["bytes_read"] >= 20 * ROWS)
     assert sorted(map(sorted, read.values())) == [[False], [True]]
+
+
+@pytest.mark.long
+def test_log_and_temporary_files_are_written_on_the_second_place_where_the_study_says_so(
+    state: Path, tmp_path: Path
+) -> None:
+    needs("mariadb")
+    text = STUDY.replace("SIZE", "512 MiB").replace("cache.state", "work.option")
+    text = text.replace('levels = ["warm", "cold"]', 'option = "separate_log"\nlevels = [false, true]')
+    text += '[[place]]\nname = "log"\nholds = "files"\nsize = "256 MiB"\n'
+    text += workload("mariadb", "insert-small", "changed = 100")
+    run_json(write_study(tmp_path, text), "--blocks", "2", "--lab", "image", "--no-controls")
+    assert failures_of(state) == []
+    written: dict[str, set[bool]] = {}
+    for run in stored_runs(state):
+        # a hundred commits, each a write and a flush of the redo log
+        found = run["evidence"].get("beside_log_flush_ios", 0) >= 100
+        written.setdefault(str(run["treatment"]), set()).add(found)
+    assert sorted(map(sorted, written.values())) == [[False], [True]]
 
 
 def test_a_server_that_is_never_ready_ends_the_trial_with_its_words(state: Path, tmp_path: Path) -> None:

@@ -364,6 +364,11 @@ def test_effects_are_those_of_the_report_and_medians_those_of_the_runs(path: Pat
         ]
         assert level.runs == len(values)
         assert level.median == pytest.approx(statistics.median(values), rel=1e-12)
+        for bound in (level.low, level.high):
+            assert bound is None or bound in values
+        assert level.low is None or level.low <= level.median
+        assert level.high is None or level.high >= level.median
+    assert any(level.low is not None and level.high is not None for level in found.levels)
 
 
 def test_a_share_of_the_level_gives_wider_intervals(path: Path) -> None:

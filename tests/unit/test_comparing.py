@@ -14,7 +14,7 @@ from hostile_trial import STEERING, hostile_document
 from report_fixtures import effect
 
 from iotrial.errors import RequestError
-from iotrial.report.analysed import Analysed, analysed
+from iotrial.report.analysed import Analysed, Level, analysed
 from iotrial.report.comparing import compare
 from iotrial.report.comparison import (
     Agreement,
@@ -250,6 +250,26 @@ def test_medians_are_told_without_a_verdict() -> None:
     assert "Medians by arm (observational: no verdict)" in text_of(made, full=True)
     assert "so there is no verdict" in said(made)
     assert "Medians by arm (observational: no verdict)" in comparison_markdown(made)
+
+
+def test_a_change_of_medians_has_the_interval_that_follows_from_the_bounds_of_both() -> None:
+    def at(median: float, low: float | None, high: float | None) -> tuple[Level, ...]:
+        return (Level(COLD, "probe", "0444", "wall", "s", median, 40, low, high),)
+
+    first = one("a", faster(0.55, 0.5, 0.6), levels=at(2.0, 1.6, 2.5))
+    half = one("b", faster(0.95, 0.9, 1.0), levels=at(1.0, 0.8, 1.25))
+    unbounded = one("c", faster(0.95, 0.9, 1.0), levels=at(1.0, None, 1.25))
+    changes = json.loads(json.dumps(comparison_json(compare([first, half])), allow_nan=False))["levels"][0][
+        "changes"
+    ]
+    assert changes["A"] is None
+    assert changes["B"]["word"] == "less time"
+    # 0.8 / 2.5 and 1.25 / 1.6 of the time
+    assert [changes["B"][key] for key in ("percent", "low", "high")] == pytest.approx([50.0, 21.875, 68.0])
+    assert changes["B"]["said"] in text_of(compare([first, half]), full=True)
+    [row] = compare([first, unbounded]).levels
+    assert row.changes[1] is not None
+    assert (row.changes[1].low, row.changes[1].high) == (pytest.approx(21.875), None)
 
 
 def test_no_line_of_text_is_longer_than_a_terminal() -> None:

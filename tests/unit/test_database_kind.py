@@ -74,6 +74,25 @@ def test_inserted_rows_follow_the_table_and_go_again(at_once: bool) -> None:
     assert connection.execute(f"SELECT count(*), max(id) FROM {rows.TABLE}").fetchone() == (1000, 1000)
 
 
+def test_updated_and_deleted_rows_are_restored_by_the_undoing_statements() -> None:
+    connection = database(DatabaseWork(engine="sqlite", rows=1000))
+    whole = connection.execute(f"SELECT * FROM {rows.TABLE} ORDER BY id").fetchall()
+    connection.executescript(rows.update_sql(321, 1))
+    changed = connection.execute(f"SELECT id, amount FROM {rows.TABLE} ORDER BY id").fetchall()
+    assert changed == [(row[0], row[3] + (row[0] <= 321)) for row in whole]
+    connection.executescript(rows.update_sql(321, -1) + rows.delete_sql(321))
+    assert connection.execute(f"SELECT * FROM {rows.TABLE} ORDER BY id").fetchall() == whole[321:]
+    connection.executescript(rows.insert_sql(1, 321, at_once=True))
+    assert connection.execute(f"SELECT * FROM {rows.TABLE} ORDER BY id").fetchall() == whole
+
+
+def test_a_sort_numbers_every_row_and_needs_a_sorting_step() -> None:
+    connection = database(DatabaseWork(engine="sqlite", rows=1000))
+    assert connection.execute(rows.sort_sql()).fetchall() == [(1000,)]
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {rows.sort_sql()}").fetchall()
+    assert any("USE TEMP B-TREE FOR ORDER BY" in step[3] for step in steps)
+
+
 def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
     connection = database(DatabaseWork(engine="sqlite", rows=1000))
     before = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -92,6 +111,9 @@ def test_an_index_is_seen_to_be_there_and_goes_again() -> None:
         ({"engine": "sqlite", "connection": "loopback"}, "no server"),
         ({"engine": "postgresql", "buffer_dump": True}, "only MariaDB"),
         ({"engine": "sqlite", "test": "fetch", "rows": 1000, "changed": 1001}, "the table has 1,000"),
+        ({"engine": "mariadb", "test": "delete", "rows": 1000, "changed": 1001}, "the table has 1,000"),
+        ({"engine": "sqlite", "separate_log": False}, "no server"),
+        ({"engine": "postgresql", "separate_temporary": True}, "only MariaDB"),
     ],
 )
 def test_keys_that_cannot_work_together_are_refused(keys: dict[str, object], message: str) -> None:

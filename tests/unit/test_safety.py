@@ -141,6 +141,8 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("sysctl", "5", (("key", "vm.laptop_mode"),), TRADE_OFF),
     ("sysctl", "60", (("key", "vm.swappiness"),), TRADE_OFF),
     ("sysctl", "10", (("key", "vm.stat_interval"),), HARMLESS),
+    # Documentation/admin-guide/mm/hugetlbpage.rst: pages in the pool cannot be used for other purposes
+    ("sysctl", "64", (("key", "vm.nr_hugepages"),), TRADE_OFF),
     ("guest.sysctl", "1", (("key", "net.ipv4.tcp_sack"),), HARMLESS),
     ("guest.sysctl", "4096", (("key", "vm.min_free_kbytes"),), TRADE_OFF),
     # md(4), Documentation/driver-api/md/raid5-ppl.rst: the write hole

@@ -55,6 +55,21 @@ def test_figures_are_kept_in_seconds_and_bytes_and_reach_the_probe_in_its_units(
     assert sent["stroke"] == pytest.approx(0.1)
 
 
+def test_only_a_disk_that_collects_garbage_has_the_figures_of_its_flash() -> None:
+    plain, collecting = (
+        parse_disk("ssd-sata"),
+        parse_disk({"model": "ssd-2009", "erase_block": "1 MiB", "spare": "25 %"}),
+    )
+    assert plain is not None
+    assert collecting is not None
+    assert "collects" not in wire(plain)["flat"]
+    sent = wire(collecting)["flat"]["collects"]
+    assert (sent["block_bytes"], sent["spare"]) == (1 << 20, 0.25)
+    assert (sent["page_move_us"], sent["erase_us"]) == (pytest.approx(60.0), pytest.approx(500.0))
+    with pytest.raises(StudyError, match="is not a parameter of ssd-sata"):
+        read_study(with_disk('{ model = "ssd-sata", spare = "7 %" }'), "mine", trusted=True)
+
+
 def test_a_study_keeps_every_figure_of_its_disk_when_it_is_stored() -> None:
     study = read_study(with_disk('{ model = "usb-stick", jump = "5 ms" }'), "mine", trusted=True)
     assert study.lab.disk is not None

@@ -813,6 +813,13 @@ pub struct SampleStart {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct RequestsStart {
+    /// Whole devices, as in /sys/block.
+    pub devices: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Common {
     pub set: Option<String>,
     pub files: Selection,

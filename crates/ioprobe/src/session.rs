@@ -24,7 +24,7 @@ use crate::server;
 use crate::sys::device::content;
 use crate::sys::open_files;
 use crate::sys::{age, files, loop_device, loop_table, mount, remove, run};
-use crate::trace::block::Requests;
+use crate::trace::block::{counting, Requests};
 use crate::watch::Watch;
 
 pub const PROTOCOL: u32 = 1;
@@ -41,6 +41,7 @@ pub struct Session {
     broker: Option<Broker>,
     sampler: Option<Sampler>,
     watch: Option<Watch>,
+    requests: Option<Requests>,
 }
 
 impl Session {
@@ -69,6 +70,7 @@ impl Session {
             broker,
             sampler: None,
             watch: None,
+            requests: None,
         })
     }
 
@@ -86,10 +88,15 @@ impl Session {
                 ))),
             };
         }
+        if self.requests.is_some() {
+            return Err(Error::bad(format!(
+                "request {verb}: account_requests: requests are already counted; stop it with requests_stop"
+            )));
+        }
         let devices = protocol::devices_of_job(verb, &params)?;
         let requests = Requests::begin(&devices)?;
         let mut answer = server::judged(self.carry_out(verb, params))?;
-        let (found, lost) = requests.finish()?;
+        let (found, lost) = requests.counted()?;
         answer["requests"] = found;
         answer["requests_lost"] = json!(lost);
         Ok(answer)
@@ -251,6 +258,35 @@ impl Session {
                         )
                     })?
                     .stop()
+            }
+            "requests_start" => {
+                let request: protocol::RequestsStart = fields(verb, params)?;
+                if self.requests.is_some() {
+                    return Err(Error::bad(
+                        "requests_start: requests are already counted; stop it with requests_stop",
+                    ));
+                }
+                self.requests = Some(Requests::begin(&request.devices)?);
+                counting(true);
+                Ok(json!({}))
+            }
+            "requests_read" => {
+                fields::<protocol::Nothing>(verb, params)?;
+                let requests = self.requests.as_ref().ok_or_else(|| {
+                    Error::bad(
+                        "requests_read: requests are not counted; start it with requests_start",
+                    )
+                })?;
+                let (found, lost) = requests.counted()?;
+                Ok(json!({ "requests": found, "requests_lost": lost }))
+            }
+            "requests_stop" => {
+                fields::<protocol::Nothing>(verb, params)?;
+                self.requests.take().map(|_| json!({})).ok_or_else(|| {
+                    Error::bad(
+                        "requests_stop: requests are not counted; start it with requests_start",
+                    )
+                })
             }
 
             "files" => {

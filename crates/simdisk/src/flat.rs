@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::flash::{Collected, Flash};
 use super::{Account, Due, Kind, Mechanism, Request, NS};
 
 /// Latencies in nanoseconds, rates in bytes per second.
@@ -18,23 +19,34 @@ pub struct Settings {
     pub read_rate: f64,
     pub write_rate: f64,
     pub depth: usize,
+    /// How long it takes to move a page, and to erase a block, where the disk collects garbage.
+    pub page_move: f64,
+    pub erase: f64,
 }
 
 pub struct Flat {
     settings: Settings,
-    waiting: VecDeque<Request>,
+    /// Requests, each with the time that the flash spends on collecting garbage for it.
+    waiting: VecDeque<(Request, f64)>,
     working: Vec<Due>,
     /// When the last of the slots for parallel requests became free.
     place_free: u64,
     channel_free: f64,
     written_to: Option<u64>,
     unflushed: bool,
+    /// None: the disk never collects garbage.
+    flash: Option<Flash>,
     account: Account,
 }
 
 impl Mechanism for Flat {
     fn submit(&mut self, request: Request) {
-        self.waiting.push_back(request);
+        let collected = self.map(request.kind, request.offset, request.length);
+        self.account.moved_pages += collected.moved_pages;
+        self.account.erased_blocks += collected.erased_blocks;
+        let collecting = collected.moved_pages as f64 * self.settings.page_move
+            + collected.erased_blocks as f64 * self.settings.erase;
+        self.waiting.push_back((request, collecting));
     }
 
     fn advance(&mut self, now: u64, into: &mut Vec<Due>) {
@@ -64,13 +76,25 @@ impl Mechanism for Flat {
         true
     }
 
+    fn note(&mut self, kind: Kind, offset: u64, length: u64) {
+        self.map(kind, offset, length);
+    }
+
+    fn take_flash(&mut self) -> Option<Flash> {
+        self.flash.take()
+    }
+
+    fn put_flash(&mut self, flash: Option<Flash>) {
+        self.flash = flash;
+    }
+
     fn account(&mut self) -> &mut Account {
         &mut self.account
     }
 }
 
 impl Flat {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, flash: Option<Flash>) -> Self {
         Flat {
             settings,
             waiting: VecDeque::new(),
@@ -79,16 +103,27 @@ impl Flat {
             channel_free: 0.0,
             written_to: None,
             unflushed: false,
+            flash,
             account: Account::default(),
         }
+    }
+
+    /// Let the flash do what a request asks of it. Returns what it collects for that.
+    fn map(&mut self, kind: Kind, offset: u64, length: u64) -> Collected {
+        match (&mut self.flash, kind) {
+            (Some(flash), Kind::Write) => return flash.write(offset, length),
+            (Some(flash), Kind::Trim) => flash.trim(offset, length),
+            _ => {}
+        }
+        Collected::default()
     }
 
     fn begin(&mut self) -> bool {
         let settings = &self.settings;
         let busy = self.working.len();
-        let request = match self.waiting.front() {
+        let (request, collecting) = match self.waiting.front() {
             // What was written before a flush must have completed.
-            Some(first) if first.kind == Kind::Flush && busy > 0 => return false,
+            Some((first, _)) if first.kind == Kind::Flush && busy > 0 => return false,
             Some(first) if busy < settings.depth => *first,
             _ => return false,
         };
@@ -104,7 +139,9 @@ impl Flat {
                 self.unflushed = true;
                 account.seeks += u64::from(!goes_on);
                 let jump = if goes_on { 0.0 } else { settings.jump };
-                (settings.write + jump, length / settings.write_rate * NS)
+                // Moving and erasing occupy the flash as a transfer does.
+                let transfer = length / settings.write_rate * NS + collecting;
+                (settings.write + jump, transfer)
             }
             Kind::Flush if std::mem::take(&mut self.unflushed) => (settings.flush, 0.0),
             Kind::Flush | Kind::Trim => (0.0, 0.0),
@@ -129,7 +166,11 @@ mod tests {
     const US: f64 = 1e3;
 
     fn flat(depth: usize) -> Flat {
-        Flat::new(Settings {
+        Flat::new(settings(depth), None)
+    }
+
+    fn settings(depth: usize) -> Settings {
+        Settings {
             read: 80.0 * US,
             write: 20.0 * US,
             jump: 500.0 * US,
@@ -138,7 +179,9 @@ mod tests {
             read_rate: 1e9,
             write_rate: 5e8,
             depth,
-        })
+            page_move: 50.0 * US,
+            erase: 1000.0 * US,
+        }
     }
 
     fn request(tag: u64, kind: Kind, offset: u64, length: u64, arrival: u64) -> Request {
@@ -183,6 +226,27 @@ mod tests {
         disk.submit(request(2, Kind::Write, 5_000, 5_000, 0));
         assert_eq!(times(&mut disk), [(1, 535_000), (2, 565_000)]);
         assert_eq!(disk.account.seeks, 1);
+    }
+
+    #[test]
+    fn a_write_waits_for_the_pages_that_are_moved_for_it_and_for_the_erasure() {
+        // A disk of two blocks of four pages, and two more blocks. All is written once, which fills
+        // two blocks, then two pages of each again, which fills the third.
+        let page = 4096;
+        let mut disk = Flat::new(settings(1), Some(Flash::new(8 * page, 4 * page, 0.0)));
+        disk.note(Kind::Write, 0, 8 * page);
+        for place in [0, 4, 1, 5] {
+            disk.note(Kind::Write, place * page, page);
+        }
+        // A third page of the first block leaves one live page there, which moves into the last
+        // erased block.
+        disk.submit(request(9, Kind::Write, 2 * page, page, 0));
+        assert_eq!(
+            (disk.account.moved_pages, disk.account.erased_blocks),
+            (1, 1)
+        );
+        let plain = 5_000 + 20_000 + 500_000 + 8_192;
+        assert_eq!(times(&mut disk), [(9, plain + 50_000 + 1_000_000)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod control;
 mod dirty;
+mod flash;
 mod flat;
 mod fuse;
 mod geometry;
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use self::control::{mount, Disk};
+use self::flash::Flash as Pages;
 use self::flat::Flat;
 use self::geometry::{Geometry, Seek};
 use self::rotating::Rotating;
@@ -113,6 +115,18 @@ pub struct Flash {
     pub read_bytes_per_s: f64,
     pub write_bytes_per_s: f64,
     pub depth: usize,
+    #[serde(default)]
+    pub collects: Option<Collecting>,
+}
+
+/// How a solid-state disk collects garbage.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Collecting {
+    pub block_bytes: u64,
+    pub spare: f64,
+    pub page_move_us: f64,
+    pub erase_us: f64,
 }
 
 /// The order in which a simulated disk serves waiting requests.
@@ -184,6 +198,16 @@ trait Mechanism {
     /// Return whether the disk supports trim.
     fn trims(&self) -> bool;
 
+    /// Take note of a request that is answered without delay.
+    fn note(&mut self, _kind: Kind, _offset: u64, _length: u64) {}
+
+    /// Take or put the state of the flash, which a reset does not change.
+    fn take_flash(&mut self) -> Option<Pages> {
+        None
+    }
+
+    fn put_flash(&mut self, _flash: Option<Pages>) {}
+
     fn account(&mut self) -> &mut Account;
 }
 
@@ -208,7 +232,7 @@ impl Model {
         }
         match (&request.rotating, &request.flat, &request.instant) {
             (Some(drive), None, None) => rotating_of(drive, request.size),
-            (None, Some(flash), None) => flat_of(flash),
+            (None, Some(flash), None) => flat_of(flash, request.size),
             (None, None, Some(Instant {})) => Ok(instant()),
             _ => Err(Error::Description(
                 "make a simulated disk: expected exactly one of rotating, flat and instant"
@@ -261,9 +285,15 @@ impl Model {
         *self.disk.account()
     }
 
-    /// Continue counting from these statistics.
-    pub fn go_on_with(&mut self, account: Account) {
-        *self.disk.account() = account;
+    /// Take note of a request that is answered without delay.
+    pub fn note(&mut self, kind: Kind, offset: u64, length: u64) {
+        self.disk.note(kind, offset, length);
+    }
+
+    /// Continue with the statistics and the flash of a disk that is reset.
+    pub fn go_on_from(&mut self, other: &mut Model) {
+        *self.disk.account() = *other.disk.account();
+        self.disk.put_flash(other.disk.take_flash());
     }
 }
 
@@ -306,7 +336,7 @@ fn rotating_of(drive: &Turning, size: u64) -> Result<Model> {
     })
 }
 
-fn flat_of(flash: &Flash) -> Result<Model> {
+fn flat_of(flash: &Flash, size: u64) -> Result<Model> {
     let times = [
         flash.read_us,
         flash.write_us,
@@ -320,33 +350,51 @@ fn flat_of(flash: &Flash) -> Result<Model> {
     within("read_bytes_per_s", flash.read_bytes_per_s, 1e4, 1e12)?;
     within("write_bytes_per_s", flash.write_bytes_per_s, 1e4, 1e12)?;
     within("depth", flash.depth as f64, 1.0, 1024.0)?;
+    let mut times = (0.0, 0.0);
+    let mut pages = None;
+    if let Some(found) = &flash.collects {
+        within("block_bytes", found.block_bytes as f64, 4096.0, size as f64)?;
+        within("spare", found.spare, 0.0, 10.0)?;
+        within("page_move_us", found.page_move_us, 0.0, 1e7)?;
+        within("erase_us", found.erase_us, 0.0, 1e7)?;
+        times = (found.page_move_us * US, found.erase_us * US);
+        pages = Some(Pages::new(size, found.block_bytes, found.spare));
+    }
+    let settings = flat::Settings {
+        read: flash.read_us * US,
+        write: flash.write_us * US,
+        jump: flash.jump_us * US,
+        flush: flash.flush_us * US,
+        overhead: flash.overhead_us * US,
+        read_rate: flash.read_bytes_per_s,
+        write_rate: flash.write_bytes_per_s,
+        depth: flash.depth,
+        page_move: times.0,
+        erase: times.1,
+    };
     Ok(Model {
-        disk: Box::new(Flat::new(flat::Settings {
-            read: flash.read_us * US,
-            write: flash.write_us * US,
-            jump: flash.jump_us * US,
-            flush: flash.flush_us * US,
-            overhead: flash.overhead_us * US,
-            read_rate: flash.read_bytes_per_s,
-            write_rate: flash.write_bytes_per_s,
-            depth: flash.depth,
-        })),
+        disk: Box::new(Flat::new(settings, pages)),
     })
 }
 
 /// Requests are still answered in a queue's order: a flush only after the writes before it.
 fn instant() -> Model {
     Model {
-        disk: Box::new(Flat::new(flat::Settings {
-            read: 0.0,
-            write: 0.0,
-            jump: 0.0,
-            flush: 0.0,
-            overhead: 0.0,
-            read_rate: f64::INFINITY,
-            write_rate: f64::INFINITY,
-            depth: 1024,
-        })),
+        disk: Box::new(Flat::new(
+            flat::Settings {
+                read: 0.0,
+                write: 0.0,
+                jump: 0.0,
+                flush: 0.0,
+                overhead: 0.0,
+                read_rate: f64::INFINITY,
+                write_rate: f64::INFINITY,
+                depth: 1024,
+                page_move: 0.0,
+                erase: 0.0,
+            },
+            None,
+        )),
     }
 }
 
@@ -375,6 +423,9 @@ struct Account {
     operations: u64,
     /// How many of these moved the arm.
     seeks: u64,
+    /// Garbage collection: live pages of 4 KiB moved, and blocks erased.
+    moved_pages: u64,
+    erased_blocks: u64,
     #[serde(serialize_with = "whole")]
     seek_ns: f64,
     #[serde(serialize_with = "whole")]

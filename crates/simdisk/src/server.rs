@@ -224,9 +224,8 @@ impl<'a> Server<'a> {
     /// Answer all pending requests, and reset the model: it resumes as a disk at rest.
     fn put_model_aside(&mut self) -> Result<()> {
         self.at_once = true;
-        let account = self.model.account();
-        self.model = Model::of(self.description)?;
-        self.model.go_on_with(account);
+        let mut before = std::mem::replace(&mut self.model, Model::of(self.description)?);
+        self.model.go_on_from(&mut before);
         for (tag, (kind, offset, length)) in std::mem::take(&mut self.pending) {
             self.reply_to(tag, kind, offset, length)?;
         }
@@ -288,6 +287,7 @@ impl<'a> Server<'a> {
                 }
             };
             if self.at_once {
+                self.model.note(kind, offset, length);
                 self.reply_to(unique, kind, offset, length)?;
                 continue;
             }

@@ -33,6 +33,7 @@ SHORT_HELPS = {
     "run": "Run a study on this machine.",
     "try": "Try settings with your own command, in place.",
     "best": "Find the best of many settings for a command.",
+    "live": "Try settings under a service in use.",
     "resume": "Resume an interrupted trial.",
     "continue": "Measure more blocks of a finished trial.",
     "report": "Report a stored or packed trial.",

@@ -179,7 +179,9 @@ def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) ->
 
 
 def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
-    """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if``."""
+    """Return 0 whatever the verdict, 3 for an invalid trial, 4 if a main effect meets ``--fail-if`` or a guard stopped it."""
+    if document.data.guarded:
+        return EXIT_FAIL_IF
     if not document.valid:
         return EXIT_INVALID
     verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}

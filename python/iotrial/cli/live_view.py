@@ -28,6 +28,7 @@ from iotrial.report.progress import (
     effect_lines,
     remove_standing,
     standing_path,
+    window_lines,
     write_standing,
 )
 from iotrial.report.text import Console
@@ -116,6 +117,8 @@ class _Watching:
             failures=snapshot.failures,
             effects=self._narrowing.of(effect_lines(snapshot.effects, study)),
             margin=study.margin,
+            activity=snapshot.activity,
+            windows=window_lines(snapshot.recent, study),
             conditions=snapshot.conditions,
             conditions_decided=len(snapshot.decided),
             upcoming=upcoming_in_words(self._plan, self._conditions, snapshot.upcoming),

@@ -26,7 +26,7 @@ STATUSES: tuple[tuple[str, str], ...] = (
     ("1", "The operation failed: lab, probe, store, or a file that cannot be written."),
     ("2", "The request is invalid or cannot be met here; nothing was changed."),
     ("3", "The trial is invalid: a control failed, or no run used the device under test."),
-    ("4", "A --fail-if condition was met."),
+    ("4", "A --fail-if condition was met, or a guard stopped the trial."),
     (
         "5",
         "A change could not be undone; its journal entry is kept, and `iotrial restore` tries again. Or the "

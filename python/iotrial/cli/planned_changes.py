@@ -7,6 +7,7 @@ user consents to them, so nothing of a foreign study is shortened, and control c
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -26,6 +27,8 @@ from iotrial.study.model import Holds, Setting, Study
 from iotrial.study.places import IN_PLACE
 from iotrial.study.work import HasPrograms
 from iotrial.terminal import escape, escape_lines
+from iotrial.units import format_duration, format_percent
+from iotrial.workloads.live import LiveWork
 
 _WIDTH = 11
 _FEW_LINES = 12
@@ -50,6 +53,43 @@ def typed_intent_lines(resolved: Resolved, folder: str) -> Iterator[str]:
     if resolved.changes:
         yield from _changes(resolved)
         yield from study_safety_lines(resolved.study)
+    yield from _windows(resolved.study)
+
+
+def _windows(study: Study) -> Iterator[str]:
+    """Yield how a service in use is tried: windows, metrics, what stops it, and how its settings are set back."""
+    for workload in study.workloads:
+        work = workload.work
+        if not isinstance(work, LiveWork):
+            continue
+        arms = math.prod(len(factor.levels) for factor in study.treatment_factors)
+        block_s = arms * (work.washout_s + work.window_s)
+        yield _line(
+            "windows",
+            f"{format_duration(work.window_s)} each, after a washout of {format_duration(work.washout_s)}; "
+            f"{arms} in a block, which takes {format_duration(block_s)}",
+        )
+        for number, metric in enumerate(work.metrics):
+            role = "explored" if number else "judged"
+            unit = "" if metric.unit == "1" else f" in {escape(metric.unit)}"
+            yield _line(
+                "" if number else "metrics",
+                f"{escape(metric.name)}{unit}, {metric.better.value} is better, {role}: {escape(metric.source)}",
+            )
+        for number, guard in enumerate(work.guards):
+            yield _line("" if number else "guards", escape(guard))
+        if work.most_share < 1.0:
+            yield _line(
+                "share", f"other settings than today's at most {format_percent(work.most_share)} of the time"
+            )
+        if work.quiet_hours:
+            yield _line("quiet", f"{escape(work.quiet_hours)}, local time: {work.resting}")
+        yield _line(
+            "set back", "at the end, between blocks, on Ctrl-C, by a guard, and when a metric is lost;"
+        )
+        yield _line(
+            "", "by a watchdog process if iotrial is killed or hangs; a reboot forgets all of these settings"
+        )
 
 
 def _held(folder: str) -> Iterator[str]:
@@ -142,6 +182,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     else:
         yield _line("changes", "none outside that folder")
     yield from study_safety_lines(resolved.study)
+    yield from _windows(resolved.study)
     yield from command_lines(resolved.study)
     if _as_nobody(resolved):
         yield _line("", "commands of an untrusted study run as user nobody, not as root")

@@ -9,6 +9,7 @@ from typing import Any
 from iotrial.cli.consent import ask_consent, show_intent
 from iotrial.cli.finish import Outputs, conclude, refuse_missing_folder
 from iotrial.cli.live_view import watcher_for
+from iotrial.cli.trial_run import engine_of
 from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
@@ -91,7 +92,8 @@ def _go_on(
         show_intent(resolved, str(options.get("folder", "")), ())
         ask_consent(resolved.study, trust=trust)
     with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-        ended = resume(resolved, plan, store, data, limits, watcher, further=further)
+        engine = engine_of(resolved.study)
+        ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
     return conclude(store, stored.header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
 
 

@@ -13,7 +13,7 @@ from iotrial.cli.live_view import watcher_for
 from iotrial.cli.run_request import RunRequest, resolve_study
 from iotrial.paths import store_path
 from iotrial.runner.planning import default_folder, make_plan
-from iotrial.runner.start import Ended, begin
+from iotrial.runner.start import Ended, Engine, begin
 from iotrial.runner.trial import Limits
 from iotrial.store import Store
 
@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from iotrial.study.model import Study
 
 
-def run_trial(study: Study, request: RunRequest, outputs: Outputs, *, sample_s: float | None = None) -> int:
-    """Run a trial, report it, and return the exit status. Raises RequestError and its kin before anything is changed."""
-    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s)
+def run_trial(
+    study: Study,
+    request: RunRequest,
+    outputs: Outputs,
+    *,
+    sample_s: float | None = None,
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> int:
+    """Run a trial, report it, and return the exit status. ``options`` as in ``carry_out``.
+
+    Raises RequestError and its kin before anything is changed.
+    """
+    store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s, options=options)
     return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)
 
 
@@ -55,6 +65,7 @@ def carry_out(
             store,
             limits,
             watcher,
+            engine=engine_of(resolved.study),
             folder=folder,
             seed_chosen=request.seed is not None,
             options={
@@ -63,7 +74,7 @@ def carry_out(
                 "blocks": budget.blocks,
                 "no_stop": request.no_stop,
                 "precise": request.precise,
-                "controls": request.controls,
+                "controls": plan.controls,
                 "asked": list(request.named),
                 **({} if resolved.study.trusted else {"consented": True}),
                 **({} if sample_s is None else {"sample_s": sample_s}),
@@ -71,3 +82,14 @@ def carry_out(
             },
         )
     return store, ended
+
+
+def engine_of(study: Study) -> Engine | None:
+    """Return what carries out a study on a machine in use (``iotrial live``); None for one in a lab."""
+    if not study.in_windows:
+        return None
+    from iotrial.live.conductor import (
+        LIVE,
+    )  # the sources of metrics would slow down the start of every other trial
+
+    return LIVE

@@ -61,7 +61,8 @@ class Plan:
         _check(study)
         self.study = study
         self.seed = seed.lower()
-        self.controls = controls
+        # nothing can be injected into a service in use, and its windows are too long for copies
+        self.controls = controls = controls and not study.in_windows
         self.controls_first = controls_first if controls else 0
         self.conditions = _conditions(study)
         self._made = treatments(study, controls=controls, design_rows=design_rows)

@@ -70,6 +70,7 @@ class Sysctl(Declaration):
         "vm.dirtytime_expire_seconds": (1, 864_000, ()),
         "vm.extfrag_threshold": (0, 1000, ()),
         "vm.laptop_mode": (0, 300, ()),
+        "vm.nr_hugepages": (0, 1024, ()),  # of 2 MiB: at most 2 GiB are taken from everybody else
         "vm.page-cluster": (0, 8, ()),
         "vm.page_lock_unfairness": (0, 100, ()),
         "vm.stat_interval": (1, 3600, ()),
@@ -108,6 +109,7 @@ class Sysctl(Declaration):
         "vm.dirtytime_expire_seconds": trade_off(
             "timestamps of a lazytime mount stay only in memory for that long, and are lost in a power cut"
         ),
+        "vm.nr_hugepages": trade_off("memory that is reserved for huge pages is not available to others"),
         "vm.stat_interval": harmless("memory statistics are updated less or more often"),
         "fs.xfs.xfssyncd_centisecs": trade_off(
             "the larger the value, the more unsynced metadata changes are lost in a power cut"

@@ -1,8 +1,9 @@
 """The user's own folder, file system and device, used in place: nothing is made there but a folder for output.
 
 Settings act on what holds the folder. A mount's access time mode is changed only in the probe's own mount namespace: other
-programs do not see it, and it ends with the probe. Everything else (queue settings, options of the file system) affects the
-whole machine, and is journaled by its knob. Other programs use the same device, so its counters also hold their requests.
+programs do not see it, and it ends with the probe; where a service in use is on trial (``shared``), it is changed for all
+and journaled. Everything else (queue settings, options of the file system) affects the whole machine, and is journaled by
+its knob. Other programs use the same device, so its counters also hold their requests.
 """
 
 from __future__ import annotations
@@ -152,16 +153,39 @@ def _queues(device: str, sys: Path, depth: int) -> tuple[str, ...]:
     return tuple(queue for one in below for queue in _queues(one, sys, depth + 1))
 
 
+def remount_atime(target: Target, mount: MountInfo, atime: tuple[str, ...]) -> None:
+    """Give a mount these access time flags, and keep its other flags. Raises LabError."""
+    kept = tuple(word for word in KEPT if word in mount.mount_options)
+    words = atime if ATIME & set(atime) else (*atime, "strictatime")  # which mountinfo does not show
+    try:
+        target.mount(mount.source, mount.target, mount.type, ("remount", "bind", *kept, *words))
+    except TargetError as error:
+        raise LabError(f"remounting {mount.target} with {','.join(words)}: {error.message}") from error
+
+
 class InPlace(Place):
-    """The folder of the user's that is used in place. ``scratch``: whether runs need an output folder there."""
+    """The folder of the user's that is used in place.
+
+    ``scratch``: whether runs need an output folder there. ``shared``: whether all programs are to see a changed access time
+    mode of the mount.
+    """
 
     kind = "in-place"
     own_device = False
 
     def __init__(
-        self, name: str, target: Target, journal: Journal, *, folder: str, scratch: bool, trial: str = ""
+        self,
+        name: str,
+        target: Target,
+        journal: Journal,
+        *,
+        folder: str,
+        scratch: bool,
+        trial: str = "",
+        shared: bool = False,
     ) -> None:
         super().__init__(name, target)
+        self.shared = shared
         self.root = self.data = folder
         self.holding = holding_of(folder)
         self.device = self.holding.device
@@ -240,14 +264,8 @@ class InPlace(Place):
             self._applied = dict(self._wishes)
 
     def _remount(self, atime: tuple[str, ...]) -> None:
-        """Change the flags of the mount in the probe's own mount namespace; the file system is not touched."""
-        mount = self.holding.mount
-        kept = tuple(word for word in KEPT if word in mount.mount_options)
-        words = atime if ATIME & set(atime) else (*atime, "strictatime")  # which mountinfo does not show
-        try:
-            self.target.mount(mount.source, mount.target, mount.type, ("remount", "bind", *kept, *words))
-        except TargetError as error:
-            raise LabError(f"remounting {mount.target} with {','.join(words)}: {error.message}") from error
+        """Change the flags of the mount in the probe's mount namespace; the file system is not touched."""
+        remount_atime(self.target, self.holding.mount, atime)
 
     def facts(self) -> Mapping[str, object]:
         mount = self.holding.mount

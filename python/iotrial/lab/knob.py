@@ -199,6 +199,10 @@ class Knob(Declaration, ABC):
         """Return the same where the file system and the device in use are set."""
         return self.changes(setting, values)
 
+    def changes_in_use(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the same for a service in use, whose programs see every change."""
+        return self.changes_in_place(setting, values)
+
     def value_option(self, setting: Setting) -> str:
         """Return the value of this knob's addressing option. Raises RequestError if the study does not set it."""
         assert self.option is not None

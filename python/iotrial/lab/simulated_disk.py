@@ -127,6 +127,7 @@ def wire(disk: DiskSpec) -> dict[str, Any]:
                 "read_bytes_per_s": of["rate_read"],
                 "write_bytes_per_s": of["rate_write"],
                 "depth": int(of["queue"]),
+                **_collecting(of),
             }
         }
     return {
@@ -144,5 +145,19 @@ def wire(disk: DiskSpec) -> dict[str, Any]:
             "depth": int(of["queue"]),
             "order": disk.order,
             "stroke": of["stroke"],
+        }
+    }
+
+
+def _collecting(of: Mapping[str, float]) -> dict[str, Any]:
+    """Return how a disk collects garbage; empty for one that does not."""
+    if "erase_block" not in of:
+        return {}
+    return {
+        "collects": {
+            "block_bytes": int(of["erase_block"]),
+            "spare": of["spare"],
+            "page_move_us": of["page_move"] * 1e6,
+            "erase_us": of["erase"] * 1e6,
         }
     }

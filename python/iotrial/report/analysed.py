@@ -6,6 +6,7 @@ simultaneously.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,13 +18,17 @@ from iotrial.report.document import Document, flattened
 from iotrial.report.evidence import sound_runs
 from iotrial.report.safety import Risks
 from iotrial.stats.model import Analysis, Effect
+from iotrial.stats.run_statistics import quantile_bounds
 from iotrial.study.model import Setting, Study
 from iotrial.terminal import escape
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The median of one response over the valid runs of one arm. Across trials it is observational: it gives no verdict."""
+    """The median of one response over the valid runs of one arm. Across trials it is observational: it gives no verdict.
+
+    ``low`` and ``high`` bound it at the trial's ``alpha / share``, both together, if its runs are alike; None: no bound yet.
+    """
 
     condition: Mapping[str, str]
     workload: str
@@ -32,6 +37,8 @@ class Level:
     unit: str
     median: float
     runs: int
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ def analysed(document: Document, analysis: Analysis | None = None, *, share: int
         machine=dict(document.machine),
         lab=dict(flattened(header.lab)),
         effects=_kept(analysis or document.analysis),
-        levels=tuple(_levels(document)),
+        levels=tuple(_levels(document, header.alpha / share)),
         blocks=len(data.ends),
         runs=len(data.runs),
         void=len(document.void),
@@ -112,7 +119,7 @@ def _kept(analysis: Analysis) -> tuple[Effect, ...]:
     return tuple(effect for effect in analysis.effects if effect.primary or effect.kind == "pooled")
 
 
-def _levels(document: Document) -> Iterator[Level]:
+def _levels(document: Document, alpha: float) -> Iterator[Level]:
     """Yield medians of primary responses by condition and treatment, in the order in which they were first measured."""
     study = document.trial.header.study
     responses = {(one.workload, one.name): one for one in study.responses if one.primary}
@@ -126,7 +133,11 @@ def _levels(document: Document) -> Iterator[Level]:
         response = responses.get((condition.workload, name))
         if response is not None:
             at = (dict(condition.levels), condition.workload, arm)
-            yield Level(*at, name, response.unit, float(np.median(of_arm)), len(of_arm))
+            low, high = (
+                bound if math.isfinite(bound) else None
+                for bound in quantile_bounds(np.sort(np.asarray(of_arm)), 0.5, alpha)
+            )
+            yield Level(*at, name, response.unit, float(np.median(of_arm)), len(of_arm), low, high)
 
 
 def _does(study: Study) -> Iterator[tuple[str, str]]:

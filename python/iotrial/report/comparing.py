@@ -19,10 +19,12 @@ from iotrial.report.comparison import (
     Cell,
     Column,
     Comparison,
+    Gain,
     LevelRow,
     Row,
     differences_of,
     gain_of,
+    gain_of_ratio,
 )
 from iotrial.report.notation import elided, joined
 from iotrial.report.risks import risk_of
@@ -200,7 +202,17 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
             first.unit,
             medians=tuple(None if level is None else level.median for level in levels),
             runs=tuple(0 if level is None else level.runs for level in levels),
+            changes=tuple(_change(level, first) for level in levels),
         )
+
+
+def _change(level: Level | None, first: Level) -> Gain | None:
+    """Return how the median of an arm differs from that of another trial, with the ratios of opposite bounds."""
+    if level is None or level is first or min(level.median, first.median) <= 0.0:
+        return None
+    low = level.low / first.high if level.low is not None and first.high else None
+    high = level.high / first.low if level.high is not None and first.low else None
+    return gain_of_ratio(level.median / first.median, low, high, timed=level.unit == "s")
 
 
 def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:

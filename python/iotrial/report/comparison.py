@@ -56,29 +56,38 @@ def gain_of(effect: Effect) -> Gain | None:
 
     None for differences, interactions, means over conditions that disagree, and effects without an estimate.
     """
-    value = effect.value
-    if effect.scale is not Scale.LOG or value is None or effect.kind == "interaction":
+    if effect.scale is not Scale.LOG or effect.value is None or effect.kind == "interaction":
         return None
     if effect.conclusion is Conclusion.VARIES:
         return None
+    return gain_of_ratio(effect.value, effect.low, effect.high, timed=kind_of(effect) is Kind.TIME)
+
+
+def gain_of_ratio(value: float, low: float | None, high: float | None, *, timed: bool) -> Gain:
+    """Return the gain of a ratio with its interval; ``timed``: a ratio of times."""
     less = value < 1.0
-    word = ("less" if less else "more") + (" time" if kind_of(effect) is Kind.TIME else "")
-    low, high = (effect.high, effect.low) if less else (effect.low, effect.high)
-    ends = [None if end is None else _percent(end, less=less) for end in (low, high)]
+    word = ("less" if less else "more") + (" time" if timed else "")
+    ends = [
+        None if end is None else _percent(end, less=less) for end in ((high, low) if less else (low, high))
+    ]
     percent = _percent(value, less=less)
-    return Gain(percent, ends[0], ends[1], word, _gain_text(effect, percent, ends[0], ends[1], word))
+    if percent > _MOST_PERCENT:
+        return Gain(percent, ends[0], ends[1], word, _factor_text(value, low, high, timed=timed))
+    return Gain(percent, ends[0], ends[1], word, _gain_text(percent, ends[0], ends[1], word))
 
 
 def _percent(ratio: float, *, less: bool) -> float:
     return 100.0 * (1.0 - ratio if less else ratio - 1.0)
 
 
-def _gain_text(effect: Effect, percent: float, low: float | None, high: float | None, word: str) -> str:
-    if percent > _MOST_PERCENT:
-        estimate, lower, upper = interval_numbers(effect.value, effect.low, effect.high, null=1.0)
-        what = " the time" if word.endswith("time") else ""
-        ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
-        return f"{estimate} times{ends}"
+def _factor_text(value: float, low: float | None, high: float | None, *, timed: bool) -> str:
+    estimate, lower, upper = interval_numbers(value, low, high, null=1.0)
+    what = " the time" if timed else ""
+    ends = f" [{lower}, {upper}]{what}" if low is not None or high is not None else f"{what}{NO_INTERVAL}"
+    return f"{estimate} times{ends}"
+
+
+def _gain_text(percent: float, low: float | None, high: float | None, word: str) -> str:
     if low is None and high is None:
         return f"{percent:.0f} % {word}{NO_INTERVAL}"
     decimals = _decimals(low, high)
@@ -176,8 +185,9 @@ def _differing(group: str, facts: Sequence[Mapping[str, str]]) -> Iterator[Diffe
 _MOST_NAMED = 3
 _LEVEL_NOTE = (
     "These medians are from different days and machines. Nothing was randomised between trials, so there is no "
-    "verdict."
-)  #: reasons for which an interval says too little, or covers only part of the runs
+    "verdict. The interval of a change covers chance within the trials, not what else differed between them."
+)
+#: reasons for which an interval says too little, or covers only part of the runs
 _UNFIT = frozenset({FAILURES, UNUSABLE, EFFECT_NOT_CONSTANT, NO_BLOCKS})
 
 
@@ -285,7 +295,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """Medians of one arm, one per trial (None: it has none). Observational: nothing was randomised between trials."""
+    """Medians of one arm, one per trial (None: it has none). Observational: nothing was randomised between trials.
+
+    ``changes`` are those of the medians against the first trial that has the arm, each with the interval that follows
+    from the bounds of both medians; None for that trial, and where a median is missing or not positive.
+    """
 
     condition: Mapping[str, str]
     workload: str
@@ -294,6 +308,7 @@ class LevelRow:
     unit: str
     medians: tuple[float | None, ...]
     runs: tuple[int, ...]
+    changes: tuple[Gain | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,9 +122,18 @@ def _blocks(
             )
             for row in levels
         ]
+        changes = [
+            (what, tuple("–" if change is None else change.said for change in row.changes))
+            for row, (what, _) in zip(levels, rows, strict=True)
+        ]
+        names = ("~condition", "~arm", "response")
         yield Section(
             "Medians by arm (observational: no verdict)",
-            tuple(_by_trial(comparison, ("~condition", "~arm", "response"), rows)),
+            (
+                *_by_trial(comparison, names, rows),
+                Note("Change of each median against that of the first trial:"),
+                *_by_trial(comparison, names, changes),
+            ),
             id="levels",
             lede="Observational: nothing was randomised between trials, so there is no verdict.",
             nav="Medians by arm",

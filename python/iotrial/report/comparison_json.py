@@ -145,6 +145,13 @@ class ArmMedians(JsonObject, frozen=True):
     unit: str
     medians: Mapping[Mark, float | None]
     runs: Mapping[Mark, int]
+    changes: Annotated[
+        Mapping[Mark, Gain | None],
+        Meta(
+            description="Against the median of the first trial that has the arm, with the interval that follows from the "
+            "bounds of both medians: observational. Null for that trial, and where there is no median."
+        ),
+    ]
 
 
 class Compared(JsonDocument, frozen=True):
@@ -231,4 +238,5 @@ def _level(row: LevelRow, marks: Sequence[str]) -> ArmMedians:
         row,
         medians=dict(zip(marks, row.medians, strict=True)),
         runs=dict(zip(marks, row.runs, strict=True)),
+        changes=dict(zip(marks, row.changes, strict=True)),
     )

@@ -306,7 +306,7 @@ def rerun_command(trial: StoredTrial, *, seeded: bool = True) -> str:
     known = [str(word) for word in command] if isinstance(command, Sequence) else []
     # An imported trial may contain anything here, and readers paste it: allow only `iotrial run`, and `iotrial try` with a
     # command of the user's own.
-    typed = known[:2] in (["iotrial", "try"], ["iotrial", "best"])
+    typed = known[:2] in (["iotrial", "try"], ["iotrial", "best"], ["iotrial", "live"])
     if typed and not header.study.trusted:
         return "iotrial run --like FILE --on FOLDER"  # with the packed trial, whose study has no file
     own = typed or known[:2] == ["iotrial", "run"]

@@ -29,6 +29,7 @@ from iotrial.report.series import (
     panels_of,
     quantiles_of,
 )
+from iotrial.report.windows import window_figures
 from iotrial.report.within import within_of
 from iotrial.stats.model import Effect, Verdict
 from iotrial.terminal import escape
@@ -58,6 +59,7 @@ class Figures:
     within: tuple[Figure, ...] = ()
     within_left_out: int = 0
     races: tuple[Figure, ...] = ()
+    windows: tuple[Figure, ...] = ()
 
     def every(self) -> Iterator[Figure]:
         """Yield each figure, in the order of the page."""
@@ -67,6 +69,7 @@ class Figures:
         yield from self.forests
         for group in self.factorial:
             yield from group.every()
+        yield from self.windows
         for panel in self.panels:
             yield panel.runs
         for panel in self.panels:
@@ -118,6 +121,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
         within=tuple(within_figure(i, panel, arms) for i, panel in enumerate(within[:most_panels])),
         within_left_out=max(0, len(within) - (most_panels or len(within))),
         races=race_figures(document),
+        windows=window_figures(document),
     )
 
 

@@ -193,6 +193,7 @@ def standing_line(progress: Progress) -> str:
 
 
 WIDEST = 100
+_WINDOWS = 4
 NARROWEST = 20
 _ROOM_FOR_LEGEND = 18  # terminal lines
 _GAP = "  "
@@ -256,6 +257,9 @@ def _foot(progress: Progress) -> list[str]:
     if progress.activity:
         standing.append(escape(progress.activity))
     lines = [", ".join(standing)]
+    if progress.windows:
+        newest = (f"{escape(one.setting)} {one.numbers}" for one in progress.windows[-_WINDOWS:])
+        lines.append(f"newest windows: {', '.join(newest)}")
     lines += widest(progress)
     if progress.upcoming:
         lines.append(f"next: {progress.upcoming}")

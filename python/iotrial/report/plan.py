@@ -95,12 +95,16 @@ def _labels(factor: Factor) -> str:
 
 def _work(workload: Workload) -> str:
     work = workload.work
+    if work.in_windows:
+        return escape(work.described())
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
     return f"{escape(work.described())} on {files}{repeat}"
 
 
 def _assignment(header: TrialHeader) -> str:
+    if header.study.in_windows:
+        return "None: the service has files of its own, and they stay what they are."
     shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
     drawn = "The files of an arm are chosen at random from the seed in every block."
     if not shared:

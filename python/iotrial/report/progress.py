@@ -30,11 +30,11 @@ from msgspec.structs import replace
 
 from iotrial.documents import Count, JsonObject, json_text
 from iotrial.report.conditions import Conditions
-from iotrial.report.notation import bracketed, named_level
+from iotrial.report.notation import bracketed, named_level, quantity
 from iotrial.report.phrases import null_value
 from iotrial.report.risks import risk_of
 from iotrial.report.safety import risks_of
-from iotrial.stats.model import Conclusion, Effect
+from iotrial.stats.model import Conclusion, Effect, ObservedBlock
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 
@@ -98,6 +98,21 @@ class EffectLine(JsonObject, frozen=True):
         return bracketed(self.value, self.low, self.high, null=self.null, unit=self.unit)
 
 
+class WindowLine(JsonObject, frozen=True):
+    """One window of a live trial, of a complete block."""
+
+    setting: str
+    began_s: Annotated[float, Meta(description="seconds since the trial began")]
+    value: Annotated[float | None, Meta(description="of the judged metric; null: it has none")]
+    unit: str
+    void: bool
+
+    @property
+    def numbers(self) -> str:
+        """E.g. "3.1 ms", or "void"."""
+        return "void" if self.void else quantity(self.value, self.unit)
+
+
 class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"):
     """progress of a running trial (the file STORE.standing.json)
 
@@ -117,7 +132,12 @@ class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"
         tuple[EffectLine, ...],
         Meta(description="the primary effects at the last look, complete blocks only"),
     ] = ()
-    activity: Annotated[str, Meta(description="what else is going on; empty while blocks are measured")] = ""
+    activity: Annotated[
+        str,
+        Meta(
+            description="what else is going on, or what a long run does; empty while short runs are measured"
+        ),
+    ] = ""
     margin: Annotated[float, Meta(description="the smallest relative effect that matters (.03 is 3 %)")] = 0.0
     conditions: Count = 0
     conditions_decided: Annotated[int, Meta(ge=0, description="of them take no more blocks")] = 0
@@ -126,6 +146,10 @@ class Progress(JsonObject, frozen=True, tag_field="what", tag="iotrial standing"
         float | None,
         Meta(description="seconds until all is decided if nothing makes a difference; null: not known"),
     ] = None
+    windows: Annotated[
+        tuple[WindowLine, ...],
+        Meta(description="of a live trial: the windows of its newest complete blocks, in order of time"),
+    ] = ()
     schema: Literal[1] = 1
 
     @property
@@ -166,6 +190,22 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
             risk=risk_of(effect, risks) if effect.decided else "",
         )
         for effect in ordered
+    )
+
+
+def window_lines(blocks: Iterable[ObservedBlock], study: Study) -> tuple[WindowLine, ...]:
+    """Return the windows of these blocks in order of time, with the values of the study's first response."""
+    response = study.responses[0]
+    return tuple(
+        WindowLine(
+            ", ".join(f"{factor} {level}" for factor, level in run.treatment.items()),
+            run.started_s,
+            run.responses.get(response.name),
+            response.unit,
+            block.void is not None,
+        )
+        for block in blocks
+        for run in sorted(block.observations, key=lambda run: run.started_s)
     )
 
 

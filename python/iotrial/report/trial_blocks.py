@@ -60,6 +60,7 @@ from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
 from iotrial.report.series import Arm
+from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
 from iotrial.stats.model import Conclusion, Effect
 from iotrial.store.model import TrialState, with_checks
@@ -175,6 +176,7 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
 
 
 def _blocks(document: Document, drawn: Figures | None, html_path: str | None) -> Iterator[Block]:
+    yield from stop_notes(document)
     yield from _answer(document, drawn)
     yield from document.summary.supports
     yield from _supports(document)
@@ -182,8 +184,10 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from safety_blocks(document)
     yield from durability_notes(document.durability)
     yield from _limits(document)
+    yield from window_notes(document)
     yield from _claims(document)
     if drawn is not None:
+        yield from windows_section(document, _all(drawn.windows))
         yield from _runs(drawn)
     yield from durability_section(document.durability, document.data.not_cut)
     yield from _evidence(document)

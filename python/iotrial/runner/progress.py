@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from iotrial.stats.model import Effect
+from iotrial.stats.model import Effect, ObservedBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class Snapshot:
 
     ``effects`` are those of the last analysis of each condition. ``upcoming`` is the
     next block, as the key of its condition and its index (None: no block follows). ``block_s``: seconds that the last
-    block of each condition took.
+    block of each condition took. ``activity``: what the present run does, where runs are long.
+    ``recent``: the newest complete blocks, if single runs are to be shown.
     """
 
     trial: int
@@ -29,10 +30,12 @@ class Snapshot:
     effects: tuple[Effect, ...]
     upcoming: tuple[str, int] | None = None
     block_s: Mapping[str, float] = field(default_factory=dict)
+    activity: str = ""
+    recent: tuple[ObservedBlock, ...] = ()
 
 
 class Watcher(Protocol):
-    """Shows a trial to its user. Called between blocks only."""
+    """Shows a trial to its user. Called between blocks only, or where a run does nothing but wait."""
 
     def update(self, snapshot: Snapshot) -> None:
         """Show the new progress."""

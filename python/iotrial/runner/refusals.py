@@ -16,7 +16,7 @@ from iotrial.knobs.declaration import Safety, Stage, consequence_of
 from iotrial.lab import cache, registry
 from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
-from iotrial.lab.knob import Requirement, a_lab
+from iotrial.lab.knob import Knob, Requirement, a_lab
 from iotrial.lab.knobs.filesystem import FilesystemType
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
@@ -33,6 +33,8 @@ from iotrial.workloads.mkfs import VOLUME, MkfsWork
 
 #: Combinations of a workload's values tried in advance; others fail in the run, if they do.
 MOST_COMBINATIONS = 10_000
+#: Stages of knobs that can be switched under a service in use.
+LIVE_STAGES = frozenset({Stage.HOST, Stage.DEVICE, Stage.MOUNT})
 #: Stages of knobs that have no effect while a file system is made.
 IDLE_WHILE_MADE = frozenset({Stage.FILES, Stage.MOUNT, Stage.CACHE})
 
@@ -344,6 +346,33 @@ def check_safe_in_place(study: Study) -> None:
                 f"knob {setting.knob}: {setting.value} puts data at risk ({found.sentence}), so it is not allowed in place",
                 hint="try it in a separate lab: omit --in and --lab in-place",
             )
+
+
+def check_in_use(study: Study, knobs: Iterable[Knob]) -> None:
+    """Refuse what a service in use cannot be tried with: what cannot be switched under it, may cost data, is not crossed."""
+    for knob in knobs:
+        if knob.stage not in LIVE_STAGES:
+            raise RequestError(
+                f"knob {knob.name}: it cannot be switched under a service in use",
+                hint="use settings of the device, the mount or the machine: `iotrial knobs` lists them",
+            )
+    for setting in study.settings:
+        found = consequence_of(setting)
+        if found.safety not in (Safety.HARMLESS, Safety.TRADE_OFF):
+            raise RequestError(
+                f"knob {setting.knob}: {setting.value} is {found.safety.value} ({found.sentence}), "
+                "so it is not tried on a service in use"
+            )
+    if len(study.workloads) > 1 or study.condition_factors or study.fixed:
+        raise RequestError(
+            f"study {study.name}: a service in use is one workload under one condition",
+            hint="leave out [[fixed]], factors with role = condition, and all workloads but one",
+        )
+    if not study.design.kind.crossed or any(factor.whole_plot for factor in study.factors):
+        raise RequestError(
+            f"study {study.name}: on a service in use, each block has one window for each combination of levels",
+            hint="leave out [design] and plot",
+        )
 
 
 def check_bundles(study: Study) -> None:

@@ -147,6 +147,8 @@ def resolve(
         refusals.check_copied(study, kind)
     if kind == IN_PLACE:
         refusals.check_safe_in_place(study)
+    if study.in_windows:
+        refusals.check_in_use(study, [turn.knob for turn in every])
     if any(site.disk is not None for site in sites):
         means.modelled_disk()
     if any(site.disks > 1 for site in sites):
@@ -184,7 +186,7 @@ def resolve(
         )
     if any(turn.knob.stage is Stage.MACHINE for turn in every):
         notes.append("the guest's kernel, memory and processors are described as first booted")
-    changes = _changes(sites, every)
+    changes = _changes(sites, every, in_use=study.in_windows)
     if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)
     return Resolved(study, kind, root, tuple(notes), changes, turns, pinned, sites, copy_from=copy_from)
@@ -318,7 +320,7 @@ def _modelled(study: Study, sites: Sequence[Site]) -> list[str]:
     return found
 
 
-def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, ...]:
+def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting], *, in_use: bool = False) -> tuple[str, ...]:
     found: list[str] = []
     for site in sites:
         at = f" (place {site.name})" if site.name else ""
@@ -353,5 +355,6 @@ def _changes(sites: Sequence[Site], turns: Sequence[KnobSetting]) -> tuple[str, 
     in_place = any(site.kind == IN_PLACE for site in sites)
     for turn in turns:
         tell = turn.knob.changes_in_place if in_place else turn.knob.changes
+        tell = turn.knob.changes_in_use if in_use else tell
         found.extend(tell(turn.setting, turn.values))
     return tuple(dict.fromkeys(found))

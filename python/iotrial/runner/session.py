@@ -97,6 +97,7 @@ class Session:
 
     def open(self) -> None:
         """Open everything. On an error, take down what was made, then re-raise."""
+        self.check_kind()
         self._lock.__enter__()
         try:
             refuse_leftovers(self.journal)
@@ -123,6 +124,14 @@ class Session:
             with suppress(IotrialError):
                 self.close()
             raise
+
+    def check_kind(self) -> None:
+        """Raise RequestError for a study of a service in use: a lab has none."""
+        if self.resolved.study.in_windows:
+            raise RequestError(
+                f"study {self.resolved.study.name}: it is about a service in use, which a lab cannot imitate",
+                hint="run it with `iotrial run`, on the machine of the service",
+            )
 
     def _start_probe(self) -> None:
         guest = self._guest

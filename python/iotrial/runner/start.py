@@ -48,6 +48,14 @@ _GUEST = "a guest (missing kernels and tools are downloaded) in it "
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """What opens a trial's session and carries out its blocks where there is no lab (``iotrial.live``)."""
+
+    session: type[Session]
+    conductor: type[Conductor]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """How a trial ended; ``signal`` is set if a signal ended it."""
 
@@ -66,8 +74,9 @@ def begin(
     folder: str,
     seed_chosen: bool,
     options: Mapping[str, object],
+    engine: Engine | None = None,
 ) -> Ended:
-    """Run a new trial to its end. The trial is stored before its first run."""
+    """Run a new trial to its end. The trial is stored before its first run. ``engine``: None for a lab."""
     check_kinds(resolved.study)
     identity = uuid.uuid4().hex
     with StopSignals() as signals:
@@ -78,7 +87,7 @@ def begin(
             watcher.say(note)
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = Session(
+        session = (Session if engine is None else engine.session)(
             resolved,
             plan,
             state=state_folder(),
@@ -110,7 +119,7 @@ def begin(
                 version=__version__,
             )
             trial = store.create_trial(header)
-        return _conduct(session, plan, store, trial, limits, watcher, signals, None)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, None, engine)
 
 
 def resume(
@@ -122,6 +131,7 @@ def resume(
     watcher: Watcher,
     *,
     further: Continuation | None = None,
+    engine: Engine | None = None,
 ) -> Ended:
     """Resume a stored trial with the same plan and seed; its unfinished block is completed first.
 
@@ -136,7 +146,7 @@ def resume(
     with StopSignals() as signals:
         if (making := _making(resolved)) is not None:
             watcher.say(making)
-        session = Session(
+        session = (Session if engine is None else engine.session)(
             resolved,
             plan,
             state=state_folder(),
@@ -151,7 +161,7 @@ def resume(
             else:
                 _check_unchanged(trial, session)
                 store.continue_trial(trial.header.id, further)
-        return _conduct(session, plan, store, trial, limits, watcher, signals, data)
+        return _conduct(session, plan, store, trial, limits, watcher, signals, data, engine)
 
 
 #: Facts of a machine and of a place that must match for blocks of two dates to belong to one trial.
@@ -276,6 +286,7 @@ def _conduct(
     watcher: Watcher,
     signals: StopSignals,
     earlier: TrialData | None,
+    engine: Engine | None = None,
 ) -> Ended:
     identity = trial.header.id
     signal: int | None = None
@@ -283,7 +294,8 @@ def _conduct(
     failed: BaseException | None = None
     try:
         spec = Spec.from_plan(plan, trial.header.options)
-        conductor = Conductor(session, plan, spec, store, trial, limits, watcher, signals, earlier)
+        made = Conductor if engine is None else engine.conductor
+        conductor = made(session, plan, spec, store, trial, limits, watcher, signals, earlier)
         state = conductor.run()
     except Stopped as stopped:
         signal = stopped.number

@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Line:
+class Line:
     """Progress of one condition."""
 
     condition: Condition
@@ -111,9 +111,9 @@ class _Line:
         return found or any(block.wash_in for block in self.blocks)
 
 
-def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, _Line]:
+def _lines_of(plan: Plan, spec: Spec, earlier: TrialData) -> dict[str, Line]:
     """Return the progress of the conditions when an earlier attempt stopped."""
-    lines = {c.key: _Line(c, []) for c in plan.conditions}
+    lines = {c.key: Line(c, []) for c in plan.conditions}
     for block in earlier.blocks:
         line = lines[block.condition]
         line.blocks.append(block)
@@ -153,11 +153,12 @@ class Conductor:
         self._store = store
         self._trial = trial.header.id
         self._number = trial.number
+        self._options = trial.header.options
         self._limits = limits
         self._watcher = watcher
         self._signals = signals
         self._runner = Runner(session, injected=spec.injected)
-        self._lines = {c.key: _Line(c, []) for c in plan.conditions}
+        self._lines = {c.key: Line(c, []) for c in plan.conditions}
         self._elapsed_before = 0.0
         self._round = 0
         self._read_backs = 0
@@ -166,6 +167,8 @@ class Conductor:
         #: during the timed part.
         self._use: dict[str, list[int]] = {}
         self._done_in_round: set[str] = set()
+        #: What a run is doing, where runs are long.
+        self._activity = ""
         if earlier is not None:
             self._take_up(earlier)
         self._began_ns = 0
@@ -221,7 +224,7 @@ class Conductor:
         began = [line.condition for key, line in self._lines.items() if key in keys]
         return [c for c in self._plan.round(self._round, began) if c.key not in self._done_in_round]
 
-    def _goes_on(self, line: _Line) -> bool:
+    def _goes_on(self, line: Line) -> bool:
         if line.condition.key in self._unfinished:  # finish a begun block, even if all is decided
             return True
         if line.next_index >= self._limits.blocks or line.dropped:
@@ -308,7 +311,7 @@ class Conductor:
 
     # one block
 
-    def _block(self, line: _Line) -> None:
+    def _block(self, line: Line) -> None:
         began = time.monotonic()
         block = self._plan.block(line.condition, line.next_index, line.inside)
         earlier = {
@@ -390,7 +393,7 @@ class Conductor:
             checks={WASH_IN: True},
         )
 
-    def _washes_in(self, line: _Line) -> bool:
+    def _washes_in(self, line: Line) -> bool:
         """Return whether the next block of a condition has wash-in; report it where it starts."""
         if self._plan.study.wash_in:
             return True
@@ -481,7 +484,7 @@ class Conductor:
 
     # between blocks
 
-    def _look(self, line: _Line, *, always: bool = False) -> None:
+    def _look(self, line: Line, *, always: bool = False) -> None:
         # a race looks after every block: what runs next depends on it, also after a resume
         if always or self._spec.race_against is not None or look_due(line.complete, line.last_look):
             line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
@@ -508,8 +511,14 @@ class Conductor:
                 effects=tuple(e for other in lines if other.state is not None for e in other.state.effects),
                 upcoming=self._upcoming(rest),
                 block_s={other.condition.key: other.block_s for other in lines if other.block_s},
+                activity=self._activity,
+                recent=self._recent(),
             )
         )
+
+    def _recent(self) -> tuple[ObservedBlock, ...]:
+        """Return the newest complete blocks, where the watcher is to show single runs."""
+        return ()
 
     def _finish(self) -> TrialState:
         with self._signals.interruptible():

@@ -6,10 +6,13 @@ Most works need neither; for them nothing is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from iotrial.lab import cache
+from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import RunContext
+from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
 from iotrial.runner.invoking_user import invoking_user
 from iotrial.study import server
@@ -57,7 +60,10 @@ class Serving:
         if isinstance(work, HasServer) and work.listens():
             self._port = server.free_port(subject.worker)
         if isinstance(work, HasOwnData):
-            work.provide(self.lab_context(subject))
+            with ExitStack() as paces:
+                if work.has_own_data():
+                    _at_once(subject, paces)
+                work.provide(self.lab_context(subject))
 
     def start(self, subject: RunContext, work: Work, state: str) -> None:
         """Prepare the cache and start the servers: a cold cache before they start, a warm one after. Raises LabError."""
@@ -107,6 +113,18 @@ class Serving:
     def abandon(self) -> None:
         """Forget the servers: the probe is lost, and they with it."""
         self._running.clear()
+
+
+def _at_once(subject: RunContext, until: ExitStack) -> None:
+    """Let simulated disks answer without delay until the end: filling a database would take minutes at their pace."""
+    places = [
+        place for place in (subject.place, *subject.extra_places.values()) if isinstance(place, DiskPlace)
+    ]
+    devices = [device for place in places for device in place.modelled]
+    if devices:
+        until.enter_context(at_once(subject.target, devices))
+        for place in places:
+            until.callback(place.syncfs)
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, float]:

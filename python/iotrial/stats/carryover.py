@@ -30,7 +30,7 @@ simulations; ``tests/unit/test_carryover.py`` computes the exact means over all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,23 +222,36 @@ def _followers(every: Sequence[ObservedBlock], path: Path) -> dict[tuple[str, in
 def _shift(
     response: Response, blocks: Sequence[ObservedBlock], after: Mapping[tuple[str, int], Mapping[int, bool]]
 ) -> float | None:
-    """Estimate how much slower runs after the level are than runs after others (least squares with arm and block effects).
-
-    None if no block is usable, or if the shift is confounded with the arms' effects.
-    """
-    names = sorted({run.arm for block in blocks for run in block.observations})
-    table: list[Floats] = []
-    answers: list[Floats] = []
+    """Estimate how much slower runs after the level are than runs after others (``shift_after``)."""
+    found = []
     for block in blocks:
         if block.void is not None:
             continue
         slots = after[block.condition, block.index]
         own = [(run, usable(run, response)) for run in block.observations if run.slot in slots]
-        if len(own) < 2 or any(value is None for _, value in own):
-            continue
-        y = np.array([value for _, value in own], dtype=np.float64)
+        values = [value for _, value in own if value is not None]
+        if len(values) == len(own):
+            found.append((values, [run.arm for run, _ in own], [slots[run.slot] for run, _ in own]))
+    return shift_after(found)
+
+
+def shift_after(blocks: Iterable[tuple[Sequence[float], Sequence[str], Sequence[bool]]]) -> float | None:
+    """Estimate how much larger values after a level are than after others (least squares with arm and block effects).
+
+    Each block has its values, their arms, and whether the run before had the level. None if no block is usable, or if the
+    shift is confounded with the arms' effects.
+    """
+    known = [block for block in blocks if len(block[0]) >= 2]
+    names = sorted({arm for _, arms, _ in known for arm in arms})
+    table: list[Floats] = []
+    answers: list[Floats] = []
+    for values, arms, follows in known:
+        y = np.array(values, dtype=np.float64)
         x: Floats = np.array(
-            [[*(float(run.arm == name) for name in names), float(slots[run.slot])] for run, _ in own]
+            [
+                [*(float(arm == name) for name in names), float(one)]
+                for arm, one in zip(arms, follows, strict=True)
+            ]
         )
         table.append(x - x.mean(axis=0))
         answers.append(y - y.mean())

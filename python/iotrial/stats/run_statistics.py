@@ -126,7 +126,7 @@ def _of_quantiles(pairs: PairedRuns, share: float, alpha: float, units: int) -> 
     level, reference = np.sort(pairs.level.ravel()), np.sort(pairs.reference.ravel())
 
     def ends(at: float) -> tuple[float, float]:
-        (a, b), (c, d) = (_quantile_bounds(one, share, at / 2.0) for one in (level, reference))
+        (a, b), (c, d) = (quantile_bounds(one, share, at / 2.0) for one in (level, reference))
         return a - d, b - c
 
     low, high = ends(alpha)
@@ -145,8 +145,11 @@ def _of_quantiles(pairs: PairedRuns, share: float, alpha: float, units: int) -> 
     )
 
 
-def _quantile_bounds(values: Floats, share: float, alpha: float) -> tuple[float, float]:
-    """Return bounds on the ``share``-quantile of sorted values; infinite if there is no bound yet."""
+def quantile_bounds(values: Floats, share: float, alpha: float) -> tuple[float, float]:
+    """Return bounds on the ``share``-quantile of sorted values; infinite if there is no bound yet.
+
+    They hold at every look at once with probability 1 - ``alpha``, both ends together.
+    """
     fewest, most = exceeding_bounds(values.size, 1.0 - share, alpha)
     low = -math.inf if most >= values.size else float(values[values.size - most - 1])
     high = math.inf if fewest < 1 else float(values[values.size - fewest])

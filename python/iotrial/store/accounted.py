@@ -19,6 +19,8 @@ CALL, REQUESTS = "call", "requests"
 NOT_ACCOUNTED = "not-accounted"
 #: Event kinds: what the work used outside the lab; conditions in which no run used the device under test.
 OUTSIDE, NOT_USED = "outside", "not-used"
+#: Event kinds of a live trial: why a guard has ended it; what its watchdog has done.
+GUARD, WATCHDOG = "guard", "watchdog"
 
 Accounted = AccountedCall | AccountedRequests
 #: Condition, arm and number of a repetition.

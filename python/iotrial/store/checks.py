@@ -13,6 +13,9 @@ FACTS = "facts"
 SERIES = "series"
 #: The work's own data by second.
 BY_SECOND = "seconds"
+#: The window of a live trial: when its settings were switched, and samples of its metrics since, in seconds since the counted
+#: part began.
+WINDOW = "window"
 
 
 def by_word(facts: Mapping[str, str]) -> dict[str, list[str]]:

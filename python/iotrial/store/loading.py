@@ -24,7 +24,16 @@ from msgspec import structs
 
 from iotrial.errors import StoreError
 from iotrial.store import records
-from iotrial.store.accounted import CALL, NOT_ACCOUNTED, NOT_USED, OUTSIDE, REQUESTS, of_event
+from iotrial.store.accounted import (
+    CALL,
+    GUARD,
+    NOT_ACCOUNTED,
+    NOT_USED,
+    OUTSIDE,
+    REQUESTS,
+    WATCHDOG,
+    of_event,
+)
 from iotrial.store.continued import KIND as CONTINUED
 from iotrial.store.continued import continuations
 from iotrial.store.metered import with_energy
@@ -70,6 +79,8 @@ def assembled(
         continuations(event for event in events if event.kind == CONTINUED),
         outside,
         unused,
+        _texts(events, GUARD),
+        _texts(events, WATCHDOG),
         tuple(power_cuts_of(event.text) for event in events if event.kind == POWER_CUTS),
         not_cut,
     )

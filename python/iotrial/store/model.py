@@ -220,6 +220,7 @@ class TrialData:
     - ``continued``: each continuation after its end, with its limits.
     - ``outside``: what the work used outside the lab. ``unused``: conditions in which no run used the device
       under test.
+    - ``guarded``: why a guard has ended a live trial. ``taken_back``: what the watchdog of a live trial has done.
     - ``cuts``: what power cuts left of untimed runs; ``not_cut``: why some were not done.
     """
 
@@ -233,6 +234,8 @@ class TrialData:
     continued: tuple[Continuation, ...] = ()
     outside: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    guarded: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
     cuts: tuple[PowerCuts, ...] = ()
     not_cut: tuple[str, ...] = ()
 

@@ -141,6 +141,14 @@ FLAT: Mapping[str, Figure] = {
     "queue": Figure("requests processed in parallel", 1.0, 1024.0, _number, _as_count),
 }
 
+COLLECTING: Mapping[str, Figure] = {
+    **FLAT,
+    "erase_block": Figure("flash that is erased together", 4096.0, 1 << 30, _bytes, _as_size),
+    "spare": Figure("share of flash beyond the size of the disk", 0.0, 10.0, _share, units.format_percent),
+    "page_move": _duration("time to move a live page of 4 KiB"),
+    "erase": _duration("time to erase a block"),
+}
+
 MODELS: Mapping[str, NamedDisk] = {
     "disk-7200": NamedDisk(
         "a desktop's disk of 7,200 turns a minute, write cache on, command queue of 32",
@@ -198,6 +206,26 @@ MODELS: Mapping[str, NamedDisk] = {
         },
         "arrival",
     ),
+    "ssd-2009": NamedDisk(
+        "an early solid-state disk on SATA, which collects garbage: overwritten pages are freed by moving live ones",
+        "typical of data sheets of 2.5-inch consumer disks around 2009: 250 and 70 MB/s, 85 us a read and 115 us a write; "
+        "blocks of 512 KiB, 7 % spare (the difference between GB and GiB), a page moved at the rate of writing",
+        {
+            "read_latency": 85e-6,
+            "write_latency": 115e-6,
+            "jump": 0.0,
+            "flush": 0.5e-3,
+            "overhead": 10e-6,
+            "rate_read": 250e6,
+            "rate_write": 70e6,
+            "queue": 32.0,
+            "erase_block": float(512 << 10),
+            "spare": 0.07,
+            "page_move": 60e-6,
+            "erase": 0.5e-3,
+        },
+        "arrival",
+    ),
     "usb-stick": NamedDisk(
         "a slow stick on USB 2.0, one request at a time",
         "typical of published measurements of cheap sticks: 30 MB/s read, 8 MB/s written in order, some tens of random "
@@ -219,7 +247,13 @@ MODELS: Mapping[str, NamedDisk] = {
 
 def figures_of(model: str) -> Mapping[str, Figure]:
     """Return the parameters of a predefined disk by key. Raises KeyError."""
-    return TURNING if "turns_per_minute" in MODELS[model].figures else FLAT
+    return _figures(MODELS[model].figures)
+
+
+def _figures(values: Mapping[str, float]) -> Mapping[str, Figure]:
+    if "turns_per_minute" in values:
+        return TURNING
+    return COLLECTING if "erase_block" in values else FLAT
 
 
 def parse_disk(written: Any) -> DiskSpec | None:
@@ -293,7 +327,7 @@ def _check_together(figures: Mapping[str, float]) -> None:
 
 def described(disk: DiskSpec) -> str:
     """Describe the disk in one line: its name, and each parameter with its unit."""
-    known = TURNING if disk.turning else FLAT
+    known = _figures(disk.figures)
     parts = [f"{key} {known[key].shown(value)}" for key, value in disk.figures.items() if key in known]
     order = f", order {disk.order}" if disk.turning else ""
     return f"{disk.model}: {', '.join(parts)}{order}"

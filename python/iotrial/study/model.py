@@ -291,8 +291,8 @@ class Design(Struct, frozen=True):
 DEFAULT_CUT_POINTS = 100
 CutPoints = Annotated[int, Meta(ge=1, le=100_000)]
 
-#: the names of studies that ``iotrial try`` and ``iotrial best`` make begin with these
-QUICK, BEST = "try/", "best/"
+#: the names of studies that ``iotrial try``, ``best`` and ``live`` make begin with these
+QUICK, BEST, LIVE = "try/", "best/", "live/"
 
 
 class Study(Struct, frozen=True):
@@ -329,8 +329,13 @@ class Study(Struct, frozen=True):
 
     @property
     def quick(self) -> bool:
-        """Whether the study comes from ``iotrial try``: one question, typed by this user on the command line."""
-        return self.trusted and self.name.startswith((QUICK, BEST))
+        """Whether the study comes from ``iotrial try`` or its kin: one question, typed by this user on the command line."""
+        return self.trusted and self.name.startswith((QUICK, BEST, LIVE))
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether its runs are time windows of a service in use (``iotrial live``)."""
+        return any(workload.work.in_windows for workload in self.workloads)
 
     @property
     def treatment_factors(self) -> tuple[Factor, ...]:

@@ -270,6 +270,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     timed: ClassVar[bool] = True
     #: it makes the lab's file system itself, as the knobs require, so this is not done beforehand
     makes_filesystem: ClassVar[bool] = False
+    #: its runs are time windows of a service in use, and the probe does nothing in them (``iotrial live``)
+    in_windows: ClassVar[bool] = False
 
     # its files in the lab
 

@@ -118,11 +118,11 @@ def arm(machine: Machine, kind: str, record: Record) -> None:
         )  # fmt: skip
         return
     script = f"from iotrial.tune.watchdog import stand_by; stand_by({record.short!r})"
-    _detach([*program()[:-2], "-c", script])
+    detach([*program()[:-2], "-c", script])
 
 
-def _detach(argv: list[str]) -> None:
-    """Start a process that outlives this one, its terminal and its session."""
+def detach(argv: list[str]) -> None:
+    """Start a process that outlives this one, its terminal and its session. Raises LabError."""
     try:
         process = subprocess.Popen(
             argv,

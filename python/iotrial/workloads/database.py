@@ -57,15 +57,20 @@ TESTS = {
     "insert-bulk": "insert `changed` rows in one transaction, a hundred per statement; deleted after the run",
     "insert-small": "insert `changed` rows, one per statement and transaction; deleted after the run",
     "fetch": "fetch `changed` rows with all columns",
+    "update": "change a number in `changed` rows, in one transaction; undone after the run",
+    "delete": "delete `changed` rows in one transaction; inserted again after the run",
+    "sort": "sort all rows by their text, without an index",
 }
 INSERTS = frozenset({"insert-bulk", "insert-small"})
+#: tests of all rows; the others are of `changed` rows
+OF_ALL = frozenset({"count", "index", "sort"})
 #: the client's output is kept in memory: this many rows fit
 MOST_FETCHED = 220_000
 MOST_CHANGED = 500_000
 SMALLEST_BUFFER = 8 << 20
 
 _WALL = time_response("wall", "time of the client process from start to end, including connection and result")
-_RATE = rate_response("rate", "1/s", "rows counted, indexed, inserted or fetched per second")
+_RATE = rate_response("rate", "1/s", "rows that the test is about, per second")
 _SERVER = (  # not stretchable: the slowdown applies to another process
     *(
         time_response(name, text, stretchable=False)
@@ -105,16 +110,19 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
     vocabulary = {"engine": ENGINES, "test": TESTS}
     documented = (_WALL, _RATE, *CPU_RESPONSES, *_SERVER, *DEVICE_RESPONSES, SYNCED_RESPONSE)
     options = (
-        "test",
-        "rows",
-        "changed",
-        "buffer",
-        "durable",
-        "commit",
-        "journal",
-        "huge_pages",
-        "buffer_dump",
-        "connection",
+        *(
+            "test",
+            "rows",
+            "changed",
+            "buffer",
+            "durable",
+            "commit",
+            "journal",
+            "huge_pages",
+            "buffer_dump",
+            "connection",
+        ),
+        *("separate_log", "separate_temporary"),
     )
     unstretchable = "the server's counters, since the server is not the process that is slowed down"
     verb = "command"
@@ -139,7 +147,7 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=MOST_CHANGED,
-            description="rows that a run inserts or fetches (only those tests)",
+            description="rows that a run inserts, fetches, updates or deletes (only those tests)",
         ),
     ] = 2000
     buffer_bytes: Annotated[
@@ -190,6 +198,19 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         Literal["socket", "loopback"],
         Meta(description="Unix socket, or TCP over 127.0.0.1"),
     ] = "socket"
+    separate_log: Annotated[
+        bool,
+        Meta(
+            description=(
+                "write-ahead log (PostgreSQL) or redo log (MariaDB) on the place `log`, if the study has one "
+                'that `holds = "files"`; false: with the data. Not with SQLite'
+            )
+        ),
+    ] = True
+    separate_temporary: Annotated[
+        bool,
+        Meta(description="temporary files of sorts and index builds on the place `log`. Only MariaDB"),
+    ] = False
     timeout_s: Annotated[
         Duration, Meta(gt=0, le=86400, description="timeout of a test; then the run fails")
     ] = 600.0
@@ -206,28 +227,32 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         if self.journal and self.engine != "sqlite":
             raise Problem("only SQLite has a journal mode", "journal")
         if self.engine == "sqlite":
-            for key, plain in (("huge_pages", False), ("connection", "socket")):
+            for key, plain in (("huge_pages", False), ("connection", "socket"), ("separate_log", True)):
                 if getattr(self, key) != plain:
                     raise Problem(f"SQLite has no server, so {key} has no effect", key)
         if self.buffer_dump and self.engine != "mariadb":
             raise Problem("only MariaDB saves the list of its cached pages across restarts", "buffer_dump")
+        if self.separate_temporary and self.engine != "mariadb":
+            raise Problem("only MariaDB can have its temporary files on another place", "separate_temporary")
         if self.test == "fetch" and self.changed > min(self.rows, MOST_FETCHED):
             raise Problem(
                 f"{self.changed:,} rows cannot be fetched: the table has {self.rows:,}, and the maximum is {MOST_FETCHED:,}",
                 "changed",
             )
+        if self.test in ("update", "delete") and self.changed > self.rows:
+            raise Problem(f"{self.changed:,} rows cannot be changed: the table has {self.rows:,}", "changed")
 
     def responses(self) -> tuple[ResponseSpec, ...]:
         server = () if self.engine == "sqlite" else _SERVER
         return (_WALL, _RATE, *CPU_RESPONSES, *server, *DEVICE_RESPONSES, SYNCED_RESPONSE)
 
     def rows_touched(self) -> int:
-        """Return how many rows a run counts, indexes, inserts or fetches."""
-        return self.rows if self.test in ("count", "index") else self.changed
+        """Return how many rows the test is about."""
+        return self.rows if self.test in OF_ALL else self.changed
 
     def described(self) -> str:
         words = [f"{self.engine}: {self.test}"]
-        if self.test not in ("count", "index"):
+        if self.test not in OF_ALL:
             words.append(f"{self.changed:,} rows beside" if self.test in INSERTS else f"{self.changed:,} of")
         words.append(f"{self.rows:,} rows with {format_bytes(self.buffer_bytes)} of cache")
         options = [
@@ -235,6 +260,8 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
             f"commit {self.commit}" if self.commit else "" if self.durable else "not durable",
             "huge pages" * self.huge_pages,
             "buffer dump" * self.buffer_dump,
+            "" if self.separate_log else "log with the data",
+            "temporary files apart" * self.separate_temporary,
         ]
         over = "over loopback" if self.connection == "loopback" else ""
         return ", ".join([" ".join(words), *filter(None, [*options, over])])
@@ -329,7 +356,8 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         kind = engine(self.engine)
         lab.target.call("mkdir", path=lab.own, mode="0755")
         self._check_room(lab)
-        for own in (folder, kind.log_folder(lab, folder)):
+        apart = (kind.log_folder(self, lab, folder), kind.temporary_folder(self, lab, folder))
+        for own in (folder, *apart):
             if own is None:
                 continue
             lab.target.call("remove", path=own, recursive=True)
@@ -366,10 +394,7 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         wrong = _wrong(kind, self, lab, folder, printed_by(answer))
         if wrong is not None:
             lab.target.call("remove", path=f"{folder}/{FILLED}")
-        undo = {"index": kind.drop_index()}.get(
-            self.test, kind.deletion(self) if self.test in INSERTS else ""
-        )
-        if undo:
+        if undo := _undo(kind, self):
             kind.ask(self, lab, folder, undo)
             lab.target.call("syncfs", path=lab.root)
         return wrong
@@ -389,10 +414,11 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
 
 
 def _folder(work: DatabaseWork, lab: LabContext) -> str:
-    """Return the database folder: one per program and number of rows. Other keys do not change what is on disk."""
+    """Return the database folder: one per program, number of rows, and place of log and temporary files."""
     chosen = lab.program
     mark = f"-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else ""
-    return f"{lab.own}/{work.engine}-{work.rows}{mark}"
+    log = "" if work.separate_log or lab.log is None else "-log"
+    return f"{lab.own}/{work.engine}-{work.rows}{mark}{log}{'-temporary' * work.separate_temporary}"
 
 
 def _sql(work: DatabaseWork) -> str:
@@ -404,20 +430,46 @@ def _sql(work: DatabaseWork) -> str:
             return rows.index_sql()
         case "fetch":
             return f"SELECT * FROM {rows.TABLE} WHERE id <= {work.changed} ORDER BY id;\n"
+        case "update":
+            return rows.update_sql(work.changed, 1)
+        case "delete":
+            return rows.delete_sql(work.changed)
+        case "sort":
+            return rows.sort_sql()
         case _:
             return rows.insert_sql(work.rows + 1, last, at_once=work.test == "insert-bulk")
+
+
+def _undo(kind: Engine, work: DatabaseWork) -> str:
+    """Return SQL that restores the table after a run; empty if the test changes nothing."""
+    match work.test:
+        case "index":
+            return kind.drop_index()
+        case "update":
+            return rows.update_sql(work.changed, -1) + kind.tidy()
+        case "delete":
+            return rows.insert_sql(1, work.changed, at_once=True) + kind.tidy()
+        case _:
+            return kind.deletion(work) if work.test in INSERTS else ""
 
 
 def _wrong(kind: Engine, work: DatabaseWork, lab: LabContext, folder: str, output: str) -> str | None:
     """Describe how the result differs from the known result of the test; None if it does not."""
     first, last = work.rows + 1, work.rows + work.changed
     match work.test:
-        case "count":
+        case "count" | "sort":
             wanted, found = f"{work.rows}\n", output
         case "fetch":
             wanted, found = rows.lines(1, work.changed, kind.separator), output
         case "index":
             wanted, found = "1\n", kind.ask(work, lab, folder, kind.index_query())
+        case "update":
+            query = f"SELECT sum(amount) FROM {rows.TABLE} WHERE id <= {work.changed};\n"
+            wanted = f"{rows.amounts(1, work.changed) + work.changed}\n"
+            found = kind.ask(work, lab, folder, query)
+        case "delete":
+            wanted = f"{work.rows - work.changed}\n"
+            found = kind.ask(work, lab, folder, f"SELECT count(*) FROM {rows.TABLE};\n")
         case _:
             sums = f"SELECT count(*) FROM {rows.TABLE};\nSELECT sum(amount) FROM {rows.TABLE} WHERE id > {work.rows};\n"
             wanted = f"{last}\n{rows.amounts(first, last)}\n"

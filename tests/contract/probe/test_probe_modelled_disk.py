@@ -7,6 +7,7 @@ import contextlib
 import math
 import mmap
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -157,6 +158,34 @@ def test_a_flat_one_keeps_its_latency_and_rate(isolated: Probe) -> None:
     more = {key: value - before[key] for key, value in disk.account().items()}
     wanted = (20 + 100) * 1000 + 256 * 1024 / 400e6 * 1e9 + (20 + 200) * 1000 + 256 * 1024 / 500e6 * 1e9
     assert more["response_ns"] == pytest.approx(wanted, abs=10)
+    isolated("loop_detach", device=disk.path)
+
+
+def test_a_disk_that_collects_garbage_moves_fewer_pages_for_the_same_writes_after_a_discard(
+    isolated: Probe,
+) -> None:
+    collects = {"block_bytes": MIB // 4, "spare": 0.07, "page_move_us": 10, "erase_us": 100}
+    disk = Disk(isolated, flat={**FLAT, "collects": collects})
+    draw = random.Random(7)
+    places = [draw.randrange(SIZE // 4096) * 4096 for _ in range(12_000)]
+
+    def moved_by(which: list[int]) -> int:
+        before = disk.account()["moved_pages"]
+        for place in which:
+            disk.write(place, b"x" * 4096)
+        return disk.account()["moved_pages"] - before
+
+    isolated("disk_pace", device=disk.name, modelled=False)
+    for start in range(0, SIZE, MIB):
+        disk.write(start, bytes(MIB))
+    assert moved_by(places[:10_000]) == 0, "what is not modelled is not counted"
+    isolated("disk_pace", device=disk.name, modelled=True)
+    used = moved_by(places[10_000:11_000])
+    assert used > 1000, "more pages are moved than written: the spare is small"
+    isolated("run", argv=["blkdiscard", "--offset", str(SIZE // 2), "--length", str(SIZE // 2), disk.path])
+    assert disk.account()["trims"] > 0
+    assert moved_by(places[11_000:]) < used / 2
+    assert disk.account()["erased_blocks"] > 0
     isolated("loop_detach", device=disk.path)
 
 

@@ -56,7 +56,7 @@ impl Requests {
     /// Return the counts by device and kind: `count`, `total_ns`, `untimed`, `histogram` (`[highest
     /// ns of the bar, count]`), without kinds that had no request. Also return how many completions
     /// were missed, which may have been of other devices.
-    pub fn finish(self) -> Result<(Value, u64)> {
+    pub fn counted(&self) -> Result<(Value, u64)> {
         let (mut found, mut lost) = (BTreeMap::new(), 0);
         for (name, watching) in &self.0 {
             let kinds: BTreeMap<_, _> = (KINDS.iter().zip(watching.read()?))

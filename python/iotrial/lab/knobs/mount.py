@@ -12,7 +12,7 @@ import re
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import DiskPlace, disk_place
-from iotrial.lab.in_place import InPlace
+from iotrial.lab.in_place import ATIME, InPlace, remount_atime
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Requirement, RunContext, TakenError, Undone, one_of
 from iotrial.lab.knobs.setting import foreign
@@ -83,6 +83,56 @@ class MountAtime(MountKnob, declared.MountAtime):
         if "lazytime" in options and not lazy and not isinstance(subject.place, InPlace):
             return "lazytime"
         return "nodiratime" if "nodiratime" in options else "strictatime"
+
+    def changes_in_use(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"access time mode of the mount in use: {', '.join(values)}",)
+
+    def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
+        place = subject.place
+        if not isinstance(place, InPlace) or not place.shared:
+            return  # only the probe sees the change, and it ends with the probe
+        mount = _mounted(self.name, subject)
+        flags = sorted((ATIME | {"nodiratime"}) & mount.mount_options)
+        subject.journal.record(
+            self.name,
+            {"mount": place.mount_point},
+            self.read(subject, setting),
+            values,
+            identity={"source": mount.source, "type": mount.type, "flags": ",".join(flags)},
+            boot_id=subject.boot_id,
+            trial=subject.trial,
+        )
+
+    def undo(self, target: Target, entry: Entry) -> Undone:
+        where = entry.address.get("mount", "")
+        flags = tuple(filter(None, entry.identity.get("flags", "").split(",")))
+        if entry.original not in self.LEVELS or not set(flags) <= ATIME | {"nodiratime"}:
+            raise LabError(
+                f"undo journal: knob {self.name} never sets {entry.original!r}, so this entry is not iotrial's",
+                hint="check the entry: another program wrote or changed it",
+            )
+        mount = target.mount_at(where)
+        if mount is None:
+            return Undone.GONE
+        if (mount.source, mount.type) != (entry.identity.get("source"), entry.identity.get("type")):
+            raise TakenError(f"{where} is another mount now: it is left alone")
+        found = _atime_of(mount)
+        if found == entry.original:
+            return Undone.ALREADY
+        if found not in entry.ours:
+            raise foreign(f"access time mode of {where}", found, entry)
+        remount_atime(target, mount, flags)
+        now = target.mount_at(where)
+        back = "nothing mounted" if now is None else _atime_of(now)
+        if back != entry.original:
+            raise KnobError(self.name, where, wrote=entry.original, found=back)
+        return Undone.RESTORED
+
+
+def _atime_of(mount: MountInfo) -> str:
+    """Return the access time mode of a mount, leaving aside lazytime, which is of the file system."""
+    modes = ("noatime", "relatime", "nodiratime")
+    return next((mode for mode in modes if mode in mount.mount_options), "strictatime")
 
 
 class MountReadonly(MountKnob, declared.MountReadonly):

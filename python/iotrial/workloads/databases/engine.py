@@ -96,12 +96,24 @@ class Engine(ABC):
 
     # common to all engines
 
-    def log_folder(self, lab: LabContext, folder: str) -> str | None:
+    def log_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
         """Return the folder of the write-ahead log on the log place.
 
-        None if the study has no such place, or the engine no separate log folder.
+        None if the study has no such place, the work keeps the log with the data, or the engine has no
+        separate log folder.
         """
-        return None if lab.log is None else f"{lab.log}/{PurePath(folder).name}"
+        return None if lab.log is None or not work.separate_log else _on_log_place(lab, folder)
+
+    def temporary_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
+        """Return the folder of temporary files on the log place; None if they are with the data. Raises LabError."""
+        if not work.separate_temporary:
+            return None
+        if lab.log is None:
+            raise LabError(
+                f'database {self.name}: separate_temporary = true needs a second place; the study has no [[place]] "log"',
+                hint='add one with name = "log" and holds = "files"',
+            )
+        return f"{_on_log_place(lab, folder)}-temporary"
 
     def program(self, name: str, chosen: str | None = None) -> str:
         """Return the path of a program of this engine, in the user's folder or where Debian installs it.
@@ -177,6 +189,11 @@ class Engine(ABC):
     def deletion(self, work: DatabaseWork) -> str:
         """Return SQL that deletes what a run has inserted."""
         return f"DELETE FROM {rows.TABLE} WHERE id > {work.rows};\n{self.tidy()}"
+
+
+def _on_log_place(lab: LabContext, folder: str) -> str:
+    """Return a folder on the log place: one for each database and place of its data, which may share the log place."""
+    return f"{lab.log}/{PurePath(lab.root).name}-{PurePath(folder).name}"
 
 
 def _version(folder: str) -> tuple[float, str]:

@@ -51,7 +51,9 @@ class MariaDb(Engine):
             "--auth-root-authentication-method=normal",
         ]
         base = PurePath(server).parent.parent
-        self.run(lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(lab, folder)], cwd=folder)
+        self.run(
+            lab, [*argv, "--skip-test-db", f"--basedir={base}", *self._log(work, lab, folder)], cwd=folder
+        )
 
     def fill(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         # The dump of cached pages exists before the first run, whichever arm that is.
@@ -91,7 +93,7 @@ class MariaDb(Engine):
                 "--no-defaults",
                 f"--basedir={PurePath(program).parent.parent}",
                 f"--datadir={folder}/data",
-                f"--tmpdir={folder}/tmp",
+                f"--tmpdir={self.temporary_folder(work, lab, folder) or f'{folder}/tmp'}",
                 f"--socket={folder}/s",
                 f"--pid-file={folder}/pid",
                 *(("--bind-address=127.0.0.1", f"--port={lab.port}") if over else ("--skip-networking",)),
@@ -105,7 +107,7 @@ class MariaDb(Engine):
                 f"--innodb-buffer-pool-load-at-startup={dump}",
                 "--innodb-buffer-pool-dump-pct=100",
                 *(("--large-pages",) if work.huge_pages else ()),
-                *self._log(lab, folder),
+                *self._log(work, lab, folder),
             ),
             ready={"socket": f"{folder}/s"},
             environment=minimal_environment(),
@@ -114,8 +116,8 @@ class MariaDb(Engine):
             stop_timeout_s=120.0,
         )
 
-    def _log(self, lab: LabContext, folder: str) -> tuple[str, ...]:
-        size, log = "--innodb-log-file-size=33554432", self.log_folder(lab, folder)
+    def _log(self, work: DatabaseWork, lab: LabContext, folder: str) -> tuple[str, ...]:
+        size, log = "--innodb-log-file-size=33554432", self.log_folder(work, lab, folder)
         return (size,) if log is None else (size, f"--innodb-log-group-home-dir={log}")
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:

@@ -38,7 +38,7 @@ class PostgreSql(Engine):
     passes = 2
 
     def create(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        log = self.log_folder(lab, folder)
+        log = self.log_folder(work, lab, folder)
         argv = [
             self.program("initdb", lab.program),
             "-D",

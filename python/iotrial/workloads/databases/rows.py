@@ -67,6 +67,22 @@ def acknowledgement(item: str) -> str:
     return f"SELECT 'acknowledged {item}';\n"
 
 
+def update_sql(last: int, by: int) -> str:
+    """Return SQL that adds ``by`` to the amount of the rows up to ``last``, in one transaction."""
+    return f"UPDATE {TABLE} SET amount = amount + ({by}) WHERE id <= {last};\n"
+
+
+def delete_sql(last: int) -> str:
+    """Return SQL that deletes the rows up to ``last``, in one transaction."""
+    return f"DELETE FROM {TABLE} WHERE id <= {last};\n"
+
+
+def sort_sql() -> str:
+    """Return SQL that sorts all rows by their text, without an index to help, and prints how many there are."""
+    numbered = f"SELECT row_number() OVER (ORDER BY note DESC, id) AS n FROM {TABLE}"
+    return f"SELECT max(n) FROM ({numbered}) AS sorted;\n"
+
+
 def _values(i: int) -> str:
     *numbers, note = row(i)
     return f"({','.join(map(str, numbers))},'{note}')"

@@ -47,7 +47,7 @@ class Sqlite(Engine):
             f"{folder}/data.sqlite",
         ]
 
-    def log_folder(self, lab: LabContext, folder: str) -> None:
+    def log_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """No separate folder: the journal is next to the database file."""
 
     def before(self, work: DatabaseWork) -> str:

@@ -1,0 +1,178 @@
+"""``iotrial live``: try settings under a service in use, judged by its own metrics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
+from iotrial.cli.options import GroupedCommand, in_group
+from iotrial.cli.options import as_json as json_option
+from iotrial.cli.output import tell
+from iotrial.cli.own_command import ORIGIN, own_request
+from iotrial.cli.planned_changes import typed_intent_lines
+from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
+from iotrial.cli.trial_run import carry_out, run_trial
+from iotrial.errors import RequestError
+from iotrial.lab.in_place import holding_of
+from iotrial.live.metrics import Metrics
+from iotrial.live.pilot import BLOCKS, proposal_s
+from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
+from iotrial.runner.planning import default_folder
+from iotrial.study.model import Study
+from iotrial.study.reader import read_study
+from iotrial.units import format_duration, parse_duration, parse_margin
+from iotrial.workloads.live import work_of
+
+compared = in_group("What is compared")
+safety = in_group("What stops it")
+where = in_group("Where it runs")
+sure = in_group("How long, how sure")
+
+
+@click.command("live", cls=GroupedCommand, short_help="Try settings under a service in use.")
+@click.argument("settings", nargs=-1, metavar="KNOB=LEVEL,LEVEL...")
+@compared(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="SOURCE",
+    help="A number of the service; the first is judged, others are explored (may be repeated).",
+)
+@compared("--window", metavar="DURATION", default="30 s", help="The counted part of a window (30 s).")
+@compared("--washout", metavar="DURATION", default="10 s", help="What is left out after each switch (10 s).")
+@compared(
+    "--pilot",
+    is_flag=True,
+    help="Only find out how long the washout must be: a few blocks without one, whose result is not shown.",
+)
+@safety(
+    "--guard",
+    "guards",
+    multiple=True,
+    metavar="CONDITION",
+    help="Stop and set today's settings when 'METRIC worse by 20 %' is shown, or the current value is beyond a limit: "
+    "'METRIC > 50 ms', 'METRIC > 50 ms for 5 s' (may be repeated).",
+)
+@safety(
+    "--most-share",
+    metavar="PERCENT",
+    help="Most of the time that settings may differ from today's, such as 20 %.",
+)
+@safety(
+    "--quiet-hours",
+    metavar="FROM-TO",
+    help="Hours of the day (local time) in which it rests with today's settings, such as 22:00-06:00.",
+)
+@where(
+    "--in", "on", metavar="FOLDER", help="A folder of the service: its mount and disk are set (default: .)."
+)
+@where("--device", "disk", metavar="DEVICE", help="Instead of --in: the disk in use, such as /dev/sda.")
+@where(
+    "--plan", "--dry-run", "plan", is_flag=True, help="Only show what would be changed and how it is undone."
+)
+@where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
+@sure("--time", metavar="DURATION", default="8 h", help="At most this long (8 h).")
+@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
+@sure(
+    "--alpha",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    metavar="LEVEL",
+    help="Error level, such as 0.05.",
+)
+@sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
+@sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
+@sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
+@sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided.")
+@click.option(
+    "--openmetrics",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the state of the trial on http://127.0.0.1:PORT/metrics while it runs (0: a free port).",
+)
+@click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
+@click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
+@json_option
+def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
+    """Does a setting make my service faster, while it works?
+
+    Pairs of time windows, one with each setting, in random order. Settings are switched while the service runs, read back,
+    and set as they were at the end, on Ctrl-C, and if iotrial dies or hangs. Today's settings are always one of them, and
+    what the others are compared with.
+
+      iotrial live block.read_ahead_kb=128,1024 --in /srv --metric 'ms=command:./p99.sh' --guard 'ms worse by 20 %'
+
+    docs/live.md describes the sources of metrics: promql:, openmetrics:, command:, log:, device:, psi:, cpu.
+    """
+    refuse_missing_folder(values["save"], values["html"])
+    quantity_of("--time", values["time"], parse_duration)
+    quantity_of("--margin", values["margin"], parse_margin)
+    for name in ("window", "washout"):
+        quantity_of(f"--{name}", values[name], parse_duration)
+    folder = _folder(values.pop("disk"), values["on"])
+    space = live_space(settings, folder)
+    pilot = values.pop("pilot")
+    if pilot:
+        values["blocks"] = values["blocks"] or BLOCKS
+        values["window"], values["washout"] = _together(values["window"], values["washout"]), "0 s"
+    wish = LiveWish(
+        settings=settings,
+        metrics=values["metrics"],
+        window=values["window"],
+        washout=values["washout"],
+        guards=values["guards"],
+        most_share=values["most_share"],
+        quiet_hours=values["quiet_hours"],
+        margin=values["margin"],
+        time=values["time"],
+    )
+    text = live_study_text(wish, space, folder)
+    study = read_study(text, ORIGIN, trusted=True)
+    if values["save"]:
+        write_report(text, Path(values["save"]))
+    request = own_request({**values, "on": folder, "copy_from": None, "size": None, "no_controls": True})
+    chosen = narrowed(study, request)
+    tell(today_in_words(space), err=not values["plan"])
+    if values["plan"]:
+        resolved = resolve_study(chosen, request)
+        for line in typed_intent_lines(resolved, default_folder(resolved, request.on)):
+            tell(line)
+        return 0
+    with Metrics(work_of(chosen), holding_of(folder).whole).running():
+        pass  # a metric without a number is an error of the request, and no failed trial
+    if pilot:
+        return _pilot(chosen, request)
+    outputs = Outputs(as_json=as_json, html=values["html"], page=False)
+    options = {} if values["port"] is None else {PORT: values["port"]}
+    return run_trial(chosen, request, outputs, options=options)
+
+
+def _together(window: str, washout: str) -> str:
+    return f"{parse_duration(window) + parse_duration(washout):g} s"
+
+
+def _pilot(study: Study, request: RunRequest) -> int:
+    """Run a pilot, and print the washout that it proposes."""
+    # quiet: nobody is to see which setting is better
+    store, ended = carry_out(study, replace(request, no_stop=True), quiet=True)
+    if ended.signal is not None:
+        return 128 + ended.signal
+    found = proposal_s(store.data(ended.trial.header.id), counted_s=work_of(study).window_s)
+    if found is None:
+        tell("washout: not known, the pilot has too few switches of a kind; give it more --blocks")
+    elif math.isinf(found):
+        tell("washout: longer than the pilot's windows show; give it a longer --window")
+    else:
+        tell(f"washout: {format_duration(math.ceil(found))} is enough, as far as this pilot shows")
+    return 0
+
+
+def _folder(disk: str | None, on: str | None) -> str:
+    if disk is not None and on is not None:
+        raise RequestError("--in and --device both say where the service is", hint="leave one out")
+    return folder_on(disk) if disk is not None else str(Path(on or ".").resolve())

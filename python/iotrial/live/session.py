@@ -1,0 +1,130 @@
+"""The session of a live trial: the machine in use, its settings, and the watchdog that takes them back.
+
+Today's settings are what the undo journal has recorded before the first change. Every window starts from there: the journal
+is undone entry by entry, each read back, then the settings of the window are written and read back. So a window with today's
+settings runs exactly what a restore leaves, a change of scheduler takes nothing else along, and the path from one setting to
+the next is the same in either direction.
+"""
+
+from __future__ import annotations
+
+from iotrial.design.model import Arm, Condition
+from iotrial.errors import RequestError
+from iotrial.knobs.block import BlockScheduler
+from iotrial.lab import host, registry
+from iotrial.lab.in_place import InPlace
+from iotrial.lab.knob import RunContext
+from iotrial.lab.knobs.mount import MountAtime, MountOption
+from iotrial.lab.place import Place
+from iotrial.lab.target import Target
+from iotrial.live.watchdog import Watchdog
+from iotrial.probe.client import Probe
+from iotrial.runner.places import Site
+from iotrial.runner.resolve import KnobSetting
+from iotrial.runner.session import Session
+
+#: how long setting today's settings again may take
+_CLOSING_S = 60.0
+
+
+class LiveSession(Session):
+    """What is open while a live trial runs. Use ``switch`` to change settings; closing it sets today's again."""
+
+    watchdog: Watchdog
+    subject_in_use: RunContext
+
+    def open(self) -> None:
+        """Open the machine in use, journal what will be changed, and start the watchdog. Nothing is changed yet."""
+        self.watchdog = Watchdog(self.trial)
+        super().open()
+        self.watchdog.start()
+
+    def close(self) -> None:
+        """Set today's settings again, then end the watchdog. If that fails, the watchdog stays and tries too."""
+        self.watchdog.beat(_CLOSING_S)
+        super().close()
+        self.watchdog.stop()
+
+    def check_kind(self) -> None:
+        """Take any study: the command line chooses this session for those of a service in use."""
+
+    def _start_probe(self) -> None:
+        # not isolated: the mount of the service itself is changed
+        self.probe = Probe(isolate=False, waiting=self._waiting)
+        self._announce(self.probe)
+        self.target = Target(self.probe)
+
+    def _place(self, site: Site, filesystem: str) -> Place:
+        return InPlace(
+            site.place(filesystem),
+            self.target,
+            self.journal,
+            folder=self.folder,
+            scratch=False,
+            trial=self.trial,
+            shared=True,
+        )
+
+    def _furnish_once(self) -> None:
+        self.boot_id = host.boot_id(self.target)
+        self._open_places()
+        (place,) = self.places.values()
+        self.subject_in_use = self.subject(place)
+        turns = [turn for group in self.resolved.turns.values() for turn in group]
+        # the scheduler is recorded last, and so undone first: a change of it changes other settings of the queue
+        for turn in sorted(turns, key=lambda turn: turn.knob.name == BlockScheduler.name):
+            turn.knob.prepare(self.subject_in_use, turn.setting, turn.values)
+        for factor in self.plan.study.treatment_factors:
+            for turn in self.resolved.turns[factor.name, factor.reference]:
+                self._check_today(turn)
+
+    def _check_today(self, turn: KnobSetting) -> None:
+        """Raise RequestError if the reference of a factor is not today's setting."""
+        if isinstance(turn.knob, MountOption):
+            if turn.value != "default":
+                raise RequestError(
+                    f'knob {turn.knob.name}: the reference is {turn.value}, expected "default", today\'s option',
+                    hint="name default first, or leave it out",
+                )
+            return
+        found = turn.knob.read(self.subject_in_use, turn.setting)
+        if found != turn.value:
+            raise RequestError(
+                f"{turn.knob.name} on {turn.knob.where(self.subject_in_use, turn.setting)}: today's setting is "
+                f'"{found}", but the trial compares with "{turn.value}"',
+                hint="today's setting must be the reference: start a new trial, or set it back",
+            )
+
+    # switching
+
+    def to_today(self) -> None:
+        """Set today's settings, and read them back. Raises LabError if something else has changed one of them."""
+        for entry in reversed(self.journal.pending()):
+            if entry.knob not in registry.objects() and entry.trial == self.trial:
+                registry.knob(entry.knob).undo(self.target, entry)
+        self.subject_in_use.place.to_neutral(always=False, fresh=False)
+
+    def switch(self, condition: Condition, arm: Arm) -> None:
+        """Set the settings of an arm, from today's, and read them back. Raises KnobError, LabError, TargetError.
+
+        Every setting is written before every window, also where it stays as it is, so that all windows begin alike.
+        """
+        self.to_today()
+        today = set(self.resolved.turns_of(condition, self.plan.reference))
+        turns = [
+            turn
+            for turn in self.resolved.turns_of(condition, arm)
+            # today's mode of a mount may have a flag more than its level names
+            if turn not in today or not isinstance(turn.knob, MountAtime)
+        ]
+        for turn in sorted(turns, key=lambda turn: turn.knob.name != BlockScheduler.name):
+            turn.knob.write(self.subject_in_use, turn.setting, turn.value)
+        self.subject_in_use.place.settle(always=False, fresh=False)
+        self.verify(condition, arm)
+
+    def verify(self, condition: Condition, arm: Arm) -> None:
+        """Read the settings of an arm back, today's included. Raises KnobError if one does not hold."""
+        for turn in self.resolved.turns_of(condition, arm):
+            # an option of the file system at its default was read back as the journal was undone
+            if not isinstance(turn.knob, MountOption) or turn.value != "default":
+                turn.knob.verify(self.subject_in_use, turn.setting, turn.value)

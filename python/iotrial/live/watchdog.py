@@ -1,0 +1,189 @@
+"""The watchdog of a live trial: a process of its own that sets today's settings again if the trial cannot.
+
+The trial writes a heartbeat, a moment of the monotonic clock until which it may be silent, into a small file in memory. The
+watchdog looks at it every second. If the trial has died (SIGKILL, out of memory) or is silent for longer (hung, stopped), the
+watchdog kills what is left of it, so that it cannot switch again, and undoes the journal as ``iotrial restore`` does. The
+monotonic clock stands still while the machine sleeps and cannot be set, so neither makes a sound trial look hung.
+
+With systemd the watchdog is a transient service (systemd-run(1)): stopping the service that runs iotrial kills all of that
+service's processes, but not this one. Elsewhere it is a detached process that the kernel kills last when memory runs out.
+A reboot needs no watchdog: none of these settings outlives the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from iotrial.errors import IotrialError
+from iotrial.lab.journal import Journal
+from iotrial.lab.lock import Busy, MachineLock
+from iotrial.lab.restore import Restored, restore
+from iotrial.lab.target import Target
+from iotrial.paths import state_folder, store_path
+from iotrial.probe.client import Probe
+from iotrial.store import Store
+from iotrial.store.accounted import WATCHDOG
+from iotrial.store.states import ProcessIdentity, identity, is_alive
+from iotrial.tune.machine import Machine
+from iotrial.tune.watchdog import detach
+
+#: how long a trial may be silent, beyond what it has announced
+STALE_S = 10.0
+LOOKS_EVERY_S = 1.0
+#: how long the watchdog waits until a trial that it has killed is gone, and its lock free
+_KILLED_S = 5.0
+_FOLDER = Path("/run")
+_MODULE = "iotrial.live.watchdog"
+_KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
+
+
+def heartbeat_path(trial: str) -> Path:
+    """Return the file of a trial's heartbeat: in memory, so that writing it every second is no I/O of the disk."""
+    return _FOLDER / f"iotrial-live-{trial[:8]}.heartbeat"
+
+
+class Watchdog:
+    """The trial's side: starts the watchdog, tells it that the trial is alive, and ends it."""
+
+    def __init__(self, trial: str) -> None:
+        self._trial = trial
+        self._path = heartbeat_path(trial)
+        self._file: int | None = None
+        self._until = 0.0
+
+    def start(self) -> None:
+        """Write the first heartbeat and start the process. Raises LabError."""
+        self._path.unlink(missing_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(self._path, flags, 0o600)
+        self.beat(60.0)  # until the trial has got as far as its first window
+        own = identity()
+        command = [*_command(), "-m", _MODULE, self._trial, str(own.pid), own.pid_started]
+        machine = Machine()
+        if machine.exists("/run/systemd/system"):
+            unit = f"--unit=iotrial-live-{self._trial[:8]}"
+            machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *command)
+        else:
+            detach(command)
+
+    def beat(self, silent_s: float = 0.0) -> None:
+        """Say that the trial is alive, and that it may be silent for this long and ``STALE_S`` more."""
+        if self._file is not None:
+            os.pwrite(self._file, f"{time.monotonic() + silent_s + STALE_S:020.3f}\n".encode(), 0)
+
+    def stop(self) -> None:
+        """End the watchdog: it ends when the file is gone."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            self._path.unlink(missing_ok=True)
+
+
+def _command() -> list[str]:
+    """Return Python with the environment that finds this program, its state and its store."""
+    kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
+    return [*(("/usr/bin/env", *kept) if kept else ()), sys.executable]
+
+
+# the watchdog's side
+
+
+def stand_by(trial: str, conductor: ProcessIdentity) -> None:
+    """Wait until the trial ends or fails; if it fails, end it and set today's settings again."""
+    path = heartbeat_path(trial)
+    while True:
+        until = _until(path)
+        if until is None:
+            return
+        alive = is_alive(conductor)
+        if alive and time.monotonic() <= until:
+            time.sleep(LOOKS_EVERY_S)
+            continue
+        why = "was silent" if alive else "ended without setting them"
+        if alive:
+            _end(conductor)
+        if _until(path) is None:  # it has just ended by itself
+            return
+        _note(trial, f"the trial {why}: {_take_back()}")
+        path.unlink(missing_ok=True)
+        return
+
+
+def _until(path: Path) -> float | None:
+    """Return the moment until which the trial may be silent; None if the trial is over."""
+    try:
+        return float(path.read_text().strip() or "inf")
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return 0.0
+
+
+def _end(conductor: ProcessIdentity) -> None:
+    """Kill a hung trial, which may be stopped, and wait a moment until it is gone.
+
+    One that waits in the kernel is not gone, but it never runs another instruction of its own.
+    """
+    with suppress(OSError):
+        handle = os.pidfd_open(conductor.pid)
+        try:
+            if is_alive(conductor):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+    deadline = time.monotonic() + _KILLED_S
+    while is_alive(conductor) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _take_back() -> str:
+    """Undo the journal; return in words what became of it.
+
+    It does not wait for long for the lock: its holder is dead, whatever the kernel still does for it, or restores itself.
+    """
+    with ExitStack() as held:
+        deadline = time.monotonic() + _KILLED_S
+        while True:
+            try:
+                held.enter_context(MachineLock(restoring=True))
+                break
+            except Busy:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.2)
+        try:
+            with Probe(isolate=False) as probe:
+                return _in_words(restore(Journal(state_folder() / "journal"), Target(probe)))
+        except IotrialError as error:
+            return f"today's settings could not be set: {error.message}"
+
+
+def _in_words(results: Sequence[Restored]) -> str:
+    kept = [f"{one.entry.knob} on {one.entry.target}: {one.problem}" for one in results if one.kept]
+    if kept:
+        return f"the watchdog could not set all of today's settings: {'; '.join(kept)}"
+    return "the watchdog has set today's settings again"
+
+
+def _note(trial: str, text: str) -> None:
+    sys.stderr.write(f"iotrial: {text}\n")
+    with suppress(IotrialError), Store.open(store_path()) as store:
+        store.note(trial, WATCHDOG, text)
+
+
+def main() -> None:
+    """Run as ``python -m iotrial.live.watchdog TRIAL PID STARTED``."""
+    trial, pid, started = sys.argv[1:4]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stand_by(trial, ProcessIdentity(int(pid), started))
+
+
+if __name__ == "__main__":
+    main()

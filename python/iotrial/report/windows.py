@@ -1,0 +1,421 @@
+"""The windows of a live trial: in order of time with the washout before each, and what each block shows.
+
+Figures show one metric each: a line for every window at its value, from the beginning to the end of its counted part, a band
+for its washout, and a dashed line at a hard limit of the guard. Windows of void blocks are hollow crosses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
+from iotrial.report.figure import Figure, Row, stem
+from iotrial.report.notation import capitalised, counted, quantity
+from iotrial.report.phrases import label, spoken
+from iotrial.report.plots.canvas import (
+    BAND,
+    FONT_PT,
+    LINE,
+    MUTED,
+    PAPER,
+    VERDICT_INKS,
+    Drawing,
+    arm_ink,
+    arm_marker,
+    calm,
+    draw,
+    linear_ticks,
+    ratio_ticks,
+    scale_of,
+)
+from iotrial.report.series import Arm, arms_of
+from iotrial.stats.switchback import CarryOver, carry_over, in_words
+from iotrial.store.checks import WINDOW
+from iotrial.store.model import RunRecord, TrialData
+from iotrial.study.model import Response
+from iotrial.study.scales import Scale
+from iotrial.terminal import escape
+from iotrial.units import format_duration, format_ratio
+from iotrial.workloads.live import Guard, LiveWork
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+    from iotrial.report.document import Document
+
+READING = (
+    "Each line is one window at its value, as long as its counted part; the band before it is the washout, which is not "
+    "counted. Crosses are windows of void blocks. A dashed line is a hard limit of the guard."
+)
+CONTRASTS_READING = (
+    "Each mark is one block: its window with the setting against that with today's. The band is the margin."
+)
+_EXACT = (
+    "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
+    "intervals assume that after the washout of {} nothing is left of the setting before."
+)
+_NO_WASHOUT = (
+    "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
+    "intervals assume that nothing is left of the setting before; there was no washout."
+)
+_WIDE_IN, _HIGH_IN = 7.6, 2.7
+_BOX = (0.11, 0.19, 0.86, 0.75)
+_MOST_WINDOWS = 200
+_MOST_METRICS = 6
+_LARGEST = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window: the arm, seconds since the trial began (switch, begin and end of the counted part), and its block."""
+
+    arm: str
+    switched_s: float
+    began_s: float
+    ended_s: float
+    block: int
+    void: bool
+    values: Mapping[str, float]
+
+
+def live_work(document: Document) -> LiveWork | None:
+    """Return the work of a live trial; None for other trials."""
+    work = document.trial.header.study.workloads[0].work
+    return work if isinstance(work, LiveWork) else None
+
+
+def windows_of(data: TrialData) -> tuple[Window, ...]:
+    """Return the windows of all complete blocks, in order of time."""
+    void = {(block.condition, block.index) for block in data.blocks if block.void is not None}
+    ended = {(block.condition, block.index) for block in data.blocks}
+    found = [
+        _window(run, (run.condition, run.block) in void)
+        for run in data.runs
+        if (run.condition, run.block) in ended and run.responses
+    ]
+    return tuple(sorted(found, key=lambda window: window.began_s))
+
+
+def _window(run: RunRecord, void: bool) -> Window:
+    lasted_s = _seconds(run.checks.get("clock"), "lasted_s")
+    switched_s = _seconds(run.checks.get(WINDOW), "switched_s")
+    return Window(
+        run.arm,
+        run.started_s + min(0.0, switched_s),
+        run.started_s,
+        run.started_s + max(0.0, lasted_s),
+        run.block,
+        void,
+        run.responses,
+    )
+
+
+def _seconds(facts: object, name: str) -> float:
+    """Return a stored number of seconds, 0 if it is none: a packed trial may contain anything."""
+    value = facts.get(name) if isinstance(facts, Mapping) else None
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else 0.0
+
+
+# blocks
+
+
+def stop_notes(document: Document) -> Iterator[Note]:
+    """Yield why a guard or the watchdog has ended the trial, or a part of it."""
+    for text in document.data.guarded:
+        yield Note(f"{escape(text)}.", "Stopped by the guard", "alarm")
+    for text in document.data.taken_back:
+        yield Note(f"{escape(text)}.", "Taken back", "alarm")
+
+
+def window_notes(document: Document) -> Iterator[Note]:
+    """Yield what of the result is exact, what rests on the washout, and whether windows show that it was too short."""
+    work = live_work(document)
+    if work is None:
+        return
+    text = _EXACT.format(format_duration(work.washout_s)) if work.washout_s else _NO_WASHOUT
+    yield Note(text, "Washout", view=View.LONG)
+    found = carry_over_of(document)
+    if found is not None:
+        response = document.trial.header.study.responses[0]
+        words = in_words(found, by_ratio=response.scale is Scale.LOG, unit=response.unit)
+        tone, view = ("alarm", View.ALL) if found.found else ("", View.LONG)
+        yield Note(f"{capitalised(escape(words))}.", "Carry-over", tone, view)
+
+
+def carry_over_of(document: Document) -> CarryOver | None:
+    """Diagnose what one window leaves for the next, from all windows of complete blocks; None with too few of them."""
+    study = document.trial.header.study
+    response = study.responses[0]
+    log = response.scale is Scale.LOG
+    arms = arms_of(document.data)
+    ended = {(block.condition, block.index): block.void for block in document.data.blocks}
+    runs = [run for run in document.data.runs if (run.condition, run.block) in ended]
+    values, trends = [], []
+    for run in runs:
+        value = run.responses.get(response.name, math.nan)
+        sound = ended[run.condition, run.block] is None and math.isfinite(value) and (value > 0.0 or not log)
+        values.append((math.log(value) if log else value) if sound else math.nan)
+        trends.append(_trend(run, response.name, log=log) if sound else math.nan)
+    if not runs or not arms:
+        return None
+    return carry_over(
+        values, [run.arm for run in runs], [run.block for run in runs], reference=arms[0].name, trends=trends
+    )
+
+
+def _trend(run: RunRecord, name: str, *, log: bool) -> float:
+    """Return the mean of a metric in the second half of the counted part less that in the first; NaN if it is not known."""
+    kept = run.checks.get(WINDOW)
+    at, values = (kept.get("at_s"), kept.get(name)) if isinstance(kept, Mapping) else (None, None)
+    if not isinstance(at, list) or not isinstance(values, list) or len(at) != len(values):
+        return math.nan
+    half_s = _seconds(run.checks.get("clock"), "lasted_s") / 2.0
+    halves: tuple[list[float], list[float]] = ([], [])
+    for moment, value in zip(at, values, strict=True):
+        if _is_number(moment) and _is_number(value) and 0.0 <= moment <= 2.0 * half_s:
+            halves[moment >= half_s].append(float(value))
+    if not all(halves):
+        return math.nan
+    first, second = (math.fsum(half) / len(half) for half in halves)
+    if not log:
+        return second - first
+    return math.log(second / first) if first > 0.0 and second > 0.0 else math.nan
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]:
+    """Yield the section of the page with all windows; nothing for other trials."""
+    if live_work(document) is None or not figures:
+        return
+    columns, rows = ("block", "setting", ">began", *(f">{escape(name)}" for name in _names(document))), []
+    units = {one.name: one.unit for one in document.trial.header.study.responses}
+    for window in windows_of(document.data):
+        values = (
+            quantity(window.values[name], units[name]) if name in window.values else "–"
+            for name in _names(document)
+        )
+        began = format_duration(round(window.began_s))
+        rows.append(
+            (f"{window.block + 1}{' void' if window.void else ''}", escape(window.arm), began, *values)
+        )
+    yield Section(
+        "Windows",
+        (
+            Panels(tuple(figures)),
+            Section("Windows as a table", (table(columns, rows),), folded=True, view=View.PAGE),
+        ),
+        id="windows",
+        lede=READING,
+        view=View.PAGE,
+    )
+
+
+def _names(document: Document) -> tuple[str, ...]:
+    return tuple(one.name for one in document.trial.header.study.responses)
+
+
+# figures
+
+
+def window_figures(document: Document) -> tuple[Figure, ...]:
+    """Return, for a live trial, a figure of each metric's windows and one of each block's contrast; else none."""
+    work, windows = live_work(document), windows_of(document.data)
+    if work is None or not windows:
+        return ()
+    study = document.trial.header.study
+    arms = arms_of(document.data)
+    found = []
+    for index, response in enumerate(study.responses[:_MOST_METRICS]):
+        own = [window for window in windows if response.name in window.values]
+        if not own:
+            continue
+        guards = [guard for guard in work.guarding if guard.is_limit and guard.metric == response.name]
+        found.append(_in_time(index, response, own, arms, guards))
+        if response.primary:
+            found += _contrasts(document, response, own, arms)
+    return tuple(found)
+
+
+def _in_time(
+    index: int, response: Response, windows: Sequence[Window], arms: Sequence[Arm], guards: Sequence[Guard]
+) -> Figure:
+    void = len({window.block for window in windows if window.void})
+    sentence = f"{counted(len(windows), 'window')} in {counted(len({w.block for w in windows}), 'block')}"
+    if void:
+        sentence += f", {void} of them void"
+    if len(windows) > _MOST_WINDOWS:
+        sentence += f"; the last {_MOST_WINDOWS} windows are drawn"
+    return Figure(
+        stem=stem("windows", response.name),
+        title=f"How did {spoken(response.name)} go, window by window?",
+        sentence=f"{sentence}.",
+        reading=READING,
+        columns=(
+            "setting",
+            "block",
+            "void",
+            "switched [s]",
+            "began [s]",
+            "ended [s]",
+            f"{response.name} [{response.unit}]",
+        ),
+        rows=tuple(_row(window, response.name) for window in windows),
+        parts=(_drawing(f"windows-{index}", response, windows[-_MOST_WINDOWS:], arms, guards),),
+        key=tuple(arm for arm in arms if not arm.is_control),
+    )
+
+
+def _row(window: Window, name: str) -> Row:
+    void = "yes" if window.void else "no"
+    times = (window.switched_s, window.began_s, window.ended_s)
+    return (window.arm, window.block + 1, void, *times, window.values[name])
+
+
+def _time_unit(last_s: float) -> tuple[str, float]:
+    return ("h", 3600.0) if last_s >= 3 * 3600 else ("min", 60.0) if last_s >= 180 else ("s", 1.0)
+
+
+def _drawing(
+    name: str, response: Response, windows: Sequence[Window], arms: Sequence[Arm], guards: Sequence[Guard]
+) -> Drawing:
+    positions = {arm.name: arm.position for arm in arms}
+    limits = [one for guard in guards for one in (guard.above, guard.below) if one is not None]
+    scale = scale_of(np.array([window.values[response.name] for window in windows] + limits), response.unit)
+    unit, seconds = _time_unit(windows[-1].ended_s)
+
+    def paint(figure: Canvas) -> None:
+        axes = _axes(figure, f"{unit} since the trial began")
+        axes.set_ylim(*scale.limits)
+        places, labels = scale.ticks()
+        axes.set_yticks(places, labels)
+        axes.set_ylabel(spoken(response.name), color=MUTED, fontsize=FONT_PT - 0.5)
+        axes.grid(axis="y", color=LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        for window in windows:
+            if window.began_s > window.switched_s:
+                axes.axvspan(
+                    window.switched_s / seconds, window.began_s / seconds, color=BAND, linewidth=0, zorder=0
+                )
+            (place,) = scale.place(np.array([window.values[response.name]])).tolist()
+            ink = arm_ink(positions.get(window.arm, 0))
+            if window.void:
+                middle = (window.began_s + window.ended_s) / 2.0 / seconds
+                axes.plot([middle], [place], marker="x", color=ink, markersize=4, linewidth=0, zorder=2)
+                continue
+            axes.plot(
+                [window.began_s / seconds, window.ended_s / seconds], [place] * 2, color=ink, linewidth=2.2,
+                solid_capstyle="butt", zorder=3,
+            )  # fmt: skip
+        for limit in limits:
+            axes.axhline(
+                float(scale.place(np.array([limit]))[0]),
+                color=VERDICT_INKS["slower"],
+                linewidth=1.0,
+                linestyle=(0, (4, 2)),
+            )
+
+    what = f"{spoken(response.name)} of {counted(len(windows), 'window')} in order of time"
+    return draw(name, (_WIDE_IN, _HIGH_IN), paint, description=what)
+
+
+def _axes(figure: Canvas, across: str) -> Axes:
+    axes = figure.add_axes(_BOX)
+    calm(axes)
+    axes.set_xlabel(across, color=MUTED, fontsize=FONT_PT - 0.5)
+    return axes
+
+
+def _contrasts(
+    document: Document, response: Response, windows: Sequence[Window], arms: Sequence[Arm]
+) -> Iterator[Figure]:
+    """Yield the figure of the contrast of each block, if there are any."""
+    log = response.scale is Scale.LOG
+    reference = next((arm.name for arm in arms if not arm.is_control), "")
+    blocks: dict[int, dict[str, Window]] = {}
+    for window in windows:
+        if not window.void and (not log or window.values[response.name] > 0.0):
+            blocks.setdefault(window.block, {})[window.arm] = window
+    points: dict[str, list[tuple[float, float]]] = {}
+    for own in blocks.values():
+        today = own.get(reference)
+        for arm, window in own.items() if today is not None else ():
+            if arm == reference or today is None:
+                continue
+            value, base = window.values[response.name], today.values[response.name]
+            points.setdefault(arm, []).append(
+                (min(w.began_s for w in own.values()), math.log(value / base) if log else value - base)
+            )
+    if not points:
+        return
+    size = "ratio to today's setting" if log else f"difference to today's setting [{response.unit}]"
+    yield Figure(
+        stem=stem("contrasts", response.name),
+        title="What does each block show?",
+        sentence=_seen(points, response, log=log),
+        reading=CONTRASTS_READING,
+        columns=("setting", "block began [s]", size),
+        rows=tuple(
+            (arm, at, math.exp(found) if log else found) for arm, own in points.items() for at, found in own
+        ),
+        parts=(_contrast_drawing(document, response, points, arms, size, log=log),),
+        key=tuple(arm for arm in arms if arm.name in points),
+    )
+
+
+def _seen(points: Mapping[str, Sequence[tuple[float, float]]], response: Response, *, log: bool) -> str:
+    parts = []
+    for arm, own in points.items():
+        middle = float(np.median([found for _, found in own]))
+        size = f"{format_ratio(math.exp(middle))} times" if log else quantity(middle, response.unit)
+        above = sum(found > 0 for _, found in own)
+        parts.append(f"{label(arm)}: median {size}, above today's in {above} of {counted(len(own), 'block')}")
+    return f"{'; '.join(parts[:4])}."
+
+
+def _contrast_drawing(
+    document: Document,
+    response: Response,
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    arms: Sequence[Arm],
+    size: str,
+    *,
+    log: bool,
+) -> Drawing:
+    positions = {arm.name: arm.position for arm in arms}
+    every = np.array([found for own in points.values() for _, found in own])
+    band = math.log1p(document.trial.header.margin) if log else 0.0
+    low, high = min(float(every.min()), -band), max(float(every.max()), band)
+    room = 0.08 * ((high - low) or 1.0)
+    unit, seconds = _time_unit(max(at for own in points.values() for at, _ in own))
+
+    def paint(figure: Canvas) -> None:
+        axes = _axes(figure, f"{unit} since the trial began")
+        axes.set_ylim(low - room, high + room)
+        if log:
+            ticks = ratio_ticks(math.exp(low - room), math.exp(high + room))
+            axes.set_yticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        else:
+            places = linear_ticks(low - room, high + room)
+            axes.set_yticks(places, [f"{place:g}" for place in places])
+        axes.set_ylabel(size, color=MUTED, fontsize=FONT_PT - 0.5)
+        if band:
+            axes.axhspan(-band, band, color=BAND, linewidth=0, zorder=0)
+        axes.axhline(0.0, color=LINE, linewidth=1.0, zorder=1)
+        for arm, own in points.items():
+            position = positions.get(arm, 0)
+            axes.plot(
+                [at / seconds for at, _ in own], [found for _, found in own], marker=arm_marker(position),
+                color=arm_ink(position), markerfacecolor=PAPER, markersize=4.5, linewidth=0, zorder=3,
+            )  # fmt: skip
+
+    what = f"The effect on {spoken(response.name)} in each of {counted(len(every), 'block')}"
+    return draw("contrasts", (_WIDE_IN, _HIGH_IN), paint, description=what)

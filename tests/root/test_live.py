@@ -1,0 +1,371 @@
+"""`iotrial live` on a real loop device under a real load: what is set when, and what is set again after every kind of end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from breaking import Trial, entries, eventually, nothing_left, processes_with
+from running import iotrial, stored_runs
+from test_faults_clock import SHIFT
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+HERE = Path(__file__).parent
+TODAY, LOW = "764", "0"
+#: twice the time after which the watchdog counts a trial as hung
+REVERTED_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service, its log, and the queue of its disk."""
+
+    folder: Path
+    log: Path
+    queue: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def ahead(self) -> str:
+        return (self.queue / "read_ahead_kb").read_text().strip()
+
+    @property
+    def metric(self) -> str:
+        return f"log:{self.log}:took ([0-9.]+) ms:mean,unit=ms"
+
+    @property
+    def slow(self) -> Path:
+        return self.log.with_suffix(".slow")
+
+    @property
+    def silent(self) -> Path:
+        return self.log.with_suffix(".silent")
+
+    def words(self, *more: str, setting: str = f"block.read_ahead_kb={TODAY},{LOW}") -> list[str]:
+        return [
+            setting, "--metric", self.metric, "--in", str(self.folder), "--window", "1500ms", "--washout", "500ms",
+            "--yes", *more,
+        ]  # fmt: skip
+
+    def seen(self) -> list[tuple[float, str]]:
+        """Return the read-ahead that the service has seen, with the time of day."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [(float(line[0]), line[2]) for line in lines if len(line) == 6]
+
+
+@pytest.fixture
+def service(disk_folder: Path, tmp_path: Path) -> Iterator[Service]:
+    image, folder = disk_folder / "live.img", disk_folder / "live"
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    folder.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop,relatime", str(image), str(folder)], check=True)
+    (folder / "data").write_bytes(os.urandom(2 << 20))
+    os.sync()
+    number = folder.stat().st_dev
+    queue = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/queue").resolve()
+    (queue / "read_ahead_kb").write_text(TODAY)
+    log = tmp_path / "service.log"
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "live_service.py"), str(folder / "data"), str(log), str(queue)]
+    )
+    assert eventually(log.exists, 10)
+    yield Service(folder, log, queue, process)
+    process.kill()
+    process.wait()
+    assert eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 10)
+    folder.rmdir()
+    image.unlink()
+
+
+def events(state: Path, kind: str) -> list[str]:
+    connection = sqlite3.connect(state / "trials.db")
+    found = [text for (text,) in connection.execute("SELECT text FROM event WHERE kind = ?", (kind,))]
+    connection.close()
+    return found
+
+
+def voids(state: Path) -> list[str]:
+    """Return the rules of the void blocks."""
+    connection = sqlite3.connect(state / "trials.db")
+    found = [rule for (rule,) in connection.execute("SELECT void FROM block_end WHERE void IS NOT NULL")]
+    connection.close()
+    return found
+
+
+def live(service: Service, *more: str, check: int = 0) -> dict[str, Any]:
+    done = iotrial("live", *service.words(*more), "--json", check=None)
+    assert done.returncode == check, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_windows_measure_the_service_with_the_setting_that_the_kernel_has(
+    state: Path, service: Service
+) -> None:
+    report = live(service, "--blocks", "8", "--no-stop", "--time", "5 min")
+    assert service.ahead == TODAY
+    nothing_left(state)
+    (effect,) = [one for one in report["effects"] if one["primary"]]
+    assert (effect["reference"], effect["level"]) == (TODAY, LOW)
+    assert effect["ratio"] > 1.5  # without read-ahead each page is a request of its own
+    runs = stored_runs(state)
+    assert len(runs) == 16
+    # the order is drawn for each pair
+    firsts = {run["treatment"]["read_ahead_kb"] for run in runs if run["slot"] == 0}
+    assert firsts == {TODAY, LOW}
+    seen = service.seen()
+    for run in runs:
+        clock = run["checks"]["clock"]
+        inside = [
+            ahead
+            for at, ahead in seen
+            if clock["unix_s"] + 0.1 < at < clock["unix_s"] + clock["lasted_s"] - 0.1
+        ]
+        assert inside
+        assert set(inside) == {run["treatment"]["read_ahead_kb"]}
+        assert run["checks"]["window"]["switched_s"] == pytest.approx(-0.5, abs=0.3)
+
+
+def test_ctrl_c_sets_the_settings_again_and_a_resume_goes_on(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "3", "--no-stop", "--json"), verb="live")
+    trial.until_runs(1)
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    trial.process.send_signal(signal.SIGINT)
+    status, _, _ = trial.end()
+    assert status == 128 + signal.SIGINT
+    assert service.ahead == TODAY
+    nothing_left(state)
+    iotrial("resume", "--json")
+    assert service.ahead == TODAY
+    assert set(voids(state)) <= {"cut_off"}
+    nothing_left(state)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_watchdog_sets_the_settings_again_when_iotrial_dies_or_hangs(
+    state: Path, service: Service, how: signal.Signals
+) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+    trial.until_runs(1)
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    trial.process.send_signal(how)
+    assert eventually(lambda: service.ahead == TODAY, REVERTED_WITHIN_S)
+    assert eventually(lambda: not processes_with("iotrial.live.watchdog"), 10)
+    trial.process.wait(10)
+    trial.process.communicate()
+    assert trial.process.returncode == -signal.SIGKILL
+    assert entries(state) == []
+    (text,) = events(state, "watchdog")
+    assert "has set today's settings again" in text
+    before = len(stored_runs(state))
+    done = iotrial("resume", "--time", "40 s", "--json", check=None)
+    assert done.returncode in (0, 3), done.stderr
+    assert len(stored_runs(state)) > before
+    assert set(voids(state)) <= {"cut_off"}
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_hard_limit_stops_the_trial_at_once_and_sets_the_settings_again(
+    state: Path, service: Service
+) -> None:
+    trial = Trial(
+        state, *service.words("--blocks", "1000", "--no-stop", "--guard", "> 800 ms", "--json"), verb="live"
+    )
+    trial.until_runs(2)
+    service.slow.touch()
+    status, out, _ = trial.end()
+    assert status == 4
+    assert service.ahead == TODAY
+    (text,) = events(state, "guard")
+    assert "beyond its limit" in text
+    assert json.loads(out)["trial"]["state"] in ("done", "invalid")
+    nothing_left(state)
+
+
+def test_a_setting_shown_to_be_worse_stops_the_trial(state: Path, service: Service) -> None:
+    live(service, "--blocks", "40", "--no-stop", "--guard", "worse by 20 %", check=4)
+    assert service.ahead == TODAY
+    (text,) = events(state, "guard")
+    assert f"read_ahead_kb {LOW} makes" in text
+    complete = len(stored_runs(state)) // 2
+    assert 5 <= complete < 40  # five fair coins agree once in 32 times: nothing is shown before
+
+
+def test_a_lost_metric_sets_the_settings_again_until_it_is_back(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--time", "2 min", "--no-stop"), verb="live")
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    away = service.log.with_suffix(".away")
+    service.log.rename(away)
+    trial.until(lambda: "metric_lost" in voids(state), "a void block")
+    assert service.ahead == TODAY
+    before = trial.runs
+    time.sleep(3)
+    assert (service.ahead, trial.runs) == (TODAY, before)
+    away.rename(service.log)
+    trial.until_runs(before + 4)
+    trial.process.send_signal(signal.SIGINT)
+    trial.end()
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_service_that_stops_answering_leaves_windows_without_a_value(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--time", "2 min", "--no-stop"), verb="live")
+    trial.until_runs(2)
+    service.silent.touch()
+    trial.until(lambda: "window_without_value" in voids(state), "a void block")
+    service.silent.unlink()
+    trial.until_runs(trial.runs + 4)
+    trial.process.send_signal(signal.SIGINT)
+    trial.end()
+    values = [run["responses"] for run in stored_runs(state) if "void" not in run["checks"]]
+    assert all(len(one) == 1 for one in values)
+    nothing_left(state)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_clock_that_is_set_voids_the_pair(state: Path, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "shift.c").write_text(SHIFT)
+    library, when = tmp_path / "shift.so", tmp_path / "now"
+    command = ["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "shift.c"), "-ldl"]
+    subprocess.run(command, check=True)
+    trial = Trial(
+        state, *service.words("--blocks", "4", "--no-stop", "--json"), verb="live",
+        env={**os.environ, "LD_PRELOAD": str(library), "SHIFT_WHEN": str(when)},
+    )  # fmt: skip
+    trial.until_runs(1)
+    when.touch()
+    status, _, err = trial.end()
+    assert status in (0, 3), err
+    assert voids(state) == ["clock_set"]
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_setting_that_something_else_changes_ends_the_trial_and_is_left_alone(
+    state: Path, service: Service
+) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    (service.queue / "read_ahead_kb").write_text("332")
+    status, _, err = trial.end()
+    assert status in (1, 5), err
+    assert "left alone" in err
+    assert service.ahead == "332"
+    (service.queue / "read_ahead_kb").write_text(TODAY)
+    iotrial("restore", check=None)
+    nothing_left(state)
+
+
+def test_an_access_time_mode_is_changed_for_the_service_and_set_again(state: Path, service: Service) -> None:
+    def mode() -> str:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return next(line.split(" ")[5] for line in lines if line.split(" ")[4] == str(service.folder))
+
+    before = mode()
+    assert "relatime" in before
+    words = service.words("--blocks", "3", "--no-stop", setting="mount.atime=noatime")
+    trial = Trial(state, *words, verb="live")
+    trial.until(lambda: "noatime" in mode(), "a window with the other mode")
+    status, _, err = trial.end()
+    assert status in (0, 3), err
+    assert mode() == before
+    assert {run["treatment"]["atime"] for run in stored_runs(state)} == {"relatime", "noatime"}
+    nothing_left(state)
+
+
+def test_a_scheduler_comes_back_with_the_settings_that_it_takes_along(state: Path, service: Service) -> None:
+    names = ("scheduler", "nr_requests", "read_ahead_kb", "wbt_lat_usec")
+    (service.queue / "nr_requests").write_text("77")
+
+    def settings() -> dict[str, str]:
+        return {name: (service.queue / name).read_text().strip() for name in names}
+
+    before = settings()
+    words = service.words("--blocks", "2", "--no-stop", setting="block.scheduler=mq-deadline,none")
+    iotrial("live", *words, check=None)
+    assert settings() == before
+    assert len(stored_runs(state)) == 4
+    nothing_left(state)
+
+
+def test_other_settings_have_their_share_of_the_time_at_most(state: Path, service: Service) -> None:
+    live(service, "--blocks", "3", "--no-stop", "--most-share", "20 %", "--time", "5 min")
+    runs = stored_runs(state)
+    spent = runs[-1]["started_s"] + 1.5
+    changed = 3 * 2.0
+    assert changed / spent <= 0.2 + 0.02
+    seen = service.seen()
+    assert sum(ahead == LOW for _, ahead in seen) / len(seen) < 0.3
+
+
+def test_a_plan_changes_nothing_and_says_how_it_is_undone(state: Path, service: Service) -> None:
+    done = iotrial("live", *service.words("--plan", "--guard", "worse by 20 %"))
+    assert "read_ahead_kb of the device in use: 764, 0" in done.stdout
+    assert "watchdog" in done.stdout
+    assert service.ahead == TODAY
+    assert not (state / "trials.db").exists()
+
+
+def test_what_is_not_todays_setting_gets_it_as_its_reference(state: Path, service: Service) -> None:
+    done = iotrial("live", *service.words("--plan", setting="block.read_ahead_kb=0,128"))
+    assert "764, 0, 128" in done.stdout
+    assert "today's settings are the reference: read_ahead_kb 764" in done.stdout
+
+
+def test_the_state_of_a_running_trial_can_be_scraped(state: Path, service: Service) -> None:
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop", "--openmetrics", "0"), verb="live")
+    assert trial.process.stderr is not None
+    url = next(line.split()[-1] for line in trial.process.stderr if "http://127.0.0.1:" in line)
+    found: dict[str, str] = {}
+
+    def measured() -> bool:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            text = answer.read().decode()
+        assert text.endswith("# EOF\n")
+        lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        found.update({name: value for name, _, value in lines})
+        return any(name.startswith("iotrial_window") for name in found)
+
+    trial.until(measured, "a counted window")
+    assert sum(float(v) for name, v in found.items() if name.startswith("iotrial_level{")) == 1.0
+    trial.process.send_signal(signal.SIGINT)
+    trial.process.communicate()
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "service.toml"
+    iotrial("live", *service.words("--plan", "--save", str(file)))
+    words = ["run", str(file), "--on", str(service.folder), "--yes", "--blocks", "2", "--no-stop", "--json"]
+    report = json.loads(iotrial(*words).stdout)
+    assert {run["treatment"]["read_ahead_kb"] for run in stored_runs(state)} == {TODAY, LOW}
+    assert report["controls"] == []
+    assert service.ahead == TODAY
+    nothing_left(state)
+
+
+def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) -> None:
+    words = service.words("--pilot", "--blocks", "10", "--window", "3 s")
+    done = iotrial("live", *words)
+    assert "washout:" in done.stdout
+    assert "slower" not in done.stdout + done.stderr
+    assert service.ahead == TODAY
+    nothing_left(state)
