@@ -162,12 +162,12 @@ impl<'a> Server<'a> {
             Ok(_) => {}
             Err(errno) => return Err(Error::os("wait for requests")(errno)),
         }
-        let told = !polled[1].revents().is_empty();
+        let commanded = !polled[1].revents().is_empty();
         let marked = polled[2..].iter().any(|fd| !fd.revents().is_empty());
         if marked {
             self.take_marks()?;
         }
-        if told {
+        if commanded {
             return self.obey();
         }
         Ok(true)

@@ -200,7 +200,7 @@ class Knob(Declaration, ABC):
         return self.changes(setting, values)
 
     def changes_in_use(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the same for a service in use, whose programs see every change."""
+        """Return the same for a service in use: its programs see every change."""
         return self.changes_in_place(setting, values)
 
     def value_option(self, setting: Setting) -> str:

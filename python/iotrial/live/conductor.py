@@ -311,7 +311,7 @@ class LiveConductor(Conductor):
     def _wait(self, until: float) -> None:
         """Wait until this moment of the monotonic clock.
 
-        Every second the watchdog is told, and the metrics are looked at. Raises MetricLost, _GuardTripped.
+        Every second the heartbeat is written and the metrics are looked at. Raises MetricLost, _GuardTripped.
         """
         while (left := until - time.monotonic()) > 0.0:
             self._live.watchdog.beat()
@@ -349,7 +349,7 @@ class LiveConductor(Conductor):
         self._export()
 
     def _export(self) -> None:
-        """Hand the state of the trial to whoever scrapes it."""
+        """Export the state of the trial as metrics."""
         if self._exporter is None:
             return
         lines = list(self._lines.values())

@@ -224,7 +224,7 @@ def _escaped(text: str) -> str:
 
 
 class Exporter:
-    """Serves the newest text on http://127.0.0.1:PORT/metrics in a thread of its own. Use as a context manager."""
+    """Serves the newest text on http://127.0.0.1:PORT/metrics in a separate thread. Use as a context manager."""
 
     def __init__(self, port: int = 0) -> None:
         self._text = "# EOF\n"

@@ -1,4 +1,4 @@
-"""The watchdog of a live trial: a process of its own that sets today's settings again if the trial cannot.
+"""The watchdog of a live trial: a separate process that sets today's settings again if the trial cannot.
 
 The trial writes a heartbeat, a moment of the monotonic clock until which it may be silent, into a small file in memory. The
 watchdog looks at it every second. If the trial has died (SIGKILL, out of memory) or is silent for longer (hung, stopped), the
@@ -128,7 +128,7 @@ def _until(path: Path) -> float | None:
 def _end(conductor: ProcessIdentity) -> None:
     """Kill a hung trial, which may be stopped, and wait a moment until it is gone.
 
-    One that waits in the kernel is not gone, but it never runs another instruction of its own.
+    One that waits in the kernel is not gone, but none of its code runs again.
     """
     with suppress(OSError):
         handle = os.pidfd_open(conductor.pid)

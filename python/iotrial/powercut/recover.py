@@ -91,7 +91,7 @@ FSCKS = {
 class Recovery:
     """Recovers and checks one block device again and again. Use as a context manager.
 
-    ``options``: mount options. ``fsck_every``: look with the file system's checker after every so many recoveries (0: only
+    ``options``: mount options. ``fsck_every``: look with the file system's checker after this many recoveries (0: only
     when the mount fails). ``limit_s``: time for one check. ``at``: an empty folder to mount on, as in ``record``. Raises
     MissingTool if the checker is not installed.
     """

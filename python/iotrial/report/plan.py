@@ -104,7 +104,7 @@ def _work(workload: Workload) -> str:
 
 def _assignment(header: TrialHeader) -> str:
     if header.study.in_windows:
-        return "None: the service has files of its own, and they stay what they are."
+        return "None: the service's own files are used, and stay what they are."
     shared = [w for w in header.study.workloads if w.work.pool == w.work.files]
     drawn = "The files of an arm are chosen at random from the seed in every block."
     if not shared:

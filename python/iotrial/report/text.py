@@ -49,7 +49,7 @@ _GLUE = "\ue000"
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
-#: a table whose columns would be narrower is printed in parts that have the first column in common
+#: a table with narrower columns is printed in parts that have the first column in common
 _LEGIBLE = 8
 _STYLES = {
     **VERDICT_STYLES,

@@ -25,7 +25,7 @@ def why_not(resolved: Resolved) -> str | None:
     """Return why the power cannot be cut in this lab, or None."""
     study = resolved.study
     if resolved.lab not in DISK_LABS:
-        return f"a lab of kind {resolved.lab} has no disk whose power can be cut; use the image lab, as root"
+        return f"a lab of kind {resolved.lab} has no disk to cut the power of; use the image lab, as root"
     if os.geteuid() != 0:
         return "a disk that logs its writes needs root"
     if any(site.disks > 1 for site in resolved.sites):

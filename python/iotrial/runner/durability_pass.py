@@ -1,6 +1,6 @@
 """Cuts the power of each arm's disk, and counts at how many points acknowledged writes are lost.
 
-After the timed runs, the work is done once more for each arm, in a lab of its own, on a simulated disk that logs its writes
+After the timed runs, the work is done once more for each arm, in a separate lab, on a simulated disk that logs its writes
 (``iotrial.powercut``). The work acknowledges what it takes to be durable; each acknowledgement is a mark in the log.
 Then points of this run are drawn, the disk is rebuilt as a power cut may have left it at each of them, recovered by the
 kernel, and checked by the work. Nothing here is timed, and what fails here is noted: the trial stays valid.
@@ -256,7 +256,7 @@ class DurabilityPass:
         seed = hashlib.sha256(f"{self._plan.seed}/{condition.key}/{planned.arm.name}".encode()).hexdigest()[
             :32
         ]
-        told = time.monotonic()
+        reported = time.monotonic()
         with (
             WriteLog(Path(logging.log), until=ENDED) as log,
             _shown(session, log, Path(logging.image), run.size_bytes) as (rebuilder, disk),
@@ -286,8 +286,8 @@ class DurabilityPass:
                             checked[state] = recovery.recover(acknowledged)
                     tally.add(checked[state], run.items(acknowledged))
                     self._signals.check()
-                    if time.monotonic() - told > _TELL_S:
-                        told = time.monotonic()
+                    if time.monotonic() - reported > _TELL_S:
+                        reported = time.monotonic()
                         self._watcher.say(
                             f"{tally.points:,} of {self._plan.study.cut_points:,} points checked"
                         )
@@ -471,7 +471,7 @@ def _shown(
 def _size(place: object) -> int:
     size = getattr(place, "size_bytes", None)
     if not isinstance(size, int):
-        raise RequestError("the place has no disk of its own")
+        raise RequestError("the place has no disk")
     return size
 
 

@@ -631,7 +631,7 @@ class HasCheck:
         return len(acknowledged)
 
     def damage(self, recovered: Recovered) -> Damage:
-        """Return what is missing or wrong. Called in a process of its own, as root, which may be killed.
+        """Return what is missing or wrong. Called in a separate process, as root, which may be killed.
 
         Raises OSError where the file system cannot be read, which counts as corrupt; LabError if it cannot be
         checked.

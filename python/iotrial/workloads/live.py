@@ -233,7 +233,7 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
         return tuple(guard_of(text, self.metrics) for text in self.guards)
 
     def block_s(self, windows: int) -> float:
-        """Return how long a block of so many windows takes."""
+        """Return how long a block of this number of windows takes."""
         return windows * (self.washout_s + self.window_s)
 
     def owed_s(self, windows: int, spent_s: float, changed_s: float) -> float:
@@ -274,7 +274,7 @@ class LiveWork(HasPrograms, Work, frozen=True, kw_only=True):
 
 
 def work_of(study: Study) -> LiveWork:
-    """Return the work of a study of a service in use, which has no other."""
+    """Return the only work of a study of a service in use."""
     work = study.workloads[0].work
     assert isinstance(work, LiveWork)
     return work

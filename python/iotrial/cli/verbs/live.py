@@ -48,7 +48,7 @@ sure = in_group("How long, how sure")
 @compared(
     "--pilot",
     is_flag=True,
-    help="Only find out how long the washout must be: a few blocks without one, whose result is not shown.",
+    help="Only find out how long the washout must be: a few blocks without one; their result is not shown.",
 )
 @safety(
     "--guard",

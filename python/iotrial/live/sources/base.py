@@ -1,6 +1,6 @@
 """What every source of a metric has: its description, its errors, and a thread that reads it.
 
-All reading happens in a thread of its own (``Poller``). A source that hangs, in a lookup of a name, in a server that
+All reading happens in a separate thread (``Poller``). A source that hangs, in a lookup of a name, in a server that
 accepts and never answers, in a command, hangs that thread alone. The caller waits a few seconds at most and gets MetricLost.
 """
 
@@ -91,7 +91,7 @@ class Reading(Generic[T]):
 
 
 class Poller(Generic[T]):
-    """Calls ``read`` in a thread of its own, every ``every_s`` seconds, and functions on request.
+    """Calls ``read`` in a separate thread, every ``every_s`` seconds, and functions on request.
 
     The thread is a daemon: one that hangs for ever does not keep the program from ending.
     """
@@ -172,7 +172,7 @@ class Poller(Generic[T]):
     def newest(self, over_s: float) -> list[Reading[T]]:
         """Return the newest reading and those before it, back to the first that is ``over_s`` older.
 
-        Fewer if there are not so many yet. Raises MetricLost if the last reading failed or the one in progress hangs.
+        Fewer if there are fewer yet. Raises MetricLost if the last reading failed or the one in progress hangs.
         """
         with self._changed:
             if self._busy_since is not None and time.monotonic() - self._busy_since > self._timeout_s:
@@ -241,7 +241,7 @@ class _Job:
 
 
 class Polled(Generic[T]):
-    """A source that is read from time to time, and whose value follows from two readings or more."""
+    """A source that is read from time to time; its value follows from two readings or more."""
 
     def __init__(self, metric: Metric) -> None:
         self.name, self.unit, self.lower_is_better = metric.name, metric.unit, metric.lower_is_better

@@ -111,7 +111,7 @@ def output_of(command: str, *, within_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """Who runs a command; None: whoever this is already."""
+    """The user who runs a command; None: the present one."""
 
     uid: int | None = None
     gid: int | None = None

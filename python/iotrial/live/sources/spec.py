@@ -191,7 +191,7 @@ def _openmetrics(text: str) -> _Parsed:
 
 
 def _unit_of(name: str, *, is_rate: bool) -> str:
-    """Return the unit by the name, following the rules of OpenMetrics; "" if it cannot be told.
+    """Return the unit by the name, following the rules of OpenMetrics; "" if it is not known.
 
     The rate of a name in seconds or bytes that is no counter may be that of a histogram's observations, or of a gauge.
     """
