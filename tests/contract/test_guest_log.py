@@ -21,7 +21,7 @@ from iotrial.powercut.states import cut_points
 from iotrial.probe.client import Probe
 from iotrial.runner.guest import Guest, GuestSpec
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
 SIZE = 64 << 20
 NEEDS = Needs(
     modules=frozenset({"ext4"}),

@@ -119,6 +119,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
             "list",
             "run",
             "syncfs",
+            "fsync",
             "time",
         ),  # queries (`run`: `test -x`), and write-back
         *(

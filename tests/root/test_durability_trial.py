@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from running import iotrial, run_json, write_study
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
 
 #: writes numbered files; WHEN says whether each is acknowledged before or after it is synced, or never synced
 WRITER = """

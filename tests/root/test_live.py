@@ -21,7 +21,11 @@ from breaking import Trial, entries, eventually, nothing_left, processes_with
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # looks for processes and loop devices of its own
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.alone,
+]  # looks for processes and loop devices of its own
 
 HERE = Path(__file__).parent
 TODAY, LOW = "764", "0"

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "pow
 import cases
 import laboratory
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
 #: of the 27 cases, those whose loss is seen at once if nothing is synced; all run in benchmarks/powercut/cases.py
 NAMES = (
     "create a file and fsync it, no fsync of the folder",

@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "pow
 import itself
 import laboratory
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.alone,
+]  # attaching changes a loop device's read-ahead for a moment
 #: btrfs keeps its superblock in 4 KiB, and does not mount if a disk of smaller sectors tears it
 WHOLE_PAGES = Cache(sector_bytes=4096)
 

@@ -16,7 +16,10 @@ from iotrial.powercut.disk import over_image
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.probe.client import Probe
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.alone,
+]  # attaching changes a loop device's read-ahead for a moment
 
 
 @pytest.fixture

@@ -214,14 +214,12 @@ def _choose_lab(study: Study, requested: str | None, *, root: bool) -> str:
 
 
 def _directory_can_serve(study: Study) -> bool:
-    needs = (
-        registry.knob(s.knob).requires(s)
-        for factor in study.treatment_factors
-        for level in factor.levels
-        for s in level.settings
-    )
-    return all("directory" in need.labs and not need.root for need in needs) and all(
-        "directory" in workload.work.labs() for workload in study.workloads
+    settings = [s for factor in study.treatment_factors for level in factor.levels for s in level.settings]
+    needs = [registry.knob(s.knob).requires(s) for s in (*settings, *study.fixed)]
+    return (
+        study.lab.disks == 1
+        and all("directory" in need.labs and not need.root for need in needs)
+        and all("directory" in workload.work.labs() for workload in study.workloads)
     )
 
 

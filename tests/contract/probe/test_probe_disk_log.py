@@ -22,7 +22,10 @@ from typing import Any
 import pytest
 from probe_client import MIB, Probe, ProbeError
 
-pytestmark = pytest.mark.root
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.alone,
+]  # attaching changes a loop device's read-ahead for a moment
 SIZE = 64 * MIB
 FLUSH, DISCARD, MARK = 1, 4, 8
 SLOW = {
