@@ -77,6 +77,7 @@ def service(disk_folder: Path, tmp_path: Path) -> Iterator[Service]:
     os.truncate(image, 64 << 20)
     folder.mkdir()
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    before = {path: path.read_text() for path in Path("/sys/block").glob("loop*/queue/read_ahead_kb")}
     subprocess.run(["mount", "-o", "loop,relatime", str(image), str(folder)], check=True)
     (folder / "data").write_bytes(os.urandom(2 << 20))
     os.sync()
@@ -92,6 +93,8 @@ def service(disk_folder: Path, tmp_path: Path) -> Iterator[Service]:
     process.kill()
     process.wait()
     assert eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 10)
+    for path, value in before.items():  # attaching an image raises it, and detaching leaves it
+        path.write_text(value)
     folder.rmdir()
     image.unlink()
 
