@@ -20,7 +20,7 @@ from iotrial.errors import IotrialError
 from iotrial.lab import lock
 from iotrial.lab.lock import Busy, MachineLock
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.alone]  # other trials are refused meanwhile
 
 AS_NOBODY = str(Path(__file__).parents[1] / "as_nobody.py")
 
