@@ -32,6 +32,8 @@ CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
 #: of these, the ones that some kernels reset when the image is detached (6.18 does, 6.1 does not)
 RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
+#: how long the kernel goes on detaching after the file is gone; at the end it may raise the read-ahead
+DETACHING_S = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,21 @@ class LabLoop(LabObject):
             if found != before:
                 raise TargetError(f"putting back {path}: expected {before}, found {found}")
             outcome = Undone.RESTORED
+        before = entry.identity.get("read_ahead_kb")
+        if before is not None and f"/sys/block/{device}/queue/read_ahead_kb" not in others:
+            _lower_readahead(target, device, before)
         return outcome
+
+
+def _lower_readahead(target: Target, device: str, before: str) -> None:
+    """Set the read-ahead again if the kernel raises it at the end of detaching, as it does after a simulated disk."""
+    path = f"/sys/block/{device}/queue/read_ahead_kb"
+    deadline = time.monotonic() + DETACHING_S
+    while time.monotonic() < deadline:
+        if target.read_or_none(path) not in (before, None) and not target.exists(backing_file(device)):
+            target.write(path, before)
+            return
+        time.sleep(0.005)
 
 
 def backing_file(device: str) -> str:
