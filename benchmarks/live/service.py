@@ -102,7 +102,7 @@ class Exporter(threading.Thread):
 
 @contextmanager
 def database(folder: Path, *, rate: int, scale: int = 8) -> Iterator[Running]:
-    """Yield a database on a loop device under a scanning load of so many transactions a second."""
+    """Yield a database on a loop device under a scanning load of this many transactions a second."""
     with ExitStack() as stack:
         mounted = stack.enter_context(_mounted(folder))
         number = mounted.stat().st_dev

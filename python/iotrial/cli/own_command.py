@@ -182,6 +182,26 @@ _UNUSED: dict[str, Any] = {
 }
 
 
+def sureness_options(function: F) -> F:
+    """Add the options on how sure a verdict must be, and when the trial ends, that ``try`` and ``live`` share."""
+    options = [
+        sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
+        sure(
+            "--alpha",
+            type=click.FloatRange(0, 0.5, min_open=True),
+            metavar="LEVEL",
+            help="Error level, such as 0.05.",
+        ),
+        sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks."),
+        sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
+        sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
+        sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def own_request(values: dict[str, Any]) -> RunRequest:
     """Convert the options to typed values."""
     if values["copy_from"] and not values["size"]:

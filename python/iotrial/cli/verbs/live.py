@@ -13,7 +13,7 @@ from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
 from iotrial.cli.options import GroupedCommand, in_group
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
-from iotrial.cli.own_command import ORIGIN, own_request
+from iotrial.cli.own_command import ORIGIN, compared, own_request, sure, sureness_options, where
 from iotrial.cli.planned_changes import typed_intent_lines
 from iotrial.cli.run_request import RunRequest, narrowed, quantity_of, resolve_study
 from iotrial.cli.trial_run import carry_out, run_trial
@@ -28,10 +28,7 @@ from iotrial.study.reader import read_study
 from iotrial.units import format_duration, parse_duration, parse_margin
 from iotrial.workloads.live import work_of
 
-compared = in_group("What is compared")
 safety = in_group("What stops it")
-where = in_group("Where it runs")
-sure = in_group("How long, how sure")
 
 
 @click.command("live", cls=GroupedCommand, short_help="Try settings under a service in use.")
@@ -77,17 +74,7 @@ sure = in_group("How long, how sure")
 )
 @where("--yes", is_flag=True, help="Change the settings that are listed, without asking.")
 @sure("--time", metavar="DURATION", default="8 h", help="At most this long (8 h).")
-@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
-@sure(
-    "--alpha",
-    type=click.FloatRange(0, 0.5, min_open=True),
-    metavar="LEVEL",
-    help="Error level, such as 0.05.",
-)
-@sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
-@sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
-@sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
-@sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided.")
+@sureness_options
 @click.option(
     "--openmetrics",
     "port",

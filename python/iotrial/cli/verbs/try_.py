@@ -18,6 +18,7 @@ from iotrial.cli.own_command import (
     own_command_options,
     own_request,
     sure,
+    sureness_options,
     where,
     wish_of,
 )
@@ -42,17 +43,7 @@ from iotrial.units import parse_duration, parse_margin
 )
 @where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
-@sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %).")
-@sure(
-    "--alpha",
-    type=click.FloatRange(0, 0.5, min_open=True),
-    metavar="LEVEL",
-    help="Error level, such as 0.05.",
-)
-@sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks.")
-@sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial.")
-@sure("--precise", is_flag=True, help="Measure the size of a large effect too.")
-@sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided.")
+@sureness_options
 @sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so.")
 @click.option("--save", metavar="FILE", help="Write the study to this file (TOML), for `iotrial run`.")
 @click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
