@@ -43,9 +43,14 @@ _MODULE = "iotrial.live.watchdog"
 _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
 
 
-def heartbeat_path(trial: str) -> Path:
+def _name(trial: str, conductor: ProcessIdentity) -> str:
+    """Return the name of a trial's watchdog. A resumed trial has one of its own: the one before may still be ending."""
+    return f"iotrial-live-{trial[:8]}-{conductor.pid}"
+
+
+def heartbeat_path(trial: str, conductor: ProcessIdentity) -> Path:
     """Return the file of a trial's heartbeat: in memory, so that writing it every second is no I/O of the disk."""
-    return _FOLDER / f"iotrial-live-{trial[:8]}.heartbeat"
+    return _FOLDER / f"{_name(trial, conductor)}.heartbeat"
 
 
 class Watchdog:
@@ -53,7 +58,8 @@ class Watchdog:
 
     def __init__(self, trial: str) -> None:
         self._trial = trial
-        self._path = heartbeat_path(trial)
+        self._own = identity()
+        self._path = heartbeat_path(trial, self._own)
         self._file: int | None = None
         self._until = 0.0
 
@@ -63,11 +69,11 @@ class Watchdog:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
         self.beat(60.0)  # until the trial has got as far as its first window
-        own = identity()
+        own = self._own
         command = [*_command(), "-m", _MODULE, self._trial, str(own.pid), own.pid_started]
         machine = Machine()
         if machine.exists("/run/systemd/system"):
-            unit = f"--unit=iotrial-live-{self._trial[:8]}"
+            unit = f"--unit={_name(self._trial, own)}"
             machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *command)
         else:
             detach(command)
@@ -96,7 +102,7 @@ def _command() -> list[str]:
 
 def stand_by(trial: str, conductor: ProcessIdentity) -> None:
     """Wait until the trial ends or fails; if it fails, end it and set today's settings again."""
-    path = heartbeat_path(trial)
+    path = heartbeat_path(trial, conductor)
     while True:
         until = _until(path)
         if until is None:
