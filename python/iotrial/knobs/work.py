@@ -69,8 +69,8 @@ class WorkOption(Declaration):
         "durable=true": harmless("a committed transaction is on the disk"),
         # SQLite: synchronous = OFF; MariaDB: innodb_flush_log_at_trx_commit = 2; PostgreSQL: synchronous_commit = off
         "durable=false": at_risk(
-            "committed transactions may be lost in a power cut, and SQLite (synchronous = OFF) may lose the "
-            "whole database"
+            "committed transactions may be lost in a power cut; SQLite may lose the whole database, MariaDB and "
+            "PostgreSQL stay consistent"
         ),
         # https://www.sqlite.org/pragma.html, innodb_flush_log_at_trx_commit, synchronous_commit and fsync of PostgreSQL
         **dict.fromkeys(
@@ -81,7 +81,8 @@ class WorkOption(Declaration):
             "with a write-ahead log, committed transactions may be lost in a power cut; the database stays consistent"
         ),
         "commit=off": at_risk(
-            "committed transactions may be lost in a power cut, and SQLite (synchronous = OFF) may lose the whole database"
+            "committed transactions may be lost in a power cut; SQLite may lose the whole database, PostgreSQL stays "
+            "consistent"
         ),
         **dict.fromkeys(
             ("commit=0", "commit=2"),

@@ -243,23 +243,48 @@ def risks_found(study: Study, measured: Risks) -> Risks:
 
 
 def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
-    """Yield what a reader must know at once: who lost what, and who lost nothing at how many points."""
-    bad = [row for row in rows if row.harmful]
-    for text in some([f"{_named(row, rows)} {row.verdict}" for row in bad], _MOST_ARMS):
+    """Yield what a reader must know at once: who lost what where it was worst, and who lost nothing at how many points."""
+    arms: dict[str, list[DurabilityRow]] = {}
+    for row in rows:
+        arms.setdefault(row.arm, []).append(row)
+    bad = {arm: [row for row in own if row.harmful] for arm, own in arms.items()}
+    texts = [_harm_of(harmed, len(arms[arm])) for arm, harmed in bad.items() if harmed]
+    for text in some(texts, _MOST_ARMS):
         yield Note(f"{text}.", "Power cut", "alarm", view=View.TEXT)
     good = [row for row in rows if not row.harmful]
     if good:
-        names = joined(some(list(dict.fromkeys(_named(row, rows) for row in good)), _MOST_ARMS))
+        counts = {arm: len(own) - len(bad[arm]) for arm, own in arms.items()}
+        names = [
+            escape(arm) if count == len(arms[arm]) else _with_conditions(arm, count, len(arms[arm]))
+            for arm, count in counts.items()
+            if count
+        ]
         least = min(row.cuts.points for row in good)
         each = " each" if len(good) > 1 else ""
         repair = sum(row.cuts.needs_fsck for row in good)
         after = f"; needs fsck at {repair:,}" if repair else ""
         yield Note(
-            f"{names}: nothing acknowledged was lost at {_points(least)}{each} "
+            f"{joined(some(names, _MOST_ARMS))}: nothing acknowledged was lost at {_points(least)}{each} "
             f"(95 %: at most {_percent(_most(least))} of this run's points){after}.",
             "Power cut",
             view=View.TEXT,
         )
+
+
+def _harm_of(harmed: Sequence[DurabilityRow], conditions: int) -> str:
+    worst = _worst([row.cuts for row in harmed])
+    (row,) = [row for row in harmed if row.cuts is worst]
+    if conditions == 1:
+        return f"{escape(row.arm)} {row.verdict}"
+    return f"{_with_conditions(row.arm, len(harmed), conditions)} does harm, most with {row.condition.text}: it {row.verdict}"
+
+
+def _with_conditions(arm: str, count: int, conditions: int) -> str:
+    """Return an arm's name, and in how many of its conditions."""
+    share = f"{count} of {conditions}"
+    if count == conditions:
+        share = "both" if count == 2 else f"all {count}"
+    return f"{escape(arm)} (in {share} conditions)"
 
 
 def _named(row: DurabilityRow, rows: Sequence[DurabilityRow]) -> str:
