@@ -19,10 +19,13 @@
 //!
 //! The reader checks all of this, and never allocates by a number that the file claims.
 
+pub mod bars;
 mod error;
+pub mod iolog;
 mod read;
 mod record;
 mod state;
+pub mod summary;
 mod write;
 
 pub use error::{Error, Problem, Result};
