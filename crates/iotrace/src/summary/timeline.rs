@@ -74,7 +74,8 @@ impl Timeline {
             let mut start = op.start_ns;
             for place in (op.start_ns / self.span_ns) as usize..=place {
                 let end = end_ns.min((place as u64 + 1).saturating_mul(self.span_ns));
-                self.spans[place].in_flight_ns += end.saturating_sub(start);
+                let counts = &mut self.spans[place];
+                counts.in_flight_ns = (counts.in_flight_ns).saturating_add(end.saturating_sub(start));
                 start = end;
             }
         }
@@ -128,7 +129,7 @@ impl Counts {
         mine.written_bytes = mine.written_bytes.saturating_add(its.written_bytes);
         mine.syncs += its.syncs;
         mine.metadata += its.metadata;
-        self.in_flight_ns += other.in_flight_ns;
+        self.in_flight_ns = self.in_flight_ns.saturating_add(other.in_flight_ns);
         if self.threads.len() < other.threads.len() {
             self.threads.resize(other.threads.len(), 0);
         }
