@@ -179,6 +179,13 @@ class WorkloadTable(Struct, frozen=True):
             description="levels of condition factors that it runs at, { factor = [labels] }",
         ),
     ] = {}
+    stands_for: Annotated[
+        Name | None,
+        Meta(
+            description="another workload whose verdicts this one should have, as a replay those of its application: the "
+            "report compares them"
+        ),
+    ] = None
 
 
 class DesignTable(Struct, frozen=True):
@@ -647,10 +654,21 @@ def read_workloads(
         if any(workload.name == other.name for other in workloads):
             raise source.error(f'two workloads are called "{workload.name}"', "workload", index, "name")
         workloads.append(workload)
+    _check_stand_ins(source, workloads)
     if not any(workload.default for workload in workloads):
         hint = "add a [[workload]] with name and kind" if not workloads else "all have default = false"
         raise source.error("a study needs a workload that runs by default", hint=hint)
     return tuple(workloads)
+
+
+def _check_stand_ins(source: Source, workloads: Sequence[Workload]) -> None:
+    names = {workload.name for workload in workloads}
+    for index, workload in enumerate(workloads):
+        name, path = workload.stands_for, ("workload", index, "stands_for")
+        if name == workload.name:
+            raise source.error("a workload cannot stand for itself", *path, hint="name another workload")
+        if name is not None and name not in names:
+            raise source.unknown("workload", name, names, *path)
 
 
 def check_placeholders(
@@ -704,6 +722,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
         cache=cache,
         only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
         default=table.default,
+        stands_for=table.stands_for,
     )
 
 
