@@ -82,8 +82,8 @@ def database(path: Path, *, transactions: int = 40) -> Path:
         for place in range(2):
             offset = (number * 977 + place * 331) % 1024 * 4096
             operations.append(data("read", 0, offset, 4096, at_us=at + 20 * place, positional=True))
+        for place in range(2):
             operations.append(data("write", 1, (2 * number + place) * 4096, 4096, at_us=at + 50 + 20 * place))
-        operations[-3:-1] = reversed(operations[-3:-1])  # both reads come first
         operations.append(call("fdatasync", 1, at_us=at + 100, handle=1))
     operations.append(call("close", 0, at_us=transactions * 1000 + 200, handle=0))
     operations.append(call("close", 1, at_us=transactions * 1000 + 206, handle=1))

@@ -76,15 +76,12 @@ def test_every_line_fits_terminals_from_60_to_120_columns(trace: Path, width: in
 
 
 def test_an_ascii_locale_without_colour_gets_ascii_only(trace: Path) -> None:
-    done = subprocess.run(
-        [*program.ARGV, "show", str(trace)],
-        env={**os.environ, "LC_ALL": "C", "NO_COLOR": "1", "COLUMNS": "80"},
-        capture_output=True,
-    )
+    environment = {**os.environ, "LC_ALL": "C", "NO_COLOR": "1", "COLUMNS": "80"}
+    done = program.iotrial("show", str(trace), env=environment)
     assert done.returncode == 0
     assert done.stdout.isascii()
-    assert b"\x1b" not in done.stdout
-    assert b"?" not in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "?" not in done.stdout
 
 
 def test_names_from_a_trace_cannot_control_the_terminal(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from iotrial.report.blocks import Block, Code, Facts, Note, Report, Section, Table, View, table
 from iotrial.report.notation import counted, elided, joined, plain
+from iotrial.report.text import Console, print_blocks
 from iotrial.terminal import escape
 from iotrial.traces.similar import Similar
 from iotrial.traces.summary import CallTotals, Direction, HotFile, SizeTotals, Span, TraceSummary
@@ -22,6 +24,12 @@ _NEXT_TO_CURVE, _NEXT_TO_BAR = 28, 44
 _MAPS = 5
 _LONGEST_COMMAND = 200
 _MOST_DEPTHS = 8
+
+
+def print_recorded(summary: TraceSummary, close: Similar, *, name: str) -> None:
+    """Print the report on standard output, in the width of its terminal."""
+    console = Console(file=sys.stdout)
+    print_blocks(recorded_report(summary, close, name=name, width=console.width), console, full=True)
 
 
 def recorded_report(summary: TraceSummary, close: Similar, *, name: str, width: int) -> Report:

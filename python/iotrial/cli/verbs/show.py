@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +14,7 @@ from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
 from iotrial.report.drawing import Shape, drawn
-from iotrial.report.recorded import recorded_report
 from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
-from iotrial.report.text import Console, print_blocks
 from iotrial.study.catalogue import find
 from iotrial.study.reference import describe
 from iotrial.terminal import escape
@@ -119,10 +116,9 @@ def _show_trace(trace: Path, form: str | None, files: str | None, *, as_json: bo
     if as_json:
         click.echo(json_text(Shown(trace=summary, similar=close)))
         return
-    console = Console(file=sys.stdout)
-    print_blocks(
-        recorded_report(summary, close, name=str(trace), width=console.width), console, full=True
-    )
+    from iotrial.report.recorded import print_recorded  # rich takes a while to load
+
+    print_recorded(summary, close, name=str(trace))
 
 
 def _show_log(trace: Path, files: str | None) -> None:
