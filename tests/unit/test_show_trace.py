@@ -17,8 +17,9 @@ from iotrial.report.recorded import bar, curve, recorded_report
 from iotrial.report.text import plain_lines
 from iotrial.study.catalogue import names
 from iotrial.traces.fio_job import fio_job
-from iotrial.traces.similar import RULES, similar
-from iotrial.traces.summary import TraceSummary, summary_of
+from iotrial.report.similar import RULES, similar
+from iotrial.traces.reading import summary_of
+from iotrial.traces.summary import TraceSummary
 from recorded_traces import MIB, call, data, database, write_trace
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "show.schema.json"

@@ -11,7 +11,7 @@ from iotrial.report.blocks import Block, Code, Facts, Note, Report, Section, Tab
 from iotrial.report.notation import counted, elided, joined, plain
 from iotrial.report.text import Console, print_blocks
 from iotrial.terminal import escape
-from iotrial.traces.similar import Similar
+from iotrial.report.similar import Similar
 from iotrial.traces.summary import CallTotals, Direction, HotFile, SizeTotals, Span, TraceSummary
 from iotrial.units import format_bytes, format_duration, format_percent
 

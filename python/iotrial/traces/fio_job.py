@@ -16,6 +16,8 @@ from iotrial.traces.summary import Direction, SizeTotals, TraceSummary
 #: fio takes at most this many sizes for each direction
 _MOST_SIZES = 64
 _MOST_FILES = 10_000
+#: at once, of each job
+_MOST_OPEN = 128
 #: above this share of operations by io_uring, the job uses it too
 _BY_URING = 0.5
 
@@ -42,6 +44,7 @@ def fio_job(summary: TraceSummary) -> str:
         ("direct", int(2 * (read.direct + write.direct) > read.operations + write.operations)),
         ("numjobs", jobs),
         ("nrfiles", files),
+        *([("openfiles", _MOST_OPEN)] if files > _MOST_OPEN else []),
         ("filesize", file_bytes),
         # Each job does its part of the bytes.
         ("io_size", max(1, total // jobs)),
@@ -158,7 +161,8 @@ def _file_set(summary: TraceSummary, jobs: int) -> tuple[int, int]:
     """Return files of each job, and the size of each: their sum is that of the files that the application used."""
     sizes = summary.files.sizes
     used = summary.files.used
-    largest = max((one.up_to for way in (summary.read, summary.write) for one in way.common), default=4096)
+    every = [one for way in (summary.read, summary.write) for one in (*way.common, *way.sizes)]
+    largest = max((one.up_to for one in every), default=4096)
     files = max(1, min(_MOST_FILES, round(used / jobs)))
     mean = sizes.mean if sizes else 0
     return files, max(4096, math.ceil(mean), largest)

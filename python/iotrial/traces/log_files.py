@@ -8,7 +8,7 @@ from pathlib import Path
 
 from iotrial.errors import NoSpace, RequestError
 from iotrial.terminal import escape
-from iotrial.traces.summary import log_files
+from iotrial.traces.reading import log_files
 from iotrial.units import format_bytes
 
 _CHUNK = 1 << 20

@@ -20,8 +20,9 @@ from iotrial.study.reference import describe
 from iotrial.terminal import escape
 from iotrial.traces.fio_job import fio_job
 from iotrial.traces.log_files import make_log_files
-from iotrial.traces.similar import Similar, similar
-from iotrial.traces.summary import SUFFIX, TraceSummary, print_log, summary_of
+from iotrial.report.similar import Similar, similar
+from iotrial.traces.reading import SUFFIX, print_log, summary_of
+from iotrial.traces.summary import TraceSummary
 
 #: where the second column begins
 _COLUMN = 11
