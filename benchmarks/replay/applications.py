@@ -74,8 +74,21 @@ def _git(folder: Path) -> None:
         path = folder / f"{_WORDS[number % 8]}" / f"file{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(" ".join(drawn.choices(_WORDS, k=9)) for _ in range(60)))
-    run = ["git", "-c", "user.name=iotrial", "-c", "user.email=iotrial@example.org", "-c", "init.defaultBranch=main"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"], ["checkout", "-q", "-b", "other"]):
+    run = [
+        "git",
+        "-c",
+        "user.name=iotrial",
+        "-c",
+        "user.email=iotrial@example.org",
+        "-c",
+        "init.defaultBranch=main",
+    ]
+    for words in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["commit", "-q", "-m", "one"],
+        ["checkout", "-q", "-b", "other"],
+    ):
         subprocess.run([*run, *words], check=True, cwd=folder)
     for number in range(0, 800, 3):
         path = folder / f"{_WORDS[number % 8]}" / f"file{number}.txt"
@@ -93,7 +106,7 @@ def _tar(folder: Path) -> None:
         path.write_bytes(drawn.randbytes(1 << drawn.randrange(10, 17)))
 
 
-_KEY_VALUE = '''
+_KEY_VALUE = """
 import dbm.ndbm, os, random
 drawn = random.Random(5)
 log = os.open("store.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -108,7 +121,7 @@ with dbm.ndbm.open("store", "w") as store:
             if number % 50 == 0:
                 os.fsync(log)
 os.fsync(log)
-'''
+"""
 
 
 def _key_value(folder: Path) -> None:
@@ -138,7 +151,11 @@ APPLICATIONS = (
     ),
     Application(
         "git",
-        ("sh", "-c", "git status --porcelain > /dev/null && git checkout -q other && git status --porcelain > /dev/null"),
+        (
+            "sh",
+            "-c",
+            "git status --porcelain > /dev/null && git checkout -q other && git status --porcelain > /dev/null",
+        ),
         _git,
         ("git",),
     ),

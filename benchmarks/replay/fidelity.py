@@ -5,9 +5,9 @@
     python benchmarks/replay/fidelity.py RECORD.jsonl --table        # only print the table of what is recorded
     python benchmarks/replay/fidelity.py RECORD.jsonl --write BENCHMARKS.md
 
-Each application is recorded once (`iotrial record`), in a folder on this machine's disk. Each pair is then one trial in an image
-lab with two workloads: the application itself, on a fresh copy of its folder, and the replay of the trace. A pair is one
-line of the record; what is recorded is not measured again, so that the benchmark can be stopped and continued.
+Each application is recorded once (`iotrial record`), in a folder on this machine's disk. Each pair is then one trial in an
+image lab with two workloads: the application itself, on a fresh copy of its folder, and the replay of the trace. A pair
+is one line of the record; what is recorded is not measured again, so that the benchmark can be stopped and continued.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "truth")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
 from applications import APPLICATIONS, Application
+
 from marked import put
 
 MARGIN = "5 %"
@@ -220,7 +222,10 @@ def measured(
     file = trace.parent / "fidelity.toml"
     file.write_text(study(setting, application, trace, seconds))
     done = subprocess.run(
-        [*IOTRIAL, "run", str(file), "--trust", "--on", str(on), "--json"], capture_output=True, text=True, cwd=folder
+        [*IOTRIAL, "run", str(file), "--trust", "--on", str(on), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
     )
     try:
         report = json.loads(done.stdout)
@@ -263,8 +268,8 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     failed = sum("error" in line for line in lines)
     total = sum(counts.values())
     note = (
-        f"{total} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in {counts['open']}"
-        f"{f'; {failed} pairs failed' if failed else ''}. Ratio of the second level to the first, application / replay."
+        f"{total} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
+        f"{counts['open']}{f'; {failed} pairs failed' if failed else ''}. Ratio of the second level to the first, application / replay."
     )
     return "\n".join([*rows, "", note])
 
@@ -275,7 +280,8 @@ def _cell(line: Mapping[str, Any] | None) -> str:
     if "error" in line:
         return "failed"
     return "; ".join(
-        f"{_ratio(one['application'])} / {_ratio(one['stand_in'])} {one['agreement']}" for one in line["comparisons"]
+        f"{_ratio(one['application'])} / {_ratio(one['stand_in'])} {one['agreement']}"
+        for one in line["comparisons"]
     )
 
 

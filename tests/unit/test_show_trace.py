@@ -11,16 +11,16 @@ from typing import Any
 
 import jsonschema
 import pytest
+from recorded_traces import MIB, call, data, database, write_trace
 
 import program
 from iotrial.report.recorded import bar, curve, recorded_report
+from iotrial.report.similar import RULES, similar
 from iotrial.report.text import plain_lines
 from iotrial.study.catalogue import names
 from iotrial.traces.fio_job import fio_job
-from iotrial.report.similar import RULES, similar
 from iotrial.traces.reading import summary_of
 from iotrial.traces.summary import TraceSummary
-from recorded_traces import MIB, call, data, database, write_trace
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "show.schema.json"
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -66,7 +66,9 @@ def test_the_document_has_the_numbers_of_the_trace_and_matches_the_schema(trace:
 
 def test_the_text_names_calls_files_syncs_and_what_is_missing(trace: Path) -> None:
     text = "\n".join(lines(summary_of(trace)))
-    assert text.startswith("app --fast read 320 KiB in 80 reads, wrote 320 KiB in 80 writes and synced 40 times")
+    assert text.startswith(
+        "app --fast read 320 KiB in 80 reads, wrote 320 KiB in 80 writes and synced 40 times"
+    )
     for words in ("fdatasync", "db/main.db", "17 operations on files outside the folder", "--as fio"):
         assert words in text
 
@@ -153,7 +155,9 @@ def test_the_job_of_fio_has_the_bytes_the_mix_and_the_syncs(trace: Path, tmp_pat
 @needs_fio
 def test_a_job_with_unaligned_sizes_has_their_mean(tmp_path: Path) -> None:
     sizes = [100, 5000, 70_000, 1] * 50
-    operations = [data("write", 0, number * 100_000, size, at_us=number * 20) for number, size in enumerate(sizes)]
+    operations = [
+        data("write", 0, number * 100_000, size, at_us=number * 20) for number, size in enumerate(sizes)
+    ]
     found = summary(tmp_path, [{"path": "f"}], operations)
     (tmp_path / "app.fio").write_text(fio_job(found))
     job = run_fio(tmp_path, "app.fio")["jobs"][0]

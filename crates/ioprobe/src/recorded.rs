@@ -148,7 +148,8 @@ fn write(file: &str) -> Done {
         names_hashed: header.names_hashed,
     };
     let created = File::create(file).map_err(|error| of(file, error))?;
-    let mut writer = Writer::new(BufWriter::new(created), &header).map_err(|error| of(file, error))?;
+    let mut writer =
+        Writer::new(BufWriter::new(created), &header).map_err(|error| of(file, error))?;
     for line in lines {
         let written = match parsed(line)? {
             Line::Header(_) => return Err("a second header".to_string()),

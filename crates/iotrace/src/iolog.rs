@@ -111,7 +111,9 @@ impl<W: Write> Log<W> {
         match op.call {
             Call::Open => self.opened(op),
             Call::Close => self.closed(op),
-            Call::Read | Call::Send | Call::Fault if moved > 0 => self.data(op, op.file, "read", moved),
+            Call::Read | Call::Send | Call::Fault if moved > 0 => {
+                self.data(op, op.file, "read", moved)
+            }
             Call::Write if moved > 0 => self.data(op, op.file, "write", moved),
             Call::Copy if moved > 0 => {
                 self.data(op, op.file, "read", moved)?;
@@ -155,7 +157,13 @@ impl<W: Write> Log<W> {
         Ok(())
     }
 
-    fn data(&mut self, op: &Op, file: Option<u32>, action: &str, moved: u64) -> std::io::Result<()> {
+    fn data(
+        &mut self,
+        op: &Op,
+        file: Option<u32>,
+        action: &str,
+        moved: u64,
+    ) -> std::io::Result<()> {
         let Some(file) = file else {
             self.written.left_out += 1;
             return Ok(());
@@ -182,7 +190,14 @@ impl<W: Write> Log<W> {
         }
     }
 
-    fn line(&mut self, op: &Op, id: u32, action: &str, offset: u64, length: u64) -> std::io::Result<()> {
+    fn line(
+        &mut self,
+        op: &Op,
+        id: u32,
+        action: &str,
+        offset: u64,
+        length: u64,
+    ) -> std::io::Result<()> {
         if let (Some(handle), true) = (op.handle, op.file == Some(id)) {
             self.follow(handle, id);
         }
@@ -202,7 +217,11 @@ impl<W: Write> Log<W> {
 
 impl OneFile {
     fn of(file: &FileRecord) -> Self {
-        let last = file.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let last = file
+            .path
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .unwrap_or_default();
         let plain = last.iter().take(LONGEST_NAME).map(|byte| match byte {
             b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'_' | b'-' => char::from(*byte),
             _ => '_',
@@ -233,7 +252,11 @@ mod tests {
             names_hashed: false,
         };
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
-        for (id, path, size) in [(0, "a b/c d:e", Some(9000)), (1, "new", None), (2, "unused", Some(1))] {
+        for (id, path, size) in [
+            (0, "a b/c d:e", Some(9000)),
+            (1, "new", None),
+            (2, "unused", Some(1)),
+        ] {
             writer
                 .file(&FileRecord {
                     id,
@@ -281,7 +304,13 @@ mod tests {
         }
     }
 
-    fn data(call: Call, file: u32, handle: u32, at_us: u64, (offset, length, result): (u64, u64, i64)) -> Op {
+    fn data(
+        call: Call,
+        file: u32,
+        handle: u32,
+        at_us: u64,
+        (offset, length, result): (u64, u64, i64),
+    ) -> Op {
         Op {
             offset,
             length,
@@ -316,9 +345,15 @@ mod tests {
 8 000000-c_d_e close
 ";
         assert_eq!(String::from_utf8(log).unwrap(), wanted);
-        let (reads, writes) = ((written.reads, written.read_bytes), (written.writes, written.written_bytes));
+        let (reads, writes) = (
+            (written.reads, written.read_bytes),
+            (written.writes, written.written_bytes),
+        );
         // The read that found nothing, and the unlink.
-        assert_eq!((reads, writes, written.syncs, written.left_out), ((1, 100), (1, 7), 1, 2));
+        assert_eq!(
+            (reads, writes, written.syncs, written.left_out),
+            ((1, 100), (1, 7), 1, 2)
+        );
     }
 
     #[test]

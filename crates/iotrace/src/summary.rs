@@ -502,7 +502,10 @@ impl Totals {
     }
 
     fn finish(self, header: Header, end: Option<crate::End>) -> Summary {
-        let duration_ns = end.as_ref().map_or(0, |end| end.duration_ns).max(self.last_ns);
+        let duration_ns = end
+            .as_ref()
+            .map_or(0, |end| end.duration_ns)
+            .max(self.last_ns);
         let mut limits = Vec::new();
         if self.handles_forgotten {
             limits.push(format!(
@@ -517,7 +520,8 @@ impl Totals {
         let depths = self.depth.finish(duration_ns);
         if depths.approximate {
             limits.push(
-                "an operation overlapped too many others: the numbers in flight are approximate".into(),
+                "an operation overlapped too many others: the numbers in flight are approximate"
+                    .into(),
             );
         }
         let files = self.files.finish(&mut limits);
@@ -545,10 +549,14 @@ impl Totals {
             })
             .collect();
         errors.sort_by(|a, b| {
-            (b.operations.cmp(&a.operations)).then_with(|| (a.call, a.errno).cmp(&(b.call, b.errno)))
+            (b.operations.cmp(&a.operations))
+                .then_with(|| (a.call, a.errno).cmp(&(b.call, b.errno)))
         });
         if errors.len() > SHOWN_ERRORS {
-            limits.push(format!("{} more kinds of errors", errors.len() - SHOWN_ERRORS));
+            limits.push(format!(
+                "{} more kinds of errors",
+                errors.len() - SHOWN_ERRORS
+            ));
             errors.truncate(SHOWN_ERRORS);
         }
         let [read, write] = self.directions;

@@ -27,7 +27,7 @@ from iotrial.report.notation import counted, joined, quantity, some
 from iotrial.report.phrases import interval, interval_title
 from iotrial.report.rows import EffectRow
 from iotrial.stats.model import Conclusion, Effect
-from iotrial.study.model import Better, Scale, Study, Workload
+from iotrial.study.model import Better, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_ratio
 
@@ -218,9 +218,8 @@ def _family(row: EffectRow) -> tuple[object, ...]:
 
 def _order(one: Effect, other: Effect) -> int:
     """Return 1 if one level is better than the other by the whole of their intervals, -1 if worse, 0 if they overlap."""
-    if None in (one.low, one.high, other.low, other.high):
+    if one.low is None or one.high is None or other.low is None or other.high is None:
         return 0
-    assert one.low is not None and one.high is not None and other.low is not None and other.high is not None
     sign = 1 if one.better is not Better.LOWER else -1
     if one.low > other.high:
         return sign
@@ -229,9 +228,7 @@ def _order(one: Effect, other: Effect) -> int:
 
 def _compared(own: Effect, its: Effect, agreement: Agreement) -> Compared:
     condition = {name: label for name, label in own.condition.items() if name != "workload"}
-    return Compared(
-        own.factor, own.level, own.reference, condition, _side(own), _side(its), agreement
-    )
+    return Compared(own.factor, own.level, own.reference, condition, _side(own), _side(its), agreement)
 
 
 def _side(effect: Effect) -> Side:
@@ -250,8 +247,8 @@ def _sentence(
         )
     if standing == "differs":
         return (
-            f"No: {stand_in} ranks settings differently than {application} ({joined(some(apart, _MOST_NAMED))}). Do not choose "
-            f"settings for {application} by it."
+            f"No: {stand_in} ranks settings differently than {application} ({joined(some(apart, _MOST_NAMED))}). Do not "
+            f"choose settings for {application} by it."
         )
     return f"Open: the verdict is the same in {same} of {comparisons}, and the others are undecided for one of the two."
 
@@ -339,14 +336,23 @@ def _conditions(row: EffectRow) -> str:
 
 
 def _tables_of_amounts(one: Fidelity) -> Iterator[Table]:
-    treatments = list(dict.fromkeys((row.treatment, tuple(row.condition.items())) for row in one.found.amounts))
+    treatments = list(
+        dict.fromkeys((row.treatment, tuple(row.condition.items())) for row in one.found.amounts)
+    )
     for place, (treatment, levels) in enumerate(treatments):
         rows = [
-            row for row in one.found.amounts if (row.treatment, tuple(row.condition.items())) == (treatment, levels)
+            row
+            for row in one.found.amounts
+            if (row.treatment, tuple(row.condition.items())) == (treatment, levels)
         ]
         with_levels = ", ".join(f"{escape(name)} {escape(label)}" for name, label in levels)
         yield table(
-            ("median of a run", f">{escape(one.found.application)}", f">{escape(one.found.stand_in)}", ">ratio"),
+            (
+                "median of a run",
+                f">{escape(one.found.application)}",
+                f">{escape(one.found.stand_in)}",
+                ">ratio",
+            ),
             (_amount_row(row) for row in rows),
             title=f"With {escape(treatment)}{f', {with_levels}' if with_levels else ''}",
             view=View.ALL if not place else View.LONG,
@@ -355,8 +361,10 @@ def _tables_of_amounts(one: Fidelity) -> Iterator[Table]:
 
 def _amount_row(row: Amount) -> tuple[str, ...]:
     if row.metric == HIT_RATE:
-        name, texts = "bytes read from the page cache, at least", [f"{100 * v:.3g} %" for v in (row.application, row.stand_in)]
+        name = "share of the bytes read from the page cache, at least"
+        texts = [f"{100 * value:.3g} %" for value in (row.application, row.stand_in)]
     else:
-        name, texts = words_of(row.metric), [quantity(v, row.unit) for v in (row.application, row.stand_in)]
+        name = words_of(row.metric)
+        texts = [quantity(value, row.unit) for value in (row.application, row.stand_in)]
     ratio = row.stand_in / row.application if row.application else math.inf
     return name, *texts, format_ratio(ratio) if math.isfinite(ratio) else "–"

@@ -477,7 +477,9 @@ class Report(JsonDocument, frozen=True):
     stand_ins: (
         Annotated[
             list[StandIn],
-            Meta(description="If a workload of the study stands for another one, such as a replay for its application."),
+            Meta(
+                description="If a workload of the study stands for another one, such as a replay for its application."
+            ),
         ]
         | UnsetType
     ) = UNSET

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from iotrial.report.blocks import Block, Code, Facts, Note, Report, Section, Table, View, table
 from iotrial.report.notation import counted, elided, joined, plain
+from iotrial.report.similar import Similar
 from iotrial.report.text import Console, print_blocks
 from iotrial.terminal import escape
-from iotrial.report.similar import Similar
 from iotrial.traces.summary import CallTotals, Direction, HotFile, SizeTotals, Span, TraceSummary
 from iotrial.units import format_bytes, format_duration, format_percent
 
@@ -57,7 +57,9 @@ def _headline(summary: TraceSummary) -> str:
         did.append(f"read {format_bytes(read.bytes)} in {counted(read.operations, 'read')}")
     if write.operations:
         did.append(f"wrote {format_bytes(write.bytes)} in {counted(write.operations, 'write')}")
-    did.append(f"synced {counted(summary.syncs.operations, 'time')}" if summary.syncs.operations else "never synced")
+    did.append(
+        f"synced {counted(summary.syncs.operations, 'time')}" if summary.syncs.operations else "never synced"
+    )
     what = _command(summary) or "The process"
     return f"{what} {joined(did)}, in {format_duration(summary.duration_s)}."
 
@@ -68,7 +70,10 @@ def _command(summary: TraceSummary) -> str:
 
 def _facts(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     files, opens, mapping = summary.files, summary.opens, summary.mapping
-    yield "recorded", f"{escape(summary.recorded_at)}, Linux {escape(summary.kernel)}, in {escape(summary.under)}"
+    yield (
+        "recorded",
+        f"{escape(summary.recorded_at)}, Linux {escape(summary.kernel)}, in {escape(summary.under)}",
+    )
     yield (
         "files",
         f"{counted(files.known, 'file')} known, {files.used:,} read or written ({files.read_only:,} only read, "
@@ -286,10 +291,17 @@ def _concurrency(summary: TraceSummary, width: int) -> Iterator[Block]:
         last = place == _MOST_DEPTHS - 1 and len(depths) > _MOST_DEPTHS
         ns = sum(other.ns for other in depths[place:]) if last else one.ns
         label = f"{one.depth:,} or more" if last else f"{one.depth:,}"
-        rows.append((label, _share(ns, summary.duration_ns), bar(ns / summary.duration_ns, width - _NEXT_TO_CURVE)))
+        rows.append(
+            (label, _share(ns, summary.duration_ns), bar(ns / summary.duration_ns, width - _NEXT_TO_CURVE))
+        )
     yield Section(
         "Concurrency",
-        (Note(text), table((">in flight", ">of the time", ""), rows, note="Reads, writes and syncs, begun and not ended.")),
+        (
+            Note(text),
+            table(
+                (">in flight", ">of the time", ""), rows, note="Reads, writes and syncs, begun and not ended."
+            ),
+        ),
     )
 
 
@@ -309,7 +321,9 @@ def _hot_files(summary: TraceSummary, width: int) -> Iterator[Block]:
             continue
         for way, cells in (("read", found.read), ("written", found.written)):
             if any(cells):
-                rows.append((_path(one, 20), way, curve([float(cell) for cell in cells]), _bytes(found.cell_bytes)))
+                rows.append(
+                    (_path(one, 20), way, curve([float(cell) for cell in cells]), _bytes(found.cell_bytes))
+                )
     if rows:
         yield table(
             ("~file", "", "from its beginning", ">a cell"),
@@ -338,7 +352,10 @@ def _errors(summary: TraceSummary) -> Iterator[Block]:
     if summary.errors:
         yield table(
             ("call", "error", ">count"),
-            ((escape(one.call), errno.errorcode.get(one.errno, str(one.errno)), f"{one.operations:,}") for one in summary.errors),
+            (
+                (escape(one.call), errno.errorcode.get(one.errno, str(one.errno)), f"{one.operations:,}")
+                for one in summary.errors
+            ),
             title="Errors",
         )
 

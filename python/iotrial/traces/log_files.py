@@ -37,6 +37,7 @@ def make_log_files(trace: Path, folder: Path) -> int:
                     file.write(os.urandom(min(_CHUNK, one.size - start)))
         except OSError as error:
             raise RequestError(
-                f"{escape(folder / one.name)}: {error.strerror}", hint="--files wants a folder without these files"
+                f"{escape(folder / one.name)}: {error.strerror}",
+                hint="--files wants a folder without these files",
             ) from error
     return len(needed)

@@ -41,18 +41,24 @@ def print_log(trace: Path) -> None:
 
 def _output(command: str, trace: Path, *, to_standard_output: bool = False) -> bytes:
     if not trace.is_file():
-        raise RequestError(f"{escape(trace)}: no such file", hint="`iotrial record -o FILE -- COMMAND` makes a trace")
+        raise RequestError(
+            f"{escape(trace)}: no such file", hint="`iotrial record -o FILE -- COMMAND` makes a trace"
+        )
     argv = [str(find_binary()), "trace", command, str(trace)]
     # The inherited standard output is written by the probe itself: a log may be larger than memory.
     done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, stdout=None if to_standard_output else subprocess.PIPE, stderr=subprocess.PIPE
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=None if to_standard_output else subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     if done.returncode == 1:
         message = done.stderr.decode(errors="replace").strip()
         if "Broken pipe" in message:
             raise BrokenPipeError
         raise RequestError(
-            escape(message), hint="a trace is what `iotrial record` writes; if it was copied, compare the sizes"
+            escape(message),
+            hint="a trace is what `iotrial record` writes; if it was copied, compare the sizes",
         )
     if done.returncode != 0:
         raise ProbeError(

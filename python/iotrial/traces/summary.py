@@ -71,7 +71,9 @@ class Syncs(JsonObject, frozen=True):
     """Calls that wait until data are on the disk."""
 
     operations: Annotated[int, Meta(ge=0, description="that succeeded")]
-    writes_between: Annotated[Quantiles | None, Meta(description="writes since the sync before, of all files")]
+    writes_between: Annotated[
+        Quantiles | None, Meta(description="writes since the sync before, of all files")
+    ]
     bytes_between: Quantiles | None
     time_share: Annotated[float, Meta(ge=0, le=1, description="of the time of reads, writes and syncs")]
     files: Annotated[int, Meta(ge=0, description="that were synced")]
@@ -83,7 +85,9 @@ class Mapping(JsonObject, frozen=True):
 
     maps: Count
     mapped_bytes: Count
-    faults: Annotated[int, Meta(ge=0, description="pages read from the file, as far as the kernel shows them")]
+    faults: Annotated[
+        int, Meta(ge=0, description="pages read from the file, as far as the kernel shows them")
+    ]
     fault_bytes: Count
 
 

@@ -145,7 +145,9 @@ mod tests {
         let mut depths = Depths::new();
         let mut sorted = operations.to_vec();
         sorted.sort_by_key(|one| one.1);
-        sorted.iter().for_each(|(start, end)| depths.add(*start, *end));
+        sorted
+            .iter()
+            .for_each(|(start, end)| depths.add(*start, *end));
         let found = depths.finish(duration);
         assert!(!found.approximate);
         found.shares.iter().map(|one| (one.depth, one.ns)).collect()
@@ -153,7 +155,10 @@ mod tests {
 
     #[test]
     fn operations_one_after_the_other_are_one_in_flight() {
-        assert_eq!(depths(&[(0, 10), (10, 15), (20, 30)], 40), [(0, 15), (1, 25)]);
+        assert_eq!(
+            depths(&[(0, 10), (10, 15), (20, 30)], 40),
+            [(0, 15), (1, 25)]
+        );
     }
 
     #[test]
@@ -169,7 +174,9 @@ mod tests {
     fn depths_are_those_counted_moment_by_moment() {
         let mut state = 7_u64;
         let mut next = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
         let operations: Vec<(u64, u64)> = (0..300)
@@ -180,7 +187,10 @@ mod tests {
             .collect();
         let mut wanted = vec![0_u64; 100];
         for moment in 0..1000 {
-            let in_flight = operations.iter().filter(|(a, b)| (*a..*b).contains(&moment)).count();
+            let in_flight = operations
+                .iter()
+                .filter(|(a, b)| (*a..*b).contains(&moment))
+                .count();
             wanted[in_flight] += 1;
         }
         let wanted: Vec<(u64, u64)> = (wanted.iter().enumerate())

@@ -281,7 +281,12 @@ impl Map {
 
     /// Without the cells after the last one in use.
     fn trimmed(&self) -> Map {
-        let used = |cells: &[u64]| cells.iter().rposition(|bytes| *bytes > 0).map_or(0, |at| at + 1);
+        let used = |cells: &[u64]| {
+            cells
+                .iter()
+                .rposition(|bytes| *bytes > 0)
+                .map_or(0, |at| at + 1)
+        };
         let length = used(&self.read).max(used(&self.written));
         Map {
             cell_bytes: self.cell_bytes,
@@ -334,10 +339,17 @@ mod tests {
             files.access(id, 0, u64::from(id * 7 % 30), id % 2 == 0);
         }
         let totals = files.finish(&mut Vec::new());
-        let found: Vec<u64> = totals.hottest.iter().map(|one| one.read_bytes + one.written_bytes).collect();
+        let found: Vec<u64> = totals
+            .hottest
+            .iter()
+            .map(|one| one.read_bytes + one.written_bytes)
+            .collect();
         assert_eq!(found, [29, 28, 27, 26, 25, 24, 23, 22, 21, 20]);
         assert_eq!((totals.known, totals.used), (30, 29));
-        assert!(totals.hottest.iter().all(|one| one.path == Some(format!("f{}", one.id))));
+        assert!(totals
+            .hottest
+            .iter()
+            .all(|one| one.path == Some(format!("f{}", one.id))));
     }
 
     #[test]

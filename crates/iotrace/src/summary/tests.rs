@@ -124,7 +124,14 @@ fn an_access_is_sequential_where_the_last_one_of_its_handle_ended() {
     let read = &found.read;
     assert_eq!((read.first, read.sequential, read.random), (3, 1, 1));
     assert_eq!((read.sequential_bytes, read.random_bytes), (1, 10));
-    assert_eq!((found.write.first, found.write.sequential, found.write.random), (1, 1, 0));
+    assert_eq!(
+        (
+            found.write.first,
+            found.write.sequential,
+            found.write.random
+        ),
+        (1, 1, 0)
+    );
 }
 
 #[test]
@@ -136,10 +143,19 @@ fn sizes_are_counted_by_power_of_two_and_one_by_one() {
         data(Call::Write, 3000, 0, 0, 1),
     ]);
     let sizes = |totals: &[SizeTotals]| -> Vec<(u64, u64, u64)> {
-        totals.iter().map(|one| (one.up_to, one.operations, one.bytes)).collect()
+        totals
+            .iter()
+            .map(|one| (one.up_to, one.operations, one.bytes))
+            .collect()
     };
-    assert_eq!(sizes(&found.write.sizes), [(1, 1, 1), (4096, 2, 8192), (8192, 1, 4097)]);
-    assert_eq!(sizes(&found.write.common), [(4096, 2, 8192), (1, 1, 1), (4097, 1, 4097)]);
+    assert_eq!(
+        sizes(&found.write.sizes),
+        [(1, 1, 1), (4096, 2, 8192), (8192, 1, 4097)]
+    );
+    assert_eq!(
+        sizes(&found.write.common),
+        [(4096, 2, 8192), (1, 1, 1), (4097, 1, 4097)]
+    );
 }
 
 #[test]
@@ -163,8 +179,19 @@ fn how_a_file_was_opened_counts_for_its_handle() {
         flags: O_DIRECT | O_DSYNC | O_CREAT,
         ..op(0, Call::Open, 0, 1)
     };
-    let found = summary(&[open, data(Call::Write, 1000, 0, 0, 512), data(Call::Write, 2000, 1, 0, 512)]);
-    assert_eq!((found.opens.operations, found.opens.direct, found.opens.create), (1, 1, 1));
+    let found = summary(&[
+        open,
+        data(Call::Write, 1000, 0, 0, 512),
+        data(Call::Write, 2000, 1, 0, 512),
+    ]);
+    assert_eq!(
+        (
+            found.opens.operations,
+            found.opens.direct,
+            found.opens.create
+        ),
+        (1, 1, 1)
+    );
     assert_eq!((found.write.direct, found.syncs.synchronous_writes), (1, 1));
 }
 
@@ -176,7 +203,10 @@ fn threads_in_flight_and_time() {
     };
     let found = summary(&[op(0, Call::Read, 0, 100), other, op(1, Call::Stat, 200, 50)]);
     let all = &found.concurrency;
-    assert_eq!((all.threads, all.processes, all.threads_with_io, all.peak), (2, 1, 2, 2));
+    assert_eq!(
+        (all.threads, all.processes, all.threads_with_io, all.peak),
+        (2, 1, 2, 2)
+    );
     assert_eq!((all.busy_ns, all.mean_while_busy), (150, 200.0 / 150.0));
     assert_eq!(found.timeline.spans.len(), 1);
     let span = &found.timeline.spans[0];
@@ -187,9 +217,15 @@ fn threads_in_flight_and_time() {
 #[test]
 fn the_timeline_covers_a_long_recording_with_few_spans() {
     let hour = 3_600_000_000_000;
-    let operations: Vec<Op> = (0..=10).map(|n| data(Call::Write, n * hour, 0, 0, 1000)).collect();
+    let operations: Vec<Op> = (0..=10)
+        .map(|n| data(Call::Write, n * hour, 0, 0, 1000))
+        .collect();
     let found = summary(&operations).timeline;
-    assert!(found.spans.len() <= 240 && found.spans.len() > 120, "{}", found.spans.len());
+    assert!(
+        found.spans.len() <= 240 && found.spans.len() > 120,
+        "{}",
+        found.spans.len()
+    );
     assert!(found.span_ns * found.spans.len() as u64 >= 10 * hour);
     let written: u64 = found.spans.iter().map(|span| span.written_bytes).sum();
     assert_eq!(written, 11_000);
@@ -216,7 +252,10 @@ fn a_copy_reads_one_file_and_writes_another() {
 #[test]
 fn a_cut_off_trace_is_summarised_up_to_there() {
     let found = summarise(&trace(&[data(Call::Read, 0, 0, 0, 8)], false)[..]).unwrap();
-    assert_eq!((found.complete, found.operations, found.duration_ns), (false, 1, 100));
+    assert_eq!(
+        (found.complete, found.operations, found.duration_ns),
+        (false, 1, 100)
+    );
     assert!(summarise(&b"no trace at all"[..]).is_err());
 }
 

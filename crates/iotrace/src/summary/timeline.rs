@@ -75,7 +75,8 @@ impl Timeline {
             for place in (op.start_ns / self.span_ns) as usize..=place {
                 let end = end_ns.min((place as u64 + 1).saturating_mul(self.span_ns));
                 let counts = &mut self.spans[place];
-                counts.in_flight_ns = (counts.in_flight_ns).saturating_add(end.saturating_sub(start));
+                counts.in_flight_ns =
+                    (counts.in_flight_ns).saturating_add(end.saturating_sub(start));
                 start = end;
             }
         }
@@ -112,7 +113,11 @@ impl Timeline {
         let spans = (self.spans.into_iter())
             .map(|counts| Span {
                 in_flight: counts.in_flight_ns as f64 / span_ns as f64,
-                threads: counts.threads.iter().map(|word| u64::from(word.count_ones())).sum(),
+                threads: counts
+                    .threads
+                    .iter()
+                    .map(|word| u64::from(word.count_ones()))
+                    .sum(),
                 ..counts.span
             })
             .collect();

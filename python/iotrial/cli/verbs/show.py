@@ -15,12 +15,12 @@ from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
 from iotrial.report.drawing import Shape, drawn
 from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
+from iotrial.report.similar import Similar, similar
 from iotrial.study.catalogue import find
 from iotrial.study.reference import describe
 from iotrial.terminal import escape
 from iotrial.traces.fio_job import fio_job
 from iotrial.traces.log_files import make_log_files
-from iotrial.report.similar import Similar, similar
 from iotrial.traces.reading import SUFFIX, print_log, summary_of
 from iotrial.traces.summary import TraceSummary
 
@@ -51,9 +51,7 @@ class Shown(JsonDocument, frozen=True):
     workload: Annotated[str, Meta(description="the reference of a kind of workload, as text")] | UnsetType = (
         UNSET
     )
-    trace: (
-        Annotated[TraceSummary, Meta(description="what a recorded application did")] | UnsetType
-    ) = UNSET
+    trace: Annotated[TraceSummary, Meta(description="what a recorded application did")] | UnsetType = UNSET
     similar: (
         Annotated[Similar, Meta(description="the shipped studies that are closest to it")] | UnsetType
     ) = UNSET
