@@ -267,9 +267,10 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     )
     failed = sum("error" in line for line in lines)
     total = sum(counts.values())
+    failures = f"; {failed} pairs failed" if failed else ""
     note = (
         f"{total} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
-        f"{counts['open']}{f'; {failed} pairs failed' if failed else ''}. Ratio of the second level to the first, application / replay."
+        f"{counts['open']}{failures}. Ratio of the second level to the first, application / replay."
     )
     return "\n".join([*rows, "", note])
 

@@ -6,6 +6,7 @@ import errno
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from iotrial.report.blocks import Block, Code, Facts, Note, Report, Section, Table, View, table
 from iotrial.report.notation import counted, elided, joined, plain
@@ -116,9 +117,10 @@ def _syncs(summary: TraceSummary) -> Iterator[tuple[str, str]]:
         written, writes = syncs.bytes_between, syncs.writes_between
         yield (
             "syncs",
-            f"{syncs.operations:,} of {counted(syncs.files, 'file')}, {format_percent(round(syncs.time_share, 3))} of the time "
-            f"in reads, writes and syncs; between two: {plain(writes.mean)} writes (mean), {format_bytes(written.mean)} "
-            f"(mean), {format_bytes(written.p50)} (median), {format_bytes(written.max)} (most)",
+            f"{syncs.operations:,} of {counted(syncs.files, 'file')}, "
+            f"{format_percent(round(syncs.time_share, 3))} of the time in reads, writes and syncs; between two: "
+            f"{plain(writes.mean)} writes (mean), {format_bytes(written.mean)} (mean), {format_bytes(written.p50)} (median), "
+            f"{format_bytes(written.max)} (most)",
         )
     if syncs.synchronous_writes:
         yield "", f"{counted(syncs.synchronous_writes, 'write')} to files opened with O_SYNC or O_DSYNC"
@@ -352,12 +354,13 @@ def _errors(summary: TraceSummary) -> Iterator[Block]:
     if summary.errors:
         yield table(
             ("call", "error", ">count"),
-            (
-                (escape(one.call), errno.errorcode.get(one.errno, str(one.errno)), f"{one.operations:,}")
-                for one in summary.errors
-            ),
+            ((escape(one.call), _error(one.errno), f"{one.operations:,}") for one in summary.errors),
             title="Errors",
         )
+
+
+def _error(number: int) -> str:
+    return errno.errorcode.get(number, f"error {number}")
 
 
 def _close(close: Similar, name: str) -> Iterator[Block]:
@@ -392,11 +395,7 @@ def curve(values: Sequence[float]) -> str:
 def _binned(values: Sequence[float], cells: int) -> list[float]:
     """Return means of equal parts."""
     edges = [len(values) * place // cells for place in range(cells + 1)]
-    return [
-        sum(values[start:end]) / (end - start)
-        for start, end in zip(edges, edges[1:], strict=False)
-        if end > start
-    ]
+    return [sum(values[start:end]) / (end - start) for start, end in pairwise(edges) if end > start]
 
 
 def _share(part: float, whole: float) -> str:
