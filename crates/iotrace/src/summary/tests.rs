@@ -270,3 +270,55 @@ fn operations_for_the_largest_numbers_do_not_overflow() {
     assert_eq!(found.write.operations, 2);
     assert_eq!(found.duration_ns, u64::MAX);
 }
+
+#[test]
+fn any_operations_are_counted_and_none_makes_it_panic() {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        state >> 20
+    };
+    let mut pick = |values: &[u64]| values[(next() % values.len() as u64) as usize];
+    let mut operations = Vec::new();
+    let mut end_ns = 0_u64;
+    for number in 0..20_000_u64 {
+        let call = Call::ALL[pick(&(0..Call::ALL.len() as u64).collect::<Vec<_>>()) as usize];
+        end_ns = end_ns.saturating_add(pick(&[0, 1, 1000, 1 << 40, 1 << 62]));
+        let start_ns = end_ns - pick(&[0, 1, end_ns / 2, end_ns]).min(end_ns);
+        let present = |value: u64| (value != 9).then_some(value as u32);
+        operations.push(Op {
+            thread: pick(&[0, 1]) as u32,
+            call,
+            positional: pick(&[0, 1]) == 1,
+            vectors: pick(&[0, 1, 7]) as u16,
+            uring: pick(&[0, 1]) == 1,
+            file: present(pick(&[0, 1, 9])),
+            other: present(pick(&[0, 1, 9])),
+            handle: (pick(&[0, 1]) == 1).then(|| number.min(pick(&[0, 3, number])) as u32),
+            offset: pick(&[0, 4096, u64::MAX, 1 << 50]),
+            length: pick(&[0, 1, u64::MAX]),
+            result: pick(&[0, 1, 4096, i64::MAX as u64, u64::MAX, 1 << 63]) as i64,
+            flags: pick(&[0, u64::from(u32::MAX)]) as u32,
+            start_ns,
+            duration_ns: end_ns - start_ns,
+        });
+    }
+    // Handles must be dense.
+    let mut handles = 0;
+    for op in &mut operations {
+        if let Some(handle) = &mut op.handle {
+            *handle = (*handle).min(handles);
+            handles = handles.max(*handle + 1);
+        }
+    }
+    let found = summary(&operations);
+    assert_eq!(found.operations, 20_000);
+    let counted: u64 = found.calls.iter().map(|one| one.operations).sum();
+    assert_eq!(counted, 20_000);
+    let bytes = trace(&operations, true);
+    let mut log = Vec::new();
+    crate::iolog::write(&bytes[..], &mut log).unwrap();
+    crate::iolog::files(&bytes[..]).unwrap();
+}
