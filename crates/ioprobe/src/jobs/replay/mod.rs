@@ -39,6 +39,7 @@ use crate::sys::{open, ITSELF};
 
 /// An operation that starts later than this has fallen behind the recording.
 const BEHIND_NS: u64 = 10_000_000;
+const LONGEST_S: f64 = 86_400.0;
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e3;
 
 /// The traces in memory, and the folders with their files.
@@ -182,6 +183,12 @@ pub fn run(
         }
     };
     let (_, plan) = replays.plan(&trace)?;
+    let lasts_s = plan.facts.duration_ns as f64 / 1e9 / own.speed;
+    if own.timing != Timing::FlatOut && lasts_s > LONGEST_S {
+        return Err(Error::bad(format!(
+            "request replay: speed: the recording takes {lasts_s:.0} s at this speed, and a replay may take {LONGEST_S} s; use a higher speed or timing flat-out"
+        )));
+    }
     require_open_files(plan.most_open)?;
     let counters = Counters::open(&common.devices)?;
     let borrowed = act_as(common.user, lifeline)?;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use io_uring::{opcode, squeue, types, IoUring};
@@ -88,6 +88,8 @@ pub struct Replay<'a> {
     null: OwnedFd,
     crowded: bool,
     gate: Gate,
+    /// A thread could not get ready.
+    unready: AtomicBool,
     /// The clock reading at which the replay begins.
     begin: AtomicU64,
 }
@@ -143,6 +145,7 @@ impl<'a> Replay<'a> {
             null: crate::sys::open("/dev/null", libc::O_WRONLY, 0)?,
             crowded: plan.threads.len() > processors,
             gate: Gate::default(),
+            unready: AtomicBool::new(false),
             begin: AtomicU64::new(0),
         };
         for before in &plan.open_before {
@@ -169,6 +172,9 @@ impl<'a> Replay<'a> {
                 let builder = std::thread::Builder::new().stack_size(256 << 10);
                 let begun = builder.spawn_scoped(scope, move || {
                     let ready = Performer::new(self, number);
+                    if ready.is_err() {
+                        self.unready.store(true, Ordering::Release);
+                    }
                     let go = self.gate.pass();
                     let mut performer = ready?;
                     Ok::<_, Error>(go.then(|| performer.perform()))
@@ -189,7 +195,8 @@ impl<'a> Replay<'a> {
             let started = start();
             let begin = self.clock.ticks();
             self.begin.store(begin, Ordering::Release);
-            self.gate.open(refused.is_none());
+            // The others would wait for a thread that does not run.
+            self.gate.open(refused.is_none() && !self.unready.load(Ordering::Acquire));
             let mut ended = Vec::with_capacity(threads.len());
             for thread in threads {
                 match thread.join().expect("a replaying thread does not panic") {
@@ -369,7 +376,7 @@ impl<'a> Performer<'a> {
             }
             let due = match replay.pace.timing {
                 Timing::FlatOut => begin,
-                Timing::Open => begin + replay.ticks_of(step.start_ns),
+                Timing::Open => begin.saturating_add(replay.ticks_of(step.start_ns)),
                 Timing::Closed => self.due(step),
             };
             let mut now = clock.ticks();
@@ -422,7 +429,7 @@ impl<'a> Performer<'a> {
             self.early.retain(|(end_ns, _)| *end_ns > start_ns);
         }
         let (since_ns, since) = self.since;
-        since + self.replay.ticks_of(start_ns.saturating_sub(since_ns))
+        since.saturating_add(self.replay.ticks_of(start_ns.saturating_sub(since_ns)))
     }
 
     /// Say which of the first steps are done: those before the first one in flight.
