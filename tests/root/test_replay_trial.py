@@ -24,8 +24,7 @@ time = "30 s"
 blocks = 4
 [[factor]]
 name = "readahead"
-knob = "block.tunable"
-tunable = "read_ahead_kb"
+knob = "block.read_ahead_kb"
 levels = [128, 0]
 [[workload]]
 name = "app"
@@ -82,7 +81,7 @@ def test_a_replay_that_falls_behind_is_marked_and_reported(state: Path, tmp_path
 
 def test_a_warm_replay_in_a_directory(state: Path, tmp_path: Path) -> None:
     small().write(tmp_path / "app.iotrace")
-    knob = 'knob = "block.tunable"\ntunable = "read_ahead_kb"\nlevels = [128, 0]'
+    knob = 'knob = "block.read_ahead_kb"\nlevels = [128, 0]'
     assert knob in STUDY
     text = STUDY.replace(knob, 'knob = "work.option"\noption = "calls"\nlevels = ["recorded", "io_uring"]')
     text = text.replace('"cold"', '"warm"').replace('size = "96 MiB"\n', "")

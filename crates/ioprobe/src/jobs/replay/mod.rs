@@ -328,7 +328,7 @@ impl Plan {
 }
 
 /// Read a trace for the fuzzers, and check that what was read can be replayed to its end.
-#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code))]
 pub fn parse(bytes: &[u8]) {
     let Ok(plan) = Plan::read(bytes, "fuzzed") else {
         return;
