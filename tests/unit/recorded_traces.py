@@ -1,95 +1,84 @@
-"""Traces made for tests from plain dictionaries, by ``ioprobe trace write``."""
+"""Traces for the tests of what is made from them."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Iterable
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from iotrial.probe.binary import find_binary
-
-Record = dict[str, Any]
-MIB = 1 << 20
-O_CREAT = 0o100
+from trace_files import MIB, MICROSECOND, Trace, number, text
 
 
-def write_trace(
-    path: Path,
-    files: Iterable[Record],
-    operations: Iterable[Record],
-    *,
-    threads: int = 1,
-    header: Record | None = None,
-    end: Record | None = None,
-) -> Path:
-    """Write a trace and return its path. Numbers of files and threads are those of their order; without ``end`` it is cut
-    off."""
-    lines: list[Record] = [
-        {
-            "header": {
-                "recorded_at": "2026-01-02T03:04:05Z",
-                "kernel": "6.12.0",
-                "command": ["app", "--fast"],
-                "under": "/srv/data",
-                **(header or {}),
-            }
-        }
-    ]
-    lines += [{"file": {"id": number, **file}} for number, file in enumerate(files)]
-    lines += [{"thread": {"id": number}} for number in range(threads)]
-    lines += [{"op": one} for one in operations]
-    if end is not None:
-        lines.append({"end": end})
-    subprocess.run(
-        [find_binary(), "trace", "write", str(path)],
-        input="\n".join(map(json.dumps, lines)),
-        text=True,
-        check=True,
-    )
-    return path
+def named(command: Sequence[str] = ("app", "--fast"), under: str = "/srv/data") -> Trace:
+    """Return an empty trace of one thread, with the header of a command."""
+    words = number(len(command)) + b"".join(map(text, command))
+    trace = Trace(header=text("2026-01-02T03:04:05Z") + text("6.12.0") + text(under) + b"\x00" + words)
+    trace.thread()
+    return trace
 
 
-def data(call: str, file: int, offset: int, length: int, *, at_us: int, **more: Any) -> Record:
-    """Return a read or write of 10 microseconds, on a handle with the number of its file."""
-    return {
-        "call": call,
-        "file": file,
-        "handle": file,
-        "offset": offset,
-        "length": length,
-        "start_ns": at_us * 1000,
-        "duration_ns": 10_000,
-        **more,
-    }
-
-
-def call(name: str, file: int, *, at_us: int, **more: Any) -> Record:
-    """Return another operation."""
-    return {"call": name, "file": file, "start_ns": at_us * 1000, "duration_ns": 5_000, **more}
-
-
-def database(path: Path, *, transactions: int = 40) -> Path:
-    """Write a trace of a database of 4 MiB: for each transaction two random reads of 4 KiB, two writes of 4 KiB to a log, and
+def database(*, transactions: int = 40) -> Trace:
+    """Return the trace of a database of 4 MiB: each millisecond two random reads of 4 KiB, two writes of 4 KiB to a log, and
     an fdatasync of the log."""
-    operations: list[Record] = [
-        call("open", 0, at_us=0, handle=0),
-        call("open", 1, at_us=6, handle=1, flags=O_CREAT),
-    ]
-    for number in range(transactions):
-        at = 100 + number * 1000
+    trace = named()
+    trace.elsewhere = 17
+    trace.file("db/main.db", 4 * MIB)
+    trace.file("db/main.log", None)
+    main, log = trace.open("db/main.db"), trace.open("db/main.log", os.O_RDWR | os.O_CREAT)
+    for count in range(transactions):
+        trace.now = (100 + 1000 * count) * MICROSECOND
         for place in range(2):
-            offset = (number * 977 + place * 331) % 1024 * 4096
-            operations.append(data("read", 0, offset, 4096, at_us=at + 20 * place, positional=True))
+            offset = (count * 977 + place * 331) % 1024 * 4096
+            trace.op("read", handle=main, at=offset, length=4096, positional=True, took=10 * MICROSECOND)
         for place in range(2):
-            operations.append(data("write", 1, (2 * number + place) * 4096, 4096, at_us=at + 50 + 20 * place))
-        operations.append(call("fdatasync", 1, at_us=at + 100, handle=1))
-    operations.append(call("close", 0, at_us=transactions * 1000 + 200, handle=0))
-    operations.append(call("close", 1, at_us=transactions * 1000 + 206, handle=1))
-    return write_trace(
-        path,
-        [{"path": "db/main.db", "size": 4 * MIB, "stored": 4 * MIB}, {"path": "db/main.log", "size": None}],
-        operations,
-        end={"duration_ns": (transactions * 1000 + 300) * 1000, "elsewhere": 17},
-    )
+            offset = (2 * count + place) * 4096
+            trace.op("write", handle=log, at=offset, length=4096, took=10 * MICROSECOND)
+        trace.op("fdatasync", handle=log, took=100 * MICROSECOND)
+    trace.op("close", handle=main)
+    trace.op("close", handle=log)
+    return trace
+
+
+def sequential(call: str, *, count: int = 500, size: int = 128 << 10) -> Trace:
+    """Return the trace of one file of 64 MiB, read or written in order."""
+    trace = named()
+    trace.file("f", 64 * MIB if call == "read" else None)
+    handle = trace.open("f", os.O_RDWR | os.O_CREAT)
+    for place in range(count):
+        trace.op(call, handle=handle, at=place * size, length=size, took=10 * MICROSECOND)
+    return trace
+
+
+def many_files(call: str, *, count: int = 50, synced: bool = False) -> Trace:
+    """Return the trace of files of 3,000 bytes, each opened, read or written, and closed."""
+    trace = named()
+    for place in range(count):
+        trace.file(f"d/{place}", 3000 if call == "read" else None)
+        handle = trace.open(f"d/{place}", os.O_RDWR | os.O_CREAT)
+        trace.op(call, handle=handle, length=3000, took=10 * MICROSECOND)
+        if synced:
+            trace.op("fsync", handle=handle)
+        trace.op("close", handle=handle)
+    return trace
+
+
+def at_once(*, uring: bool = False) -> Trace:
+    """Return the trace of four threads that read a file at once, 100 times each."""
+    trace = named()
+    for _ in range(3):
+        trace.thread(started_by=0)
+    trace.file("f", 4 * MIB)
+    handle = trace.open("f", os.O_RDONLY)
+    for place in range(400):
+        trace.op(
+            "read",
+            thread=place % 4,
+            handle=handle,
+            at=place * 4096,
+            length=4096,
+            positional=True,
+            uring=uring,
+            start=(place // 4) * 20 * MICROSECOND + 1000,
+            took=10 * MICROSECOND,
+        )
+    return trace

@@ -53,8 +53,7 @@ Answers one JSON object a line from standard input with one on standard output.
 --isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
 --init      as process 1 of a guest: load its modules, then answer from the virtio port \"iotrial\", and turn the guest off
 --powercap  where the energy meters are, instead of /sys/class/powercap (for tests)
-trace       of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it); write: make
-            one from JSON lines";
+trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -105,6 +105,11 @@ struct Log<W: Write> {
 
 impl<W: Write> Log<W> {
     fn operation(&mut self, op: &Op) -> std::io::Result<()> {
+        let by_handle = || self.handles.get(&op.handle?).copied();
+        let op = &Op {
+            file: op.file.or_else(by_handle),
+            ..op.clone()
+        };
         let moved = u64::try_from(op.result).unwrap_or(0);
         // fio takes times that go back for no time at all.
         self.last_us = self.last_us.max(op.start_ns / 1000);

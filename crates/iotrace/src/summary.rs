@@ -234,6 +234,7 @@ struct Position {
     read: Option<u64>,
     write: Option<u64>,
     flags: u32,
+    file: Option<u32>,
 }
 
 struct Totals {
@@ -312,6 +313,10 @@ impl Totals {
     }
 
     fn operation(&mut self, op: &Op) {
+        let op = &Op {
+            file: self.file(op),
+            ..op.clone()
+        };
         let purpose = purpose(op.call);
         let end_ns = op.end_ns();
         let moved = moved(op);
@@ -407,6 +412,22 @@ impl Totals {
         self.opens.truncate += has(O_TRUNC);
         if let Some(handle) = op.handle {
             self.position(handle).flags = op.flags;
+        }
+    }
+
+    /// Return the file of an operation; also if only its handle is known.
+    fn file(&mut self, op: &Op) -> Option<u32> {
+        let Some(handle) = op.handle else {
+            return op.file;
+        };
+        match op.file {
+            None => self.handles.get(&handle)?.file,
+            Some(file) => {
+                if op.result >= 0 && op.call != Call::Close {
+                    self.position(handle).file = Some(file);
+                }
+                Some(file)
+            }
         }
     }
 

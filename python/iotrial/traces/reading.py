@@ -15,6 +15,8 @@ from iotrial.traces.summary import TraceSummary
 
 #: what the name of a trace ends with
 SUFFIX = ".iotrace"
+#: what its content begins with
+_MAGIC = b"iotrace\n"
 
 
 class LogFile(JsonObject, frozen=True):
@@ -22,6 +24,17 @@ class LogFile(JsonObject, frozen=True):
 
     name: str
     size: Count
+
+
+def is_trace(name: str) -> bool:
+    """Return whether this is a trace, by its name or its content."""
+    if name.endswith(SUFFIX):
+        return True
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except (OSError, ValueError):
+        return False
 
 
 def summary_of(trace: Path) -> TraceSummary:

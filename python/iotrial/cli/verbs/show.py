@@ -21,7 +21,7 @@ from iotrial.study.reference import describe
 from iotrial.terminal import escape
 from iotrial.traces.fio_job import fio_job
 from iotrial.traces.log_files import make_log_files
-from iotrial.traces.reading import SUFFIX, print_log, summary_of
+from iotrial.traces.reading import SUFFIX, is_trace, print_log, summary_of
 from iotrial.traces.summary import TraceSummary
 
 #: where the second column begins
@@ -88,7 +88,7 @@ def command(
             "no study given",
             hint="give a study (`iotrial list`), a trace, or --workload KIND, such as --workload files",
         )
-    if what.endswith(SUFFIX):
+    if is_trace(what):
         _show_trace(Path(what).expanduser(), form, files, as_json=as_json)
         return
     if form is not None or files is not None:
