@@ -31,9 +31,12 @@ def is_trace(name: str) -> bool:
     if name.endswith(SUFFIX):
         return True
     try:
-        with Path(name).expanduser().open("rb") as file:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # no permission, a zero byte, no such user
         return False
 
 
