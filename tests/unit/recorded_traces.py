@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from trace_files import MIB, MICROSECOND, Trace, number, text
 

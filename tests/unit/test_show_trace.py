@@ -185,7 +185,9 @@ def test_the_job_of_many_files_and_threads_runs(tmp_path: Path) -> None:
 
 def test_threads_in_flight_become_jobs_and_io_uring_becomes_depth(tmp_path: Path) -> None:
     def job(made: Trace) -> dict[str, str]:
-        return dict(line.split("=", 1) for line in fio_job(summary(made, tmp_path)).splitlines() if "=" in line)
+        return dict(
+            line.split("=", 1) for line in fio_job(summary(made, tmp_path)).splitlines() if "=" in line
+        )
 
     threads, uring = job(at_once()), job(at_once(uring=True))
     assert (threads["ioengine"], threads["numjobs"]) == ("psync", "4")
