@@ -169,7 +169,7 @@ def test_other_names_are_refused_with_their_line(name: str, wanted: str) -> None
     with pytest.raises(StudyError) as refused:
         read_study(TEXT.replace("NAME", name), "x.toml", trusted=True)
     assert wanted in refused.value.message
-    assert refused.value.line == 18
+    assert refused.value.line == 17
 
 
 def test_the_comparison_is_plain_json() -> None:

@@ -276,9 +276,9 @@ def _medians(
     found = {}
     for place in dict.fromkeys(place for place, _ in rows):
         for metric in METRICS:
-            row = rows.get((place, metric))
-            if row is not None:
-                found[place, metric] = (row, row.value)
+            one = rows.get((place, metric))
+            if one is not None:
+                found[place, metric] = (one, one.value)
         hit, asked = rows.get((place, _HIT)), rows.get((place, _ASKED))
         if hit is not None and asked is not None and asked.value > 0:
             found[place, HIT_RATE] = (hit, hit.value / asked.value)
@@ -300,8 +300,8 @@ def fidelity_sections(found: Sequence[Fidelity]) -> Iterator[Section]:
     """Yield the section of each stand-in."""
     for number, one in enumerate(found):
         title = TITLE if len(found) == 1 else f"{TITLE[:-1]} {escape(one.found.application)}?"
-        blocks = [Note(one.found.sentence), _comparisons(one), *_tables_of_amounts(one)]
-        yield Section(title, tuple(blocks), id="fidelity" if not number else f"fidelity-{number}")
+        blocks = (Note(one.found.sentence), _comparisons(one), *_tables_of_amounts(one))
+        yield Section(title, blocks, id="fidelity" if not number else f"fidelity-{number}")
 
 
 def _comparisons(one: Fidelity) -> Table:

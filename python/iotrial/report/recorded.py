@@ -22,6 +22,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 _BAR = "█"
 #: room of the columns next to a curve, a map, a bar
 _NEXT_TO_CURVE, _NEXT_TO_BAR = 28, 44
+_NEXT_TO_MAP = 42
 _MAPS = 5
 _LONGEST_COMMAND = 200
 _MOST_DEPTHS = 8
@@ -323,9 +324,8 @@ def _hot_files(summary: TraceSummary, width: int) -> Iterator[Block]:
             continue
         for way, cells in (("read", found.read), ("written", found.written)):
             if any(cells):
-                rows.append(
-                    (_path(one, 20), way, curve([float(cell) for cell in cells]), _bytes(found.cell_bytes))
-                )
+                drawn, together = _fitting(cells, width - _NEXT_TO_MAP)
+                rows.append((_path(one, 20), way, curve(drawn), _bytes(together * found.cell_bytes)))
     if rows:
         yield table(
             ("~file", "", "from its beginning", ">a cell"),
@@ -390,6 +390,14 @@ def curve(values: Sequence[float]) -> str:
     if not most > 0:
         return " " * len(values)
     return "".join(_LEVELS[math.ceil(value / most * (len(_LEVELS) - 1))] for value in values)
+
+
+def _fitting(cells: Sequence[int], room: int) -> tuple[list[float], int]:
+    """Return the cells, in groups of as many as it takes for all to fit, and that number."""
+    together = 1
+    while -(-len(cells) // together) > room:
+        together *= 2
+    return [float(sum(cells[start : start + together])) for start in range(0, len(cells), together)], together
 
 
 def _binned(values: Sequence[float], cells: int) -> list[float]:

@@ -130,14 +130,15 @@ def _order(read: Direction, write: Direction) -> list[tuple[str, object]]:
 
 
 def _syncs(summary: TraceSummary) -> list[tuple[str, object]]:
-    syncs, writes = summary.syncs, _moving(summary.write)
+    syncs, reads, writes = summary.syncs, _moving(summary.read), _moving(summary.write)
     if writes and 2 * syncs.synchronous_writes > writes:
         return [("sync", "dsync")]
     if not syncs.operations or not writes:
         return []
     data_only = sum(one.operations for one in summary.calls if one.call == "fdatasync")
     name = "fdatasync" if 2 * data_only > syncs.operations else "fsync"
-    return [(name, max(1, round(writes / syncs.operations)))]
+    # fio (3.33) syncs after each operation, also a read, while the number of writes is a multiple of this.
+    return [(name, max(1, round((reads + writes) / syncs.operations)))]
 
 
 def _parallel(summary: TraceSummary) -> tuple[int, int]:

@@ -208,10 +208,11 @@ fn threads_in_flight_and_time() {
         (2, 1, 2, 2)
     );
     assert_eq!((all.busy_ns, all.mean_while_busy), (150, 200.0 / 150.0));
-    assert_eq!(found.timeline.spans.len(), 1);
-    let span = &found.timeline.spans[0];
+    let timeline = &found.timeline;
+    assert_eq!(timeline.span_ns * timeline.spans.len() as u64, 1_000_000);
+    let span = &timeline.spans[0];
     assert_eq!((span.reads, span.metadata, span.threads), (2, 1, 2));
-    assert_eq!(span.in_flight, 200.0 / 1e6);
+    assert_eq!(span.in_flight, 200.0 / timeline.span_ns as f64);
 }
 
 #[test]

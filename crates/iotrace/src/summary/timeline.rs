@@ -7,7 +7,7 @@ use super::Purpose;
 use crate::Op;
 
 const MOST_SPANS: usize = 240;
-const FIRST_SPAN_NS: u64 = 1_000_000;
+const FIRST_SPAN_NS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Span {
