@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from iotrial.documents import JsonObject, Labels
-from iotrial.report.blocks import Note, Section, Table, View, Words, table
+from iotrial.report.blocks import Block, Note, Section, Table, View, Words, table
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, joined, quantity, some
@@ -300,7 +300,7 @@ def fidelity_sections(found: Sequence[Fidelity]) -> Iterator[Section]:
     """Yield the section of each stand-in."""
     for number, one in enumerate(found):
         title = TITLE if len(found) == 1 else f"{TITLE[:-1]} {escape(one.found.application)}?"
-        blocks = (Note(one.found.sentence), _comparisons(one), *_tables_of_amounts(one))
+        blocks: tuple[Block, ...] = (Note(one.found.sentence), _comparisons(one), *_tables_of_amounts(one))
         yield Section(title, blocks, id="fidelity" if not number else f"fidelity-{number}")
 
 
