@@ -163,7 +163,7 @@ fn a_sequential_read_takes_few_bytes() {
     }));
     records.push(Record::End(end(count)));
     let bytes = write(&records);
-    assert!(bytes.len() < 10 * count as usize, "{} bytes", bytes.len());
+    assert!(bytes.len() < 11 * count as usize, "{} bytes", bytes.len());
     let (back, error) = read(&bytes);
     assert!(error.is_none());
     assert_eq!(back, records);
