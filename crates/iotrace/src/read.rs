@@ -48,7 +48,9 @@ impl<R: Read> Reader<R> {
             return Err(reader.at(Problem::CutOff));
         }
         let mut cursor = Cursor(&reader.block);
-        let header = cursor.header(version).map_err(|problem| reader.at(problem))?;
+        let header = cursor
+            .header(version)
+            .map_err(|problem| reader.at(problem))?;
         let rest = cursor.0.len();
         reader.next = reader.block.len() - rest;
         if rest > 0 {

@@ -16,7 +16,9 @@ from trace_files import MILLISECOND, Trace, small
 
 
 def prepare(probe: Probe, folder: Path, trace: Trace, **more: Any) -> dict[str, Any]:
-    path = trace.write(folder / "app.iotrace")
+    path = folder / "app.iotrace"
+    if not path.exists() or path.read_bytes() != trace.bytes():
+        trace.write(path)
     return probe("replay_prepare", trace=str(path), folder=str(folder / "tree"), **more)
 
 
@@ -53,7 +55,8 @@ def test_a_replay_counts_what_it_did_and_its_files_come_back(probe: Probe, folde
     assert sum(count for _, count in done["operations"]["read"]["histogram"]) == 10
     assert sorted(os.listdir(data)) == ["a", "b", "final"]
     after = (data / "a").read_bytes()
-    assert after[:4096] + after[4196:] == before[:4096] + before[4196:] != after[:4096] + before[4196:-1]
+    assert after[:4096] + after[4196:] == before[:4096] + before[4196:]
+    assert after[4096:4196] != before[4096:4196]
     with pytest.raises(ProbeError, match="call replay_prepare"):
         replay(probe, folder)
     again = prepare(probe, folder, small())

@@ -268,7 +268,9 @@ fn describe<'a>(
             }
             let ticks = one.took[place].value();
             all.record(ticks);
-            let recorder = by_call.entry(step.call).or_insert_with(LatencyRecorder::new);
+            let recorder = by_call
+                .entry(step.call)
+                .or_insert_with(LatencyRecorder::new);
             recorder.record(ticks);
             if let Some(ticks) = one.late.get(place) {
                 late.record(ticks.value());

@@ -26,7 +26,7 @@ use std::thread::Thread;
 
 use iotrace::Call;
 
-use super::plan::{bit, touches, Plan, Step, NONE};
+use super::plan::{bit, touches, Plan, Step};
 use crate::error::{Error, Result};
 
 /// Before step `at`, wait until a thread has done this many.
@@ -85,10 +85,7 @@ pub fn arrange(recorded: Recorded, plan: &mut Plan, name: &str) -> Result<()> {
     let mut ended = 0;
     for number in order {
         let start_ns = steps[number as usize].start_ns;
-        while ended < steps.len()
-            && sweep.counts[ended] > 0
-            && steps[ended].end_ns() <= start_ns
-        {
+        while ended < steps.len() && sweep.counts[ended] > 0 && steps[ended].end_ns() <= start_ns {
             sweep.end(ended, plan)?;
             ended += 1;
         }
@@ -123,15 +120,20 @@ impl<'a> Sweep<'a> {
         let mut owners = vec![NOBODY; objects];
         let mut changed = vec![false; objects];
         for (step, thread) in recorded.steps.iter().zip(&recorded.of_thread) {
-            touches(step, &plan.files, recorded.handle_files, |object, changes| {
-                let owner = &mut owners[object as usize];
-                *owner = match *owner {
-                    NOBODY => *thread,
-                    one if one == *thread => one,
-                    _ => SEVERAL,
-                };
-                changed[object as usize] |= changes;
-            });
+            touches(
+                step,
+                &plan.files,
+                recorded.handle_files,
+                |object, changes| {
+                    let owner = &mut owners[object as usize];
+                    *owner = match *owner {
+                        NOBODY => *thread,
+                        one if one == *thread => one,
+                        _ => SEVERAL,
+                    };
+                    changed[object as usize] |= changes;
+                },
+            );
         }
         let contended = (owners.iter().zip(&changed).enumerate())
             .filter(|(_, (owner, changed))| **owner == SEVERAL && **changed)
@@ -199,8 +201,7 @@ impl<'a> Sweep<'a> {
                 );
                 self.work += processes.len() as u64;
                 for (other, process) in processes.iter().enumerate() {
-                    let awaited =
-                        other == step.second as usize || (*process == its && its != own);
+                    let awaited = other == step.second as usize || (*process == its && its != own);
                     if awaited && other != usize::from(thread) && self.ended[other] > 0 {
                         wanted.push((other as u16, self.ended[other]));
                     }
@@ -271,7 +272,8 @@ impl<'a> Sweep<'a> {
                 // It has waited for these itself, so whoever waits for it waits for them.
                 let open = |other: &Before| other.end_ns > step.start_ns;
                 last.uses.retain(open);
-                last.changes.retain(|other| open(other) && other.thread != thread);
+                last.changes
+                    .retain(|other| open(other) && other.thread != thread);
                 last.changes.push(before);
             } else {
                 last.uses.retain(|other| other.thread != thread);
@@ -425,6 +427,6 @@ mod tests {
 
     #[test]
     fn no_thread_has_the_number_that_stands_for_none() {
-        assert!(NONE > iotrace::MAX_THREADS && u32::from(SEVERAL) > iotrace::MAX_THREADS);
+        assert!(super::super::plan::NONE > iotrace::MAX_THREADS && u32::from(SEVERAL) > iotrace::MAX_THREADS);
     }
 }

@@ -574,7 +574,11 @@ impl Reading {
         }
         plan.handles = self.handles.len();
         for (facts, known) in plan.files.iter_mut().zip(&self.uses) {
-            let before = if facts.size.is_some() { facts.stored } else { 0 };
+            let before = if facts.size.is_some() {
+                facts.stored
+            } else {
+                0
+            };
             facts.growth = known.wrote.min(known.end.saturating_sub(before));
             plan.facts.growth_bytes = plan.facts.growth_bytes.saturating_add(facts.growth);
             let Some(size) = facts.size else { continue };
@@ -619,7 +623,10 @@ impl Reading {
             let path = self.plan.files[number].path.as_bytes();
             let parent = match path.iter().rposition(|byte| *byte == b'/') {
                 Some(slash) => self.by_path.get(&path[..slash]),
-                None => self.by_path.get(&b""[..]).filter(|root| **root != number as u32),
+                None => self
+                    .by_path
+                    .get(&b""[..])
+                    .filter(|root| **root != number as u32),
             };
             self.plan.files[number].parent = parent.copied().unwrap_or(NONE);
         }
@@ -733,7 +740,9 @@ fn check_memory(operations: usize, name: &str) -> Result<()> {
 /// Return the bytes that the kernel says are available (MemAvailable of /proc/meminfo).
 pub fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     kib.checked_mul(1024)
 }

@@ -284,7 +284,10 @@ fn a_replay_does_what_was_recorded_and_its_files_are_made_again() {
     assert_eq!((size("old"), size("moved")), (3000, 70_000));
     let after = fs::read(folder.tree().join("old")).unwrap();
     assert_eq!(after[100..150], [7; 50]);
-    assert_eq!((&after[..100], &after[150..]), (&before[..100], &before[150..3000]));
+    assert_eq!(
+        (&after[..100], &after[150..]),
+        (&before[..100], &before[150..3000])
+    );
     assert!(!folder.tree().join("gone").exists() && !folder.tree().join("dir/new").exists());
 
     tree::reset(folder.tree().to_str().unwrap(), &plan, AS_IT_WAS).unwrap();
@@ -340,13 +343,11 @@ fn what_another_thread_needs_is_waited_for() {
         let folder = Folder::new();
         let mut plan = handing_over().plan();
         make(&folder, &plan);
-        let waits = [
-            WaitFor {
-                at: 0,
-                thread: 0,
-                count: 43,
-            },
-        ];
+        let waits = [WaitFor {
+            at: 0,
+            thread: 0,
+            count: 43,
+        }];
         assert_eq!(plan.threads[1].waits, waits);
         assert!(plan.threads[0].waits.is_empty());
         for _ in 0..5 {
@@ -363,7 +364,10 @@ fn what_another_thread_needs_is_waited_for() {
 
 #[test]
 fn operations_that_overlapped_or_only_read_do_not_wait() {
-    let mut trace = Trace::new(&[file(0, "read", Some(4096)), file(1, "written", Some(4096))], 2);
+    let mut trace = Trace::new(
+        &[file(0, "read", Some(4096)), file(1, "written", Some(4096))],
+        2,
+    );
     trace
         .open(0, 0, 0, 0, READ_WRITE)
         .open(1, 2000, 0, 1, READ_WRITE)
@@ -382,13 +386,10 @@ fn operations_that_overlapped_or_only_read_do_not_wait() {
         .op(write(1, 3, 22_000, 5000)) // it overlapped with the one before
         .op(write(0, 2, 28_000, 1000)); // it came after both
     let plan = trace.plan();
-    assert!(plan.threads[1].waits.is_empty());
-    let after_both = WaitFor {
-        at: 4,
-        thread: 1,
-        count: 4,
-    };
-    assert_eq!(plan.threads[0].waits, [after_both]);
+    let wait = |at, thread, count| WaitFor { at, thread, count };
+    // Each first write waits for the other thread's open, but not for its write.
+    assert_eq!(plan.threads[1].waits, [wait(3, 0, 3)]);
+    assert_eq!(plan.threads[0].waits, [wait(3, 1, 3), wait(4, 1, 4)]);
 }
 
 #[test]
@@ -487,7 +488,13 @@ fn a_shared_position_is_not_raced_for() {
     let mut trace = Trace::new(&[file(0, "a", Some(1 << 20))], 2);
     trace.open(0, 0, 0, 0, READ_WRITE);
     for n in 0..100 {
-        trace.on((n % 2) as u32, 2000 + n * 2000, Call::Read, 0, (n * 4096, 4096));
+        trace.on(
+            (n % 2) as u32,
+            2000 + n * 2000,
+            Call::Read,
+            0,
+            (n * 4096, 4096),
+        );
     }
     let plan = trace.plan();
     for step in plan.threads.iter().flat_map(|thread| &thread.steps) {
@@ -721,7 +728,9 @@ fn a_link_that_the_replay_makes_leads_nowhere() {
     let (count, first) = plain(&folder, &plan);
     assert_eq!(count, 1);
     assert!(first.unwrap().starts_with("open way/out"));
-    assert!(fs::symlink_metadata(folder.tree().join("way")).unwrap().is_symlink());
+    assert!(fs::symlink_metadata(folder.tree().join("way"))
+        .unwrap()
+        .is_symlink());
 }
 
 #[test]

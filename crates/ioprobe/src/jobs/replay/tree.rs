@@ -172,8 +172,8 @@ impl<'a> Maker<'a> {
             let file = &plan.files[*number as usize];
             let path = file.path.as_bytes();
             let slashes = (0..path.len()).filter(|place| path[*place] == b'/');
-            let own = (file.kind == FileKind::Directory && file.size.is_some())
-                .then_some(path.len());
+            let own =
+                (file.kind == FileKind::Directory && file.size.is_some()).then_some(path.len());
             for end in slashes.chain(own) {
                 let folder = &path[..end];
                 if file.size.is_none() && new.contains(folder) {
@@ -224,8 +224,8 @@ impl<'a> Maker<'a> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS;
         let mode = Mode::from_bits_retain(0o644);
-        let file = openat2(&parent, &name, flags, mode, resolve)
-            .doing(|| format!("make file {path}"))?;
+        let file =
+            openat2(&parent, &name, flags, mode, resolve).doing(|| format!("make file {path}"))?;
         let parts = parts_of(facts, size, self.wanted.fragments);
         self.fill(&file, number, &parts, &path)?;
         ftruncate(&file, size).doing(|| format!("set the size of {path}"))?;
@@ -316,8 +316,8 @@ impl<'a> Maker<'a> {
         let flags = libc::O_PATH | libc::O_DIRECTORY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let opened = open_at(self.root.as_fd(), &text(folder)?, flags, resolve);
-        let opened = opened
-            .map_err(|errno| Error::errno(format!("open {}", self.shown(folder)), errno))?;
+        let opened =
+            opened.map_err(|errno| Error::errno(format!("open {}", self.shown(folder)), errno))?;
         Ok((opened, text(name)?))
     }
 
@@ -360,7 +360,8 @@ fn parts_of(facts: &FileFacts, size: u64, fragments: bool) -> Parts {
         false => 1,
     };
     let all_blocks = size.div_ceil(BLOCK);
-    let place = |total: u64, n: u64| (u128::from(total) * u128::from(n) / u128::from(pieces)) as u64;
+    let place =
+        |total: u64, n: u64| (u128::from(total) * u128::from(n) / u128::from(pieces)) as u64;
     (0..pieces)
         .map(|n| {
             // Where the part would be if there were no holes, moved by its share of them.

@@ -196,7 +196,8 @@ impl<'a> Replay<'a> {
             let begin = self.clock.ticks();
             self.begin.store(begin, Ordering::Release);
             // The others would wait for a thread that does not run.
-            self.gate.open(refused.is_none() && !self.unready.load(Ordering::Acquire));
+            self.gate
+                .open(refused.is_none() && !self.unready.load(Ordering::Acquire));
             let mut ended = Vec::with_capacity(threads.len());
             for thread in threads {
                 match thread.join().expect("a replaying thread does not panic") {
@@ -266,7 +267,10 @@ impl Drop for Replay<'_> {
                 unsafe { libc::close(descriptor) };
             }
         }
-        let mappings = self.mappings.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mappings = self
+            .mappings
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         for mapping in mappings.values().flatten() {
             mapping.unmap();
         }
@@ -311,7 +315,8 @@ impl<'a> Performer<'a> {
     /// Get everything ready that takes time.
     fn new(replay: &'a Replay<'a>, number: usize) -> Result<Self> {
         let own = &replay.plan.threads[number];
-        let share = (ALL_BUFFERS / replay.plan.threads.len()).clamp(SMALLEST_BUFFER, LARGEST_BUFFER);
+        let share =
+            (ALL_BUFFERS / replay.plan.threads.len()).clamp(SMALLEST_BUFFER, LARGEST_BUFFER);
         let buffer_length = buffer_length(own.reads, share);
         let queued = (own.steps.iter()).any(|step| replay.is_queued(step));
         let ring = match queued {
@@ -564,15 +569,23 @@ impl<'a> Performer<'a> {
         if step.vectors() == 1 && length <= room {
             let length = length as u32;
             return match write {
-                true => opcode::Write::new(file, memory, length).offset(offset).build(),
-                false => opcode::Read::new(file, memory, length).offset(offset).build(),
+                true => opcode::Write::new(file, memory, length)
+                    .offset(offset)
+                    .build(),
+                false => opcode::Read::new(file, memory, length)
+                    .offset(offset)
+                    .build(),
             };
         }
         let count = self.divide(memory, room, length, step.vectors()) as u32;
         let vectors = self.vectors.as_ptr();
         match write {
-            true => opcode::Writev::new(file, vectors, count).offset(offset).build(),
-            false => opcode::Readv::new(file, vectors, count).offset(offset).build(),
+            true => opcode::Writev::new(file, vectors, count)
+                .offset(offset)
+                .build(),
+            false => opcode::Readv::new(file, vectors, count)
+                .offset(offset)
+                .build(),
         }
     }
 
@@ -642,9 +655,7 @@ impl<'a> Performer<'a> {
                 Call::SyncFileRange => {
                     let flags = replay.plan.flags(step);
                     let length = length as off_t;
-                    result_of(
-                        libc::sync_file_range(self.of(step), offset, length, flags).into(),
-                    )
+                    result_of(libc::sync_file_range(self.of(step), offset, length, flags).into())
                 }
                 // Never the whole machine's file systems.
                 Call::Sync => result_of(libc::syncfs(folder).into()),
