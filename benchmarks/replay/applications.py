@@ -29,7 +29,7 @@ class Application:
 
 
 def _sqlite(folder: Path) -> None:
-    """Make a table of 20,000 rows, and 80 transactions that look up rows and change some."""
+    """Make a table of 20,000 rows, and 20 transactions that look up rows and change some."""
     drawn = random.Random(1)
     rows = "\n".join(
         f"INSERT INTO rows VALUES ({number}, '{drawn.randbytes(100).hex()}');" for number in range(20_000)
@@ -42,7 +42,7 @@ def _sqlite(folder: Path) -> None:
         cwd=folder,
     )
     work = []
-    for _ in range(80):
+    for _ in range(20):
         work.append("BEGIN;")
         for _ in range(5):
             number = drawn.randrange(20_000)
@@ -53,7 +53,7 @@ def _sqlite(folder: Path) -> None:
 
 
 def _mariadb(folder: Path) -> None:
-    """Make a data folder, and 60 transactions. Bootstrap mode runs them in one process, without a network."""
+    """Make a data folder, and 20 transactions. Bootstrap mode runs them in one process, without a network."""
     subprocess.run(
         ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={folder}/data", "--skip-test-db",
          "--innodb-log-file-size=8M", "--auth-root-authentication-method=normal"],
@@ -61,7 +61,7 @@ def _mariadb(folder: Path) -> None:
     )  # fmt: skip
     drawn = random.Random(2)
     work = ["CREATE DATABASE app;", "USE app;", "CREATE TABLE rows (id INT PRIMARY KEY, data VARCHAR(200));"]
-    for number in range(60):
+    for number in range(20):
         values = ", ".join(f"({20 * number + row}, '{drawn.randbytes(90).hex()}')" for row in range(20))
         work.append(f"INSERT INTO rows VALUES {values};")
     (folder / "work.sql").write_text("\n".join(work) + "\n")
@@ -118,7 +118,7 @@ with dbm.ndbm.open("store", "w") as store:
         else:
             store[key] = drawn.randbytes(100)
             os.write(log, key)
-            if number % 50 == 0:
+            if number % 200 == 0:
                 os.fsync(log)
 os.fsync(log)
 """

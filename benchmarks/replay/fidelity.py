@@ -42,11 +42,12 @@ IOTRIAL = (sys.executable, "-m", "iotrial")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file."""
+    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. Unless ``cold``, the files are in
+    the page cache."""
 
     name: str
     factor: str
-    cache: str = "warm"
+    cold: bool = False
     lab: str = ""
     places: str = ""
 
@@ -64,12 +65,12 @@ def _model(model: str) -> str:
 
 
 SETTINGS = (
-    Compared("read-ahead 128 / 16 KiB", _factor("block.read_ahead_kb", ["128", "16"]), cache="cold"),
-    Compared("read-ahead 128 / 1024 KiB", _factor("block.read_ahead_kb", ["128", "1024"]), cache="cold"),
+    Compared("read-ahead 128 / 16 KiB", _factor("block.read_ahead_kb", ["128", "16"]), cold=True),
+    Compared("read-ahead 128 / 1024 KiB", _factor("block.read_ahead_kb", ["128", "1024"]), cold=True),
     Compared(
         "scheduler none / mq-deadline, hard disk",
         _factor("block.scheduler", ["none", "mq-deadline"]),
-        cache="cold",
+        cold=True,
         lab=_model("disk-7200"),
     ),
     Compared("strictatime / noatime", _factor("mount.atime", ["strictatime", "noatime"])),
@@ -86,7 +87,7 @@ SETTINGS = (
     Compared(
         "hard disk / SSD (modelled)",
         _factor("lab.device", ["turning", "flash"]),
-        cache="cold",
+        cold=True,
         places='[[place]]\nname = "turning"\ndisk = "disk-7200"\n\n[[place]]\nname = "flash"\ndisk = "ssd-sata"\n',
     ),
 )
@@ -167,7 +168,11 @@ def recorded(application: Application, folder: Path) -> Path:
 
 
 def study(setting: Compared, application: Application, trace: Path, seconds: float) -> str:
-    """Return the study of a pair. The application works in {out}, which a copy of its folder is put into before each run."""
+    """Return the study of a pair.
+
+    The application works in {out}, into which its folder is copied before each run: its files are in the page cache then,
+    without a state of the cache being set. The replay's files stay from run to run.
+    """
     argv = json.dumps(list(application.argv))
     state = trace.parent / "state"
     return f"""[study]
@@ -190,7 +195,7 @@ time = "{seconds:g} s"
 name = "application"
 kind = "command"
 files = 1
-cache = "{setting.cache}"
+cache = "{"cold" if setting.cold else "as-is"}"
 reads = "names"
 run_as = "root"
 cwd = "{{out}}"
@@ -202,7 +207,7 @@ name = "replay"
 kind = "replay"
 trace = "{trace.name}"
 stands_for = "application"
-cache = "{setting.cache}"
+cache = "{"cold" if setting.cold else "warm"}"
 """
 
 

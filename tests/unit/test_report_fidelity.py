@@ -89,7 +89,7 @@ def test_a_replay_that_ranks_differently_says_so_before_the_effects() -> None:
 def test_a_replay_that_stands_has_its_section_and_no_warning() -> None:
     lines = text(made(FASTER, FASTER))
     assert not any("does not stand" in line for line in lines)
-    assert any("Yes, as far as was compared" in line for line in lines)
+    assert any("copy stands for app, as far as was compared" in line for line in lines)
 
 
 def test_an_invalid_trial_leaves_it_open() -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from iotrial.documents import JsonObject, Labels
-from iotrial.report.blocks import Block, Note, Section, Table, View, Words, table
+from iotrial.report.blocks import Block, Group, Note, Row, Section, Table, View, Words, heads, table
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
 from iotrial.report.notation import counted, joined, quantity, some
@@ -242,15 +242,18 @@ def _sentence(
     comparisons = counted(every, "comparison")
     if standing == "stands":
         return (
-            f"Yes, as far as was compared: {stand_in} has the verdict of {application} in "
+            f"{stand_in} stands for {application}, as far as was compared: it has the same verdict in "
             f"{'the one comparison' if every == 1 else f'all {comparisons}'}."
         )
     if standing == "differs":
         return (
-            f"No: {stand_in} ranks settings differently than {application} ({joined(some(apart, _MOST_NAMED))}). Do not "
-            f"choose settings for {application} by it."
+            f"{stand_in} does not stand for {application}: it ranks settings differently "
+            f"({joined(some(apart, _MOST_NAMED))}). Do not choose settings for {application} by it."
         )
-    return f"Open: the verdict is the same in {same} of {comparisons}, and the others are undecided for one of the two."
+    return (
+        f"Whether {stand_in} stands for {application} is open: {same} of {comparisons} {'has' if same == 1 else 'have'} the same "
+        "verdict, and the others are undecided for one of the two."
+    )
 
 
 def _amounts(evidence: Sequence[EvidenceRow], application: str, stand_in: str) -> Iterator[Amount]:
@@ -292,43 +295,44 @@ def fidelity_warnings(found: Sequence[Fidelity]) -> Iterator[Note]:
     """Yield a note for the top of the report where a stand-in ranks settings differently."""
     for one in found:
         if one.found.standing == "differs":
-            label = f"{escape(one.found.stand_in)} does not stand for {escape(one.found.application)}"
-            yield Note(one.found.sentence, label, "risk")
+            yield Note(one.found.sentence, "Replay", "risk")
 
 
 def fidelity_sections(found: Sequence[Fidelity]) -> Iterator[Section]:
     """Yield the section of each stand-in."""
     for number, one in enumerate(found):
         title = TITLE if len(found) == 1 else f"{TITLE[:-1]} {escape(one.found.application)}?"
-        blocks: tuple[Block, ...] = (Note(one.found.sentence), _comparisons(one), *_tables_of_amounts(one))
+        # A warning at the top has said it already.
+        note = Note(one.found.sentence, view=View.LONG if one.found.standing == "differs" else View.ALL)
+        blocks: tuple[Block, ...] = (note, _comparisons(one), *_tables_of_amounts(one))
         yield Section(title, blocks, id="fidelity" if not number else f"fidelity-{number}")
 
 
 def _comparisons(one: Fidelity) -> Table:
     numbers = interval_title(row.effect.scale for own, its, _ in one.rows for row in (own, its))
-    tones = {"same": "equivalent", "different": "risk", "open": "undecided"}
     several = len({own.condition.key for own, _, _ in one.rows}) > 1
-    return table(
-        (
-            "~comparison",
-            f">{escape(one.found.application)}: {numbers}",
-            "~verdict",
-            f">{escape(one.found.stand_in)}: {numbers}",
-            "~verdict",
-            "verdicts",
-        ),
-        (
-            (
-                f"{own.comparison}, {_conditions(own)}" if several else own.comparison,
-                interval(own.effect),
-                own.verdict,
-                interval(its.effect),
-                its.verdict,
-                Words(agreement, tones[agreement]),
+    groups = []
+    for own, its, agreement in one.rows:
+        name = f"{own.comparison}, {_conditions(own)}" if several else own.comparison
+        words = "open" if agreement == "open" else f"{agreement} verdict"
+        rows = tuple(
+            Row(
+                (
+                    escape(row.condition.workload),
+                    interval(row.effect),
+                    f"{row.effect.blocks:,}",
+                    _verdict(row),
+                )
             )
-            for own, its, agreement in one.rows
-        ),
-    )
+            for row in (own, its)
+        )
+        groups.append(Group(rows, f"{name}: {words}"))
+    columns = heads("~workload", f">{numbers}", ">blocks", "~verdict")
+    return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.LONG)
+
+
+def _verdict(row: EffectRow) -> Words:
+    return Words(row.verdict, row.effect.conclusion.tone, badge=True)
 
 
 def _conditions(row: EffectRow) -> str:
@@ -339,7 +343,7 @@ def _tables_of_amounts(one: Fidelity) -> Iterator[Table]:
     treatments = list(
         dict.fromkeys((row.treatment, tuple(row.condition.items())) for row in one.found.amounts)
     )
-    for place, (treatment, levels) in enumerate(treatments):
+    for treatment, levels in treatments:
         rows = [
             row
             for row in one.found.amounts
@@ -355,7 +359,7 @@ def _tables_of_amounts(one: Fidelity) -> Iterator[Table]:
             ),
             (_amount_row(row) for row in rows),
             title=f"With {escape(treatment)}{f', {with_levels}' if with_levels else ''}",
-            view=View.ALL if not place else View.LONG,
+            view=View.LONG,
         )
 
 
