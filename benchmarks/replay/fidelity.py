@@ -42,8 +42,8 @@ IOTRIAL = (sys.executable, "-m", "iotrial")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. Unless ``cold``, the files are in
-    the page cache."""
+    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. Unless ``cold``, files
+    are in the page cache."""
 
     name: str
     factor: str

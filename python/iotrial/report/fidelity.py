@@ -250,9 +250,10 @@ def _sentence(
             f"{stand_in} does not stand for {application}: it ranks settings differently "
             f"({joined(some(apart, _MOST_NAMED))}). Do not choose settings for {application} by it."
         )
+    have = "has" if same == 1 else "have"
     return (
-        f"Whether {stand_in} stands for {application} is open: {same} of {comparisons} {'has' if same == 1 else 'have'} the same "
-        "verdict, and the others are undecided for one of the two."
+        f"Whether {stand_in} stands for {application} is open: {same} of {comparisons} {have} the same verdict, and the "
+        "others are undecided for one of the two."
     )
 
 
