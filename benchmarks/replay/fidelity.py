@@ -35,15 +35,15 @@ from applications import APPLICATIONS, Application
 
 from marked import put
 
-MARGIN = "5 %"
+MARGIN = "10 %"
 LAB_SIZE = "1 GiB"
 IOTRIAL = (sys.executable, "-m", "iotrial")
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. Unless ``cold``, files
-    are in the page cache."""
+    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. ``cold``: nothing is cached when
+    a run begins."""
 
     name: str
     factor: str
@@ -170,10 +170,10 @@ def recorded(application: Application, folder: Path) -> Path:
 def study(setting: Compared, application: Application, trace: Path, seconds: float) -> str:
     """Return the study of a pair.
 
-    The application works in {out}, into which its folder is copied before each run: its files are in the page cache then,
-    without a state of the cache being set. The replay's files stay from run to run.
+    The application works in {out}, into which its folder is copied before each run; the replay's files stay from run to run.
+    Unless cold, both find in the page cache what making the files and the mount have left there.
     """
-    argv = json.dumps(list(application.argv))
+    argv, cache = json.dumps(list(application.argv)), "cold" if setting.cold else "as-is"
     state = trace.parent / "state"
     return f"""[study]
 name = "fidelity"
@@ -195,7 +195,7 @@ time = "{seconds:g} s"
 name = "application"
 kind = "command"
 files = 1
-cache = "{"cold" if setting.cold else "as-is"}"
+cache = "{cache}"
 reads = "names"
 run_as = "root"
 cwd = "{{out}}"
@@ -207,7 +207,7 @@ name = "replay"
 kind = "replay"
 trace = "{trace.name}"
 stands_for = "application"
-cache = "{"cold" if setting.cold else "warm"}"
+cache = "{cache}"
 """
 
 
