@@ -42,8 +42,8 @@ IOTRIAL = (sys.executable, "-m", "iotrial")
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. ``cold``: nothing is cached when
-    a run begins."""
+    """Two levels of a setting. ``factor``, ``lab`` and ``places`` are parts of the study file. ``cold``: nothing is cached
+    when a run begins."""
 
     name: str
     factor: str
