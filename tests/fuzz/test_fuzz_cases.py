@@ -9,7 +9,7 @@ from parsers import PARSERS, seeds
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*/*"))
-IN_RUST = {"wire", "counters", "stat", "types"}  # replayed by `cargo test`
+IN_RUST = {"wire", "counters", "stat", "types", "trace"}  # replayed by `cargo test`
 HOSTILE_JSON = (
     b"[" * 100_000,
     b'{"a":' * 100_000,

@@ -26,6 +26,7 @@ mod parsers;
 mod prefault;
 mod process;
 mod protocol;
+mod recorded;
 mod recorder;
 mod sampler;
 mod series;
@@ -46,12 +47,13 @@ use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
 use crate::session::Session;
 
-const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --init | --version | --help
+const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --init | trace COMMAND FILE | --version | --help
 
 Answers one JSON object a line from standard input with one on standard output.
 --isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
 --init      as process 1 of a guest: load its modules, then answer from the virtio port \"iotrial\", and turn the guest off
---powercap  where the energy meters are, instead of /sys/class/powercap (for tests)";
+--powercap  where the energy meters are, instead of /sys/class/powercap (for tests)
+trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         }
         ["--isolate", "--powercap", folder] => folder,
         ["--init"] => init::run(),
+        ["trace", command, file] => return recorded::run(command, file),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;

@@ -19,6 +19,7 @@ pub const PARSERS: &[Parser] = &[
     ("counters", counters),
     ("stat", stat),
     ("types", types),
+    ("trace", crate::jobs::replay::parse),
 ];
 
 /// Readers of requests that contain objects, lists and enum words.
@@ -47,6 +48,9 @@ fn request(line: &[u8]) {
     }
     if let Ok((common, own)) = job_fields::<protocol::RandomJob>(&verb, params.clone()) {
         let _ = crate::jobs::random::check(&common, &own);
+    }
+    if let Ok((common, own)) = job_fields::<protocol::ReplayJob>(&verb, params.clone()) {
+        let _ = crate::jobs::replay::check(&common, &own);
     }
     if let Ok((_, own)) = job_fields::<protocol::CommandJob>(&verb, params.clone()) {
         assert!(own.steps.len() <= line.len());

@@ -312,6 +312,26 @@ pub enum Engine {
     IoUring,
 }
 
+/// When the operations of a replay start: after the recorded pauses, without any, or at the recorded
+/// times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Timing {
+    #[default]
+    Closed,
+    FlatOut,
+    Open,
+}
+
+/// The system calls of a replay: those that were recorded, or io_uring where it can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayCalls {
+    #[default]
+    Recorded,
+    IoUring,
+}
+
 /// The order in which the `random` job visits blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -880,6 +900,32 @@ pub struct RandomJob {
     pub histograms: bool,
     #[serde(default)]
     pub series: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayPrepare {
+    /// The trace's file, which is opened without following links.
+    pub trace: String,
+    /// The folder of the recreated files; its parent must exist.
+    pub folder: String,
+    #[serde(default)]
+    pub fragments: bool,
+    pub owner: Option<User>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplayJob {
+    pub folder: String,
+    #[serde(default)]
+    pub timing: Timing,
+    #[serde(default = "of::<1, _>")]
+    pub speed: f64,
+    #[serde(default)]
+    pub calls: ReplayCalls,
+    #[serde(default)]
+    pub histograms: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -14,6 +14,7 @@ use crate::error::{Doing, Error, Result};
 use crate::fileset::{self, Registry};
 use crate::isolate::{privileged, Lifeline, Origin};
 use crate::jobs;
+use crate::jobs::replay::Replays;
 use crate::jobs::stretch::Stretch;
 use crate::prefault;
 use crate::process::orphans;
@@ -37,6 +38,7 @@ pub struct Session {
     origin: Origin,
     starter: Starter,
     sets: Registry,
+    replays: Replays,
     devices: Devices,
     broker: Option<Broker>,
     sampler: Option<Sampler>,
@@ -66,6 +68,7 @@ impl Session {
                 umask: umask(Mode::empty()).bits(),
             }),
             sets: Registry::default(),
+            replays: Replays::default(),
             devices: Devices::default(),
             broker,
             sampler: None,
@@ -296,6 +299,11 @@ impl Session {
             "random" => {
                 let request = job_fields(verb, params)?;
                 jobs::random::run(request, sets, timing, &self.lifeline)
+            }
+            "replay_prepare" => self.replays.prepare(&fields(verb, params)?),
+            "replay" => {
+                let request = job_fields(verb, params)?;
+                jobs::replay::run(request, &mut self.replays, timing, &self.lifeline)
             }
             "matrix" => jobs::matrix::run(job_fields(verb, params)?, sets, timing),
             "rebuild" => jobs::rebuild::run(job_fields(verb, params)?, sets, timing),

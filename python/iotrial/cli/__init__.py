@@ -28,7 +28,7 @@ from iotrial.terminal import escape_lines
 #: one-line help of each verb, in the order in which a new user meets them
 SHORT_HELPS = {
     "list": "List the studies of the catalogue.",
-    "show": "Show a study: its question, why it matters, its design.",
+    "show": "Show a study, or what a recorded application did.",
     "plan": "Show what a run would do and change.",
     "run": "Run a study on this machine.",
     "try": "Try settings with your own command, in place.",

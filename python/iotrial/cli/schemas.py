@@ -74,7 +74,7 @@ DOCUMENTS: dict[str, Any] = {
     "restore": restore.Restoring,
     "revert": revert.Reverted,
     "serve": serve.Serving,
-    "show": Annotated[show.Shown, _one_of(["study", "shape"], ["workload"])],
+    "show": Annotated[show.Shown, _one_of(["study", "shape"], ["workload"], ["trace", "similar"])],
     "standing": Progress,
     "trials": trials.Trials,
 }

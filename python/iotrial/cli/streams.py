@@ -23,6 +23,7 @@ _RESEMBLING = {
     **dict.fromkeys("–—−‐‑─━╌┄", "-"),
     **dict.fromkeys("│┃╎┆▏▕", "|"),
     **dict.fromkeys("█▉▊▋▌▍▎■▪●", "#"),
+    **dict(zip("▁▂▃▄▅▆▇", "_.:-=+*", strict=True)),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋", "+"),
     **dict.fromkeys("“”„«»", '"'),
     **dict.fromkeys("‘’‚", "'"),

@@ -24,6 +24,7 @@ from iotrial.report.designs import DesignText, design_of
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
 from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
+from iotrial.report.fidelity import Fidelity, fidelities
 from iotrial.report.findings import arms_are_rows
 from iotrial.report.interactions import Adjusted, adjust
 from iotrial.report.matrices import Matrix, matrices_of
@@ -88,6 +89,8 @@ class Document:
     durability: tuple[DurabilityRow, ...] = ()
     #: the levels that put data at risk, by what their settings mean and by what power cuts showed
     risks: Risks = field(default_factory=dict)
+    #: how well workloads stand for others, such as a replay for its application
+    fidelities: tuple[Fidelity, ...] = ()
 
     @property
     def trial(self) -> StoredTrial:
@@ -218,6 +221,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         safety=safety_lines(header.study),
         durability=durability_rows(data, conditions),
         risks=risks,
+        fidelities=fidelities(header.study, effects, evidence, valid=valid),
     )
 
 

@@ -27,6 +27,7 @@ from iotrial.knobs.declaration import Consequence
 from iotrial.report.claims import HeldClaim, Outcome
 from iotrial.report.document import Document
 from iotrial.report.durability import DurabilityRow
+from iotrial.report.fidelity import StandIn
 from iotrial.report.notation import utc
 from iotrial.report.safety import LevelSafety, consequence_of_level, every_level
 from iotrial.report.within import changes_within
@@ -473,6 +474,15 @@ class Report(JsonDocument, frozen=True):
         Annotated[list[Durability], Meta(description="If the study has its work checked after power cuts.")]
         | UnsetType
     ) = UNSET
+    stand_ins: (
+        Annotated[
+            list[StandIn],
+            Meta(
+                description="If a workload of the study stands for another one, such as a replay for its application."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def report_json(document: Document, figures: Sequence[FigureFiles] | None = None) -> dict[str, Any]:
@@ -509,6 +519,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         diagnostics,
         [_claim(held) for held in document.claims],
         [_durability(row) for row in document.durability] or UNSET,
+        [one.found for one in document.fidelities] or UNSET,
     )
     made: dict[str, Any] = plain(report)
     return made

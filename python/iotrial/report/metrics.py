@@ -15,7 +15,7 @@ _SYNCED = "_synced"
 # Units by a counter's name; the first pattern found applies.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
-    (re.compile(r"^io_wait|^device_busy$|^nas_busy$|^disks_.*_share_most$|^stream_fairness$"), "%"),
+    (re.compile(r"^io_wait|^device_busy$|^nas_busy$|^behind_share$|^disks_.*_share_most$|^stream_fairness$"), "%"),
     (re.compile(r"^device_depth$"), "requests"),
     (re.compile(r"^stream_.*rate$"), "bytes/s"),
     (re.compile(r"bytes|rss|_memory$"), "bytes"),
@@ -24,7 +24,7 @@ _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_p|^response_p|^server_(cpu|user|sys)$|_cpu$|^nas_interrupts$"
+            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_|_p\d+$|^server_(cpu|user|sys)$|_cpu$|^nas_interrupts$"
         ),
         "s",
     ),
@@ -110,6 +110,11 @@ _WORDS = {
     "late_p50": "start delay of operations, median",
     "late_p99": "start delay of operations, 99th percentile",
     "late_p999": "start delay of operations, 99.9th percentile",
+    "late_max": "start delay of operations, largest",
+    "behind_share": "operations that started more than 10 ms late",
+    "other_results": "operations with another result than recorded",
+    "replay_read_bytes": "bytes read by the replay",
+    "replay_written_bytes": "bytes written by the replay",
     "client_cpu": "processor time of the server’s clients",
     "page_resources": "style sheets, scripts and images loaded",
     "body_bytes": "bytes of all response bodies",

@@ -53,6 +53,7 @@ from iotrial.report.notation import (
 )
 from iotrial.report.outlook import further_s
 from iotrial.report.phrases import level_name, spoken
+from iotrial.report.replays import on_replay
 from iotrial.report.risks import risk_note
 from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
@@ -444,6 +445,7 @@ def _on_workloads(
             several = len(header.study.workloads) > 1
             yield f"{remark}{f' (workload {escape(workload.name)})' if several else ''}."
         yield from _on_overload(workload, evidence)
+        yield from on_replay(workload, evidence)
 
 
 def _on_losses(trial: StoredTrial, analysis: Analysis, effects: Sequence[Effect]) -> Iterator[str]:

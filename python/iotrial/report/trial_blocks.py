@@ -39,6 +39,7 @@ from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
 from iotrial.report.facts import FactRow, FactTable
+from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
 from iotrial.report.figure import Figure, stem
 from iotrial.report.figures import Figures, draw_figures
 from iotrial.report.findings import QUIET, arms_are_rows, row_label
@@ -177,6 +178,7 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
 
 def _blocks(document: Document, drawn: Figures | None, html_path: str | None) -> Iterator[Block]:
     yield from stop_notes(document)
+    yield from fidelity_warnings(document.fidelities)
     yield from _answer(document, drawn)
     yield from document.summary.supports
     yield from _supports(document)
@@ -185,6 +187,7 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from durability_notes(document.durability)
     yield from _limits(document)
     yield from window_notes(document)
+    yield from fidelity_sections(document.fidelities)
     yield from _claims(document)
     if drawn is not None:
         yield from windows_section(document, _all(drawn.windows))

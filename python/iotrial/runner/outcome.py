@@ -98,6 +98,7 @@ def outcome_of(
     if elsewhere is not None:
         evidence["work_elsewhere_bytes"] = elsewhere
     expected = work.reads_bytes(files.bytes_each, files.count) if subject.place.data is None else 0
+    expected = max(expected, int(answer.get("least_read_bytes", 0)))
     if seen is not None:
         expected = max(expected, seen.least_read(files.bytes))
     return Outcome(

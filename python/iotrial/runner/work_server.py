@@ -90,8 +90,10 @@ class Serving:
 
         ``job`` is called only if there are any: most works want none.
         """
-        for _ in range(work.warm(state) if isinstance(work, HasOwnData) else 0):
-            answer = subject.worker.call(work.verb, **job())
+        if not isinstance(work, HasOwnData):
+            return None
+        for _ in range(work.warm(state)):
+            answer = subject.worker.call(work.verb, **work.warming(job()))
             wrong = self.settle(subject, work, answer)
             subject.place.syncfs()
             if wrong is not None:

@@ -158,7 +158,8 @@ class Workload(Struct, frozen=True):
     """The work done in a run.
 
     ``cache`` names the cache state if no factor varies it. ``only`` restricts the workload to some levels of
-    condition factors; ``default`` is false for a workload that runs only on request.
+    condition factors; ``default`` is false for a workload that runs only on request. ``stands_for`` names the
+    workload whose verdicts this one should have, such as the application of a replay (``report.fidelity``).
     """
 
     name: Name
@@ -167,6 +168,7 @@ class Workload(Struct, frozen=True):
     cache: CacheState | None = None
     only: Annotated[Mapping[Name, tuple[str, ...]], Meta(max_length=MAX_FACTORS)] = {}
     default: bool = True
+    stands_for: Name | None = None
 
 
 TYPICAL, MEAN = "typical", "mean"

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from iotrial.errors import StudyError
 from iotrial.ownership import other_writer_of_open
 from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
+from iotrial.study.input_files import InputFile, input_file
 from iotrial.study.labels import fold, match
 from iotrial.study.model import (
     CACHE_STATES,
@@ -179,6 +180,13 @@ class WorkloadTable(Struct, frozen=True):
             description="levels of condition factors that it runs at, { factor = [labels] }",
         ),
     ] = {}
+    stands_for: Annotated[
+        Name | None,
+        Meta(
+            description="another workload whose verdicts this one should have, as a replay those of its application: the "
+            "report compares them"
+        ),
+    ] = None
 
 
 class DesignTable(Struct, frozen=True):
@@ -278,7 +286,13 @@ def load(path: str | FilePath, *, trusted: bool = False) -> Study:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise StudyError("is not UTF-8 text", file=str(path), line=line) from error
-    study = read_study(text, str(path), trusted=trusted, read_text_file=read_text_file)
+    study = read_study(
+        text,
+        str(path),
+        trusted=trusted,
+        read_text_file=read_text_file,
+        find_file=lambda name: input_file(path.parent, name),
+    )
     return replace(study, trusted=trusted or not others)
 
 
@@ -288,22 +302,23 @@ def read_study(
     *,
     trusted: bool,
     read_text_file: Callable[[str], str] | None = None,
+    find_file: Callable[[str], InputFile] | None = None,
     to_run: bool = True,
 ) -> Study:
     """Read the study in this text.
 
     ``origin`` (file or catalogue name) identifies it in errors and reports. ``read_text_file`` returns the text of a
-    file that the study names, or raises ValueError.
+    file that the study names, ``find_file`` the checksum of one; they raise ValueError.
 
     A study that is not ``to_run``, only to be looked at, takes less time: its text is not made self-contained, and its
     factors have no line.
     """
-    source = Source(text, origin, read_text_file, keeps_lines=to_run)
+    source = Source(text, origin, read_text_file, find_file, keeps_lines=to_run)
     study = _read(source, trusted=trusted)
-    if not (to_run and source.read):
+    if not (to_run and (source.read or source.found)):
         return study
     # The stored text must be self-contained.
-    return replace(study, text=with_texts(text, source.read))
+    return replace(study, text=with_texts(text, source.read, source.found))
 
 
 def _read(source: Source, *, trusted: bool) -> Study:
@@ -647,10 +662,21 @@ def read_workloads(
         if any(workload.name == other.name for other in workloads):
             raise source.error(f'two workloads are called "{workload.name}"', "workload", index, "name")
         workloads.append(workload)
+    _check_stand_ins(source, workloads)
     if not any(workload.default for workload in workloads):
         hint = "add a [[workload]] with name and kind" if not workloads else "all have default = false"
         raise source.error("a study needs a workload that runs by default", hint=hint)
     return tuple(workloads)
+
+
+def _check_stand_ins(source: Source, workloads: Sequence[Workload]) -> None:
+    names = {workload.name for workload in workloads}
+    for index, workload in enumerate(workloads):
+        name, path = workload.stands_for, ("workload", index, "stands_for")
+        if name == workload.name:
+            raise source.error("a workload cannot stand for itself", *path, hint="name another workload")
+        if name is not None and name not in names:
+            raise source.unknown("workload", name, names, *path)
 
 
 def check_placeholders(
@@ -689,6 +715,8 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
     own = {key: value for key, value in data.items() if key not in common}
     for named, content in kind.text_files.items():
         own = _with_text(source, own, named, content, path)
+    for named, kept in kind.input_files.items():
+        own = _with_input(source, own, named, kept, path)
     try:
         work = work_of(kind, own)
     except Problem as problem:
@@ -704,6 +732,7 @@ def _workload(source: Source, data: dict[str, Any], factors: Sequence[Factor], p
         cache=cache,
         only={name: _only(source, name, labels, factors, path) for name, labels in table.only.items()},
         default=table.default,
+        stands_for=table.stands_for,
     )
 
 
@@ -717,6 +746,20 @@ def _with_text(source: Source, own: dict[str, Any], named: str, content: str, pa
         raise source.error(f"{named}: expected text in quotes", *path, named)
     text = source.text_next_to_study(own[named], *path, named)
     return {key: value for key, value in own.items() if key != named} | {content: text}
+
+
+def _with_input(
+    source: Source, own: dict[str, Any], named: str, kept: tuple[str, str], path: Path
+) -> dict[str, Any]:
+    """Return the table with checksum and folder of the file that a key names. A stored study already has both."""
+    checksum, folder = kept
+    if not isinstance(own.get(named), str) or {checksum, folder} <= own.keys():
+        return own
+    found = source.file_next_to_study(own[named], *path, named)
+    if own.get(checksum, found.checksum) != found.checksum:
+        message = f"{own[named]} has the SHA-256 {found.checksum}, which is not the one stated"
+        raise source.error(message, *path, checksum)
+    return own | {checksum: found.checksum, folder: found.folder}
 
 
 def _check_cache(source: Source, cache: str | None, factors: Sequence[Factor], path: Path) -> None:

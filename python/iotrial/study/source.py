@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from iotrial.errors import StudyError, UnknownName
+from iotrial.study.input_files import InputFile
 from iotrial.study.locator import Locator
 from iotrial.study.schema import MissingKey, Path, Problem, UnknownKey, from_table, printed
 
@@ -17,8 +18,8 @@ S = TypeVar("S", bound=Struct)
 class Source:
     """One study file.
 
-    ``origin`` is its name in errors. ``read_text_file`` reads a text file in the study's folder and raises ValueError
-    if it cannot. Without ``keeps_lines`` the document is searched for lines only if there is an error.
+    ``origin`` is its name in errors. ``read_text_file`` reads a text file in the study's folder, ``find_file`` finds
+    any other file there; both raise ValueError if they cannot. Without ``keeps_lines`` the document is searched for lines only if there is an error.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Source:
         text: str,
         origin: str,
         read_text_file: Callable[[str], str] | None = None,
+        find_file: Callable[[str], InputFile] | None = None,
         *,
         keeps_lines: bool = True,
     ) -> None:
@@ -33,7 +35,10 @@ class Source:
         self.origin = origin
         #: text files that the study names, by name
         self.read: dict[str, str] = {}
+        #: other files that the study names, by name
+        self.found: dict[str, InputFile] = {}
         self._read_text_file = read_text_file
+        self._find_file = find_file
         self._keeps_lines = keeps_lines
         self._locator: Locator | None = None
 
@@ -75,6 +80,17 @@ class Source:
         except ValueError as error:
             raise self.error(f"{printed(name)}: {error}", *path) from None
         return self.read[name]
+
+    def file_next_to_study(self, name: str, *path: str | int) -> InputFile:
+        """Return the folder and checksum of a file in the study's folder. Raises StudyError if it cannot be read."""
+        if self._find_file is None:
+            hint = "write the study to a file next to it"
+            raise self.error("only a study in its own file can refer to another file", *path, hint=hint)
+        try:
+            self.found[name] = self._find_file(name)
+        except ValueError as error:
+            raise self.error(f"{printed(name)}: {error}", *path) from None
+        return self.found[name]
 
     def line(self, *path: str | int) -> int | None:
         """Return the line of this path, or of its nearest parent in the file."""

@@ -1,6 +1,6 @@
 """Text files that a study names (fio job files): read from the study's folder and embedded in its text.
 
-The stored study is then self-contained.
+The stored study is then self-contained, except for large files (traces), of which it keeps folder and checksum.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from iotrial.ownership import other_writer_of_open
+from iotrial.study.input_files import InputFile
 from iotrial.study.work import kinds
 
 MAX_BYTES = 1 << 16
@@ -40,8 +41,8 @@ def text_file(folder: Path, name: str) -> tuple[str, str | None]:
         raise ValueError("is not UTF-8 text") from None
 
 
-def with_texts(text: str, read: Mapping[str, str]) -> str:
-    """Return the study's text with file names replaced by the content of those files."""
+def with_texts(text: str, read: Mapping[str, str], found: Mapping[str, InputFile]) -> str:
+    """Return the study's text with the names of text files replaced by their content, and with folder and checksum of others."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -51,6 +52,9 @@ def with_texts(text: str, read: Mapping[str, str]) -> str:
             if named in table:
                 table[content] = tomlkit.string(read[str(table[named])], multiline=True)
                 del table[named]
+        for named, (checksum, folder) in (kind.input_files if kind is not None else {}).items():
+            if (file := found.get(str(table.get(named)))) is not None:
+                table[checksum], table[folder] = file.checksum, file.folder
     return tomlkit.dumps(document)
 
 

@@ -251,6 +251,8 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     options: ClassVar[tuple[str, ...]] = ()
     #: keys that name a text file next to the study, and the keys that its content is stored under
     text_files: ClassVar[Mapping[str, str]] = {}
+    #: keys that name a large file next to the study, and the keys that keep its checksum and folder
+    input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: what to use instead, if the kind can only be read from stored trials
     gone: ClassVar[str] = ""
     #: the known slowdown is injected into each of its own times, so that each primary one has a positive control
@@ -537,6 +539,10 @@ class HasOwnData:
     def warm(self, state: str) -> int:
         """Return how many warm-up jobs to run, untimed, before each timed one in this cache state; the server runs."""
         return 0
+
+    def warming(self, job: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the warm-up job, given the timed one."""
+        return job
 
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
         """Check and undo the effects of each job, timed or not, so that all runs start from the same state.

@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Shuffle the numbers below `pieces` (Fisher-Yates), with none directly after its predecessor.
-fn order(pieces: u64, key: u64) -> Vec<u64> {
+pub fn order(pieces: u64, key: u64) -> Vec<u64> {
     let mut order: Vec<u64> = (0..pieces).collect();
     for last in (1..order.len()).rev() {
         order.swap(last, (word(key, last as u64) % (last as u64 + 1)) as usize);
@@ -167,7 +167,7 @@ fn order(pieces: u64, key: u64) -> Vec<u64> {
     order
 }
 
-fn take(file: &OwnedFd, offset: u64, length: u64, path: &str) -> Result<()> {
+pub fn take(file: &OwnedFd, offset: u64, length: u64, path: &str) -> Result<()> {
     match fallocate(file, FallocateFlags::KEEP_SIZE, offset, length) {
         Err(Errno::OPNOTSUPP) => Err(Error::unsupported(format!(
             "allocate {length} bytes of {path}: its file system does not support fallocate"
@@ -176,7 +176,7 @@ fn take(file: &OwnedFd, offset: u64, length: u64, path: &str) -> Result<()> {
     }
 }
 
-fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Result<()> {
+pub fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Result<()> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, offset) {
             Err(Errno::INTR) => {}
@@ -190,7 +190,7 @@ fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64, path: &str) -> Re
     Ok(())
 }
 
-fn past_the_cache(file: &OwnedFd, path: &str, on: bool) -> Result<()> {
+pub fn past_the_cache(file: &OwnedFd, path: &str, on: bool) -> Result<()> {
     let switched = fcntl_getfl(file).and_then(|mut flags| {
         flags.set(OFlags::DIRECT, on);
         fcntl_setfl(file, flags)
@@ -198,7 +198,7 @@ fn past_the_cache(file: &OwnedFd, path: &str, on: bool) -> Result<()> {
     switched.doing(|| format!("switch direct I/O of {path}"))
 }
 
-fn is_btrfs(folder: &OwnedFd) -> Result<bool> {
+pub fn is_btrfs(folder: &OwnedFd) -> Result<bool> {
     let facts = rustix::fs::fstatfs(folder).doing(|| "look up the file system of the files")?;
     Ok(facts.f_type as u64 & 0xffff_ffff == BTRFS_SUPER_MAGIC)
 }

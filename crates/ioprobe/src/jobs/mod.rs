@@ -2,10 +2,12 @@
 
 pub mod command;
 pub mod files;
+mod gate;
 pub mod matrix;
 mod places;
 pub mod random;
 pub mod rebuild;
+pub mod replay;
 pub mod stopwatch;
 pub mod stream;
 pub mod stretch;

@@ -1,8 +1,9 @@
-"""``iotrial show``: show a study's question, reason, claims and factors."""
+"""``iotrial show``: show a study's question, reason, claims and factors; or what a recorded application did."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import click
@@ -14,15 +15,21 @@ from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
 from iotrial.report.drawing import Shape, drawn
 from iotrial.report.safety import LevelSafety, every_level, study_safety_lines
+from iotrial.report.similar import Similar, similar
 from iotrial.study.catalogue import find
 from iotrial.study.reference import describe
+from iotrial.terminal import escape
+from iotrial.traces.fio_job import fio_job
+from iotrial.traces.log_files import make_log_files
+from iotrial.traces.reading import SUFFIX, is_trace, print_log, summary_of
+from iotrial.traces.summary import TraceSummary
 
 #: where the second column begins
 _COLUMN = 11
 
 
 class Shown(JsonDocument, frozen=True):
-    """iotrial show STUDY --json, or show --workload KIND --json"""
+    """iotrial show STUDY --json, show TRACE --json, or show --workload KIND --json"""
 
     study: (
         Annotated[
@@ -44,14 +51,31 @@ class Shown(JsonDocument, frozen=True):
     workload: Annotated[str, Meta(description="the reference of a kind of workload, as text")] | UnsetType = (
         UNSET
     )
+    trace: Annotated[TraceSummary, Meta(description="what a recorded application did")] | UnsetType = UNSET
+    similar: (
+        Annotated[Similar, Meta(description="the shipped studies that are closest to it")] | UnsetType
+    ) = UNSET
 
 
-@click.command("show", short_help="Show a study: its question, why it matters, its design.")
-@click.argument("study", required=False)
+@click.command("show", short_help="Show a study, or what a recorded application did.")
+@click.argument("what", required=False, metavar="[STUDY|TRACE]")
 @click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["fio", "iolog"]),
+    help="Print a trace as a job of fio with the same mix, or as a log that fio replays.",
+)
+@click.option(
+    "--files",
+    metavar="FOLDER",
+    help="Also make the files that the log needs, in this folder, with random content (--as iolog).",
+)
 @json_option
-def command(study: str | None, workload: str | None, as_json: bool) -> None:
-    """A study's question, claims and design; or a kind of workload."""
+def command(
+    what: str | None, workload: str | None, form: str | None, files: str | None, as_json: bool
+) -> None:
+    """A study's question, claims and design; what a recorded application did (FILE.iotrace); or a kind of workload."""
     if workload is not None:
         described = describe(workload)
         if as_json:
@@ -59,12 +83,54 @@ def command(study: str | None, workload: str | None, as_json: bool) -> None:
         else:
             tell(described)
         return
-    if study is None:
+    if what is None:
         raise RequestError(
             "no study given",
-            hint="give a study (`iotrial list`), or --workload KIND, such as --workload files",
+            hint="give a study (`iotrial list`), a trace, or --workload KIND, such as --workload files",
         )
-    _show(study, as_json)
+    if is_trace(what):
+        _show_trace(Path(what).expanduser(), form, files, as_json=as_json)
+        return
+    if form is not None or files is not None:
+        raise RequestError(
+            f"{escape(what)} is not a trace, and only a trace can be printed for fio",
+            hint=f"the name of a trace ends with {SUFFIX}; `iotrial record` makes one",
+        )
+    _show(what, as_json)
+
+
+def _show_trace(trace: Path, form: str | None, files: str | None, *, as_json: bool) -> None:
+    if files is not None and form != "iolog":
+        raise RequestError("--files makes the files of a log", hint="use it with --as iolog")
+    if form is not None and as_json:
+        raise RequestError("--as and --json both print on standard output", hint="use one of them")
+    if form == "iolog":
+        _show_log(trace, files)
+        return
+    summary = summary_of(trace)
+    if form == "fio":
+        click.echo(fio_job(summary), nl=False)
+        return
+    close = similar(summary)
+    if as_json:
+        click.echo(json_text(Shown(trace=summary, similar=close)))
+        return
+    from iotrial.report.recorded import print_recorded  # rich takes a while to load
+
+    print_recorded(summary, close, name=str(trace))
+
+
+def _show_log(trace: Path, files: str | None) -> None:
+    folder = files or "FOLDER"
+    if files is not None:
+        made = make_log_files(trace, Path(files).expanduser())
+        tell(f"made {made:,} files in {escape(files)}", err=True)
+    print_log(trace)
+    tell(
+        f"fio replays it in the folder of the files: cd {escape(folder)} && "
+        "fio --name=replay --ioengine=psync --read_iolog=LOG",
+        err=True,
+    )
 
 
 def _show(name: str, as_json: bool) -> None:

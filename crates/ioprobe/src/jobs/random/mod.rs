@@ -4,7 +4,7 @@
 //! read and written is checked against the files' known content after it has stopped.
 
 mod layout;
-mod memory;
+pub mod memory;
 mod queued;
 #[cfg(test)]
 mod tests;

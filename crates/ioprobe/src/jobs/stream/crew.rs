@@ -5,13 +5,13 @@
 //! different times do not add up to a meaningful total.
 
 use std::os::unix::io::OwnedFd;
-use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, Scope};
 
 use super::copying::Copying;
 use super::timed::{Broken, Done, Reading, Recorders, Writing};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::jobs::gate::Gate;
 use crate::jobs::stopwatch::{Span, Stopwatch};
 
 pub enum Work {
@@ -129,46 +129,6 @@ fn begin<'scope, 'all: 'scope>(
         let errno = error.raw_os_error().unwrap_or(0);
         Error::errno("start a thread for a stream".to_string(), errno)
     })
-}
-
-/// The barrier at which streams wait until all are ready.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    waiting: usize,
-    /// None until decided; then whether the streams may run.
-    open: Option<bool>,
-}
-
-impl Gate {
-    fn pass(&self) -> bool {
-        let mut state = self.state.lock().expect("nobody panics in it");
-        state.waiting += 1;
-        self.changed.notify_all();
-        loop {
-            match state.open {
-                Some(open) => return open,
-                None => state = self.changed.wait(state).expect("nobody panics in it"),
-            }
-        }
-    }
-
-    fn wait_for(&self, count: usize) {
-        let mut state = self.state.lock().expect("nobody panics in it");
-        while state.waiting < count {
-            state = self.changed.wait(state).expect("nobody panics in it");
-        }
-    }
-
-    fn open(&self, open: bool) {
-        self.state.lock().expect("nobody panics in it").open = Some(open);
-        self.changed.notify_all();
-    }
 }
 
 fn say(broken: &Broken, what: &str) -> Error {
