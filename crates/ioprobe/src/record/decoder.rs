@@ -1347,3 +1347,6 @@ pub fn numbers_in(folder: &str) -> Vec<c_int> {
     numbers.sort_unstable();
     numbers
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.finish import refuse_missing_folder
 from iotrial.cli.options import AFTER, in_group
 from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell, warn
@@ -23,6 +22,7 @@ from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
 from iotrial.probe.binary import find_binary
+from iotrial.report.notation import counted
 from iotrial.terminal import escape
 from iotrial.units import UnitError, format_bytes, format_duration, parse_size
 
@@ -126,7 +126,10 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
         raise MissingTool(f"{escape(words[0])}: no such program", hint="write a path, or a name in the PATH")
     if pid is not None and not Path(f"/proc/{pid}").exists():
         raise RequestError(f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes")
-    refuse_missing_folder(str(output))
+    if not output.parent.is_dir():
+        raise RequestError(
+            f"{escape(output)}: there is no folder {escape(output.parent)}", hint="make it, or name another one"
+        )
     if output.is_dir():
         raise RequestError(f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace")
     if os.geteuid() != 0:
@@ -204,22 +207,19 @@ def _tell(found: Facts, output: Path) -> None:
         how = f"signal {found.signal}" if found.signal is not None else f"status {found.exit_code}"
         warn(f"the command ended with {how}; what it did is recorded")
     say(
-        f"{name}: {_counted(found.operations, 'operation')} of {_counted(found.threads, 'thread')} on "
-        f"{_counted(found.files, 'file')} in {format_duration(found.duration_ns / 1e9)}; "
+        f"{name}: {counted(found.operations, 'operation')} of {counted(found.threads, 'thread')} on "
+        f"{counted(found.files, 'file')} in {format_duration(found.duration_ns / 1e9)}; "
         f"read {format_bytes(found.read_bytes)}, wrote {format_bytes(found.written_bytes)}; "
         f"{found.elsewhere:,} elsewhere; the trace takes {format_bytes(found.trace_bytes)}"
     )
     if found.lost:
         warn(
-            f"{_counted(found.lost, 'event')} lost, and the trace says so: record again with a larger --buffer"
+            f"{counted(found.lost, 'event')} lost, and the trace says so: record again with a larger --buffer"
         )
     if found.guessed:
-        say(f"note: the size of {_counted(found.guessed, 'file')} before the start is a guess")
+        say(f"note: the size of {counted(found.guessed, 'file')} before the start is a guess")
     if not found.operations:
         say(f"hint: nothing was done in {escape(found.under)}: name the application's folder with --under")
         return
     say(f"next: `iotrial show {escape(shlex.quote(str(output)))}`")
 
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
