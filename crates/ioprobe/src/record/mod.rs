@@ -5,6 +5,7 @@
 
 mod calls;
 mod decoder;
+mod dump;
 mod names;
 
 use std::ffi::{CString, OsString};
@@ -32,11 +33,13 @@ use crate::trace::bpf::recorder::{Attached, Event, Recorder};
 const USAGE: &str =
     "usage: ioprobe record --output FILE [--pid P] [--under FOLDER] [--hash-names]
                       [--ring BYTES] [--names N] [--report FD] [-- COMMAND...]
+       ioprobe record --dump TRACE
 
 Records the file operations of COMMAND, or of process P until it ends or SIGINT comes.
 --ring    size of the ring buffer, a power of two (32 MiB)
 --names   names in FOLDER that are looked at before the start
---report  descriptor for the summary, as JSON (standard error)";
+--report  descriptor for the summary, as JSON (standard error)
+--dump    print the records of a trace, as JSON";
 
 const RING_BYTES: usize = 32 << 20;
 /// Pauses between looks at the ring buffer: while events come, and while none do.
@@ -83,6 +86,18 @@ struct Report {
 }
 
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    if let [option, path] = &arguments[..] {
+        if option == "--dump" {
+            let to = std::io::BufWriter::new(std::io::stdout().lock());
+            return match dump::dump(Path::new(path), to) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => {
+                    eprintln!("ioprobe record: {why}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
+    }
     let options = match parse(arguments) {
         Ok(options) => options,
         Err(Error::BadRequest(why)) => {
