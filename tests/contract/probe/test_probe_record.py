@@ -321,10 +321,8 @@ def test_pages_of_a_mapping_are_recorded_when_they_are_read_from_the_file(data: 
 @pytest.mark.parametrize("depth", [1, 8])
 def test_requests_of_io_uring_are_recorded_like_calls(folder: Path, depth: int) -> None:
     trace = folder / "app.iotrace"
-    data = folder / "s"
-    data.mkdir()
     reading, writing = os.pipe()
-    prefix = (*recorder(trace, data, writing), "--")
+    prefix = (*recorder(trace, folder, writing), "--")
     with Probe(prefix=prefix, pass_fds=(writing,)) as probe:
         os.close(writing)
         make_set(probe, folder, count=3, size=64 * 4096, content="random")
