@@ -196,7 +196,10 @@ impl<W: Write> Decoder<W> {
 
     /// A thread whose start was not seen: it is like the others of its process.
     fn found(&mut self, event: &Event) {
-        let other = self.tasks.values().find(|task| task.process == event.process);
+        let other = self
+            .tasks
+            .values()
+            .find(|task| task.process == event.process);
         match other {
             Some(other) => {
                 let task = Task {
@@ -497,10 +500,7 @@ impl<W: Write> Decoder<W> {
     fn transfer(&mut self, event: &Event) -> Result<()> {
         use calls::*;
         let a = event.arguments;
-        let reads = matches!(
-            event.number,
-            READ | PREAD64 | READV | PREADV | PREADV2
-        );
+        let reads = matches!(event.number, READ | PREAD64 | READV | PREADV | PREADV2);
         let description = self.description(event, a[0] as c_int);
         let moved = event.result.max(0) as u64;
         let positional = match event.number {
@@ -560,7 +560,9 @@ impl<W: Write> Decoder<W> {
                 _ => self.elsewhere(),
             };
         }
-        let kind = event.opened.map_or(libc::S_IFREG, |found| found.mode & libc::S_IFMT);
+        let kind = event
+            .opened
+            .map_or(libc::S_IFREG, |found| found.mode & libc::S_IFMT);
         let data = matches!(kind, libc::S_IFREG | libc::S_IFDIR);
         if flags & O_TMPFILE != 0 {
             // A file without a name: it gets one here.
@@ -599,7 +601,11 @@ impl<W: Write> Decoder<W> {
     fn corrected(&self, place: Option<Place>, found: Opened) -> Option<Place> {
         let inode = (found.device, found.inode);
         if let Some(Place::Inside(path)) = &place {
-            match self.names.known(path).and_then(|name| self.names.inode(name)) {
+            match self
+                .names
+                .known(path)
+                .and_then(|name| self.names.inode(name))
+            {
                 Some(known) if known != inode => {}
                 // New, or as expected; perhaps a second name of the same file.
                 _ => return place,
@@ -819,7 +825,9 @@ impl<W: Write> Decoder<W> {
         match self.place(event.thread, folder, event.paths[0], false) {
             Some(Place::Inside(path)) => {
                 let name = match event.result {
-                    0 => self.names.name(&path, || First::missing(FileKind::Directory)),
+                    0 => self
+                        .names
+                        .name(&path, || First::missing(FileKind::Directory)),
                     _ => self.first_use(&path, event, FileKind::Directory),
                 };
                 self.put_on(event, name, None, op)
@@ -863,9 +871,7 @@ impl<W: Write> Decoder<W> {
             (Some(Place::Inside(path)), 0) => {
                 Some(self.names.name(&path, || First::missing(FileKind::Regular)))
             }
-            (Some(Place::Inside(path)), _) => {
-                Some(self.first_use(&path, event, FileKind::Regular))
-            }
+            (Some(Place::Inside(path)), _) => Some(self.first_use(&path, event, FileKind::Regular)),
             _ => None,
         };
         let (Some(old), Some(new)) = (from, to) else {
@@ -918,9 +924,7 @@ impl<W: Write> Decoder<W> {
                 known.and_then(|at| self.descriptions[at as usize].name)
             }
             None => match self.place(event.thread, folders[0], old, follow) {
-                Some(Place::Inside(path)) => {
-                    Some(self.first_use(&path, event, FileKind::Regular))
-                }
+                Some(Place::Inside(path)) => Some(self.first_use(&path, event, FileKind::Regular)),
                 _ => None,
             },
         };
@@ -962,13 +966,11 @@ impl<W: Write> Decoder<W> {
             return;
         }
         let folder = match event.number {
-            calls::CHDIR => {
-                match self.place(event.thread, libc::AT_FDCWD, event.paths[0], true) {
-                    Some(Place::Inside(path)) => Some(self.names.absolute(&path)),
-                    Some(Place::Outside(path)) => Some(path),
-                    None => None,
-                }
-            }
+            calls::CHDIR => match self.place(event.thread, libc::AT_FDCWD, event.paths[0], true) {
+                Some(Place::Inside(path)) => Some(self.names.absolute(&path)),
+                Some(Place::Outside(path)) => Some(path),
+                None => None,
+            },
             _ => {
                 let known = self.description(event, event.arguments[0] as c_int);
                 known.and_then(|at| self.descriptions[at as usize].folder.clone())
@@ -1005,7 +1007,9 @@ impl<W: Write> Decoder<W> {
             task.folder.borrow().clone()
         } else {
             let known = task.descriptors.borrow().get(&folder).copied()?;
-            self.descriptions[known.description as usize].folder.clone()?
+            self.descriptions[known.description as usize]
+                .folder
+                .clone()?
         };
         match path.is_empty() {
             true => None,
@@ -1060,13 +1064,17 @@ impl<W: Write> Decoder<W> {
         }
         // It has come another way: from another process, by a call that is not recorded, or its
         // open was lost.
-        match self.by_file.get(&event.file).copied() {
+        let found = match self.by_file.get(&event.file).copied() {
             Some(description) => {
                 self.take(number, description, &table, false);
-                Some(description)
+                description
             }
-            None => Some(self.adopt_descriptor(event.process, number, event.file, &table)),
+            None => self.adopt_descriptor(event.process, number, event.file, &table),
+        };
+        if let Some(before) = known {
+            self.forget(before.description);
         }
+        Some(found)
     }
 
     /// Learn from /proc what a descriptor means.
@@ -1173,25 +1181,29 @@ impl<W: Write> Decoder<W> {
 
     /// A descriptor is gone. With the last one, the description is closed.
     fn released(&mut self, event: &Event, description: u32) -> Result<()> {
-        let known = &mut self.descriptions[description as usize];
-        known.descriptors = known.descriptors.saturating_sub(1);
-        if known.descriptors > 0 {
-            return Ok(());
-        }
-        let (file, name) = (known.file, known.name);
-        if self.by_file.get(&file) == Some(&description) {
-            self.by_file.remove(&file);
-        }
-        let inside = name.is_some() && self.awaited.is_none();
-        if inside && event.end_ns >= self.begin_ns {
+        let known = &self.descriptions[description as usize];
+        // What was open before and never used has no open in the trace.
+        let shown = known.handle.is_some() && event.end_ns >= self.begin_ns;
+        if known.descriptors <= 1 && shown {
             let op = Op {
                 result: 0,
                 ..self.op(event, Call::Close)
             };
             self.put_handle(event, Some(description), op)?;
         }
-        self.free.push(description);
+        self.forget(description);
         Ok(())
+    }
+
+    fn forget(&mut self, description: u32) {
+        let known = &mut self.descriptions[description as usize];
+        known.descriptors = known.descriptors.saturating_sub(1);
+        if known.descriptors == 0 {
+            if self.by_file.get(&known.file) == Some(&description) {
+                self.by_file.remove(&known.file);
+            }
+            self.free.push(description);
+        }
     }
 
     /// Return an operation of an event, without what it concerns.
@@ -1210,7 +1222,9 @@ impl<W: Write> Decoder<W> {
             result: event.result,
             flags: 0,
             start_ns: event.start_ns.saturating_sub(self.begin_ns),
-            duration_ns: event.end_ns.saturating_sub(event.start_ns.max(self.begin_ns)),
+            duration_ns: event
+                .end_ns
+                .saturating_sub(event.start_ns.max(self.begin_ns)),
         }
     }
 

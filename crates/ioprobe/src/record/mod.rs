@@ -30,8 +30,7 @@ use crate::isolate::require_privilege;
 use crate::sys;
 use crate::trace::bpf::recorder::{Attached, Event, Recorder};
 
-const USAGE: &str =
-    "usage: ioprobe record --output FILE [--pid P] [--under FOLDER] [--hash-names]
+const USAGE: &str = "usage: ioprobe record --output FILE [--pid P] [--under FOLDER] [--hash-names]
                       [--ring BYTES] [--names N] [--report FD] [-- COMMAND...]
        ioprobe record --dump TRACE
 
@@ -249,7 +248,9 @@ fn record(options: &Options) -> Result<Report> {
         .writer
         .finish(end)
         .map_err(|why| Error::verify(format!("write {}: {why}", path.display())))?;
-    buffer.flush().doing(|| format!("write {}", path.display()))?;
+    buffer
+        .flush()
+        .doing(|| format!("write {}", path.display()))?;
     let trace_bytes = fs::metadata(path).doing(|| format!("stat {}", path.display()))?;
     let (exit_code, signal) = subject.status();
     Ok(Report {
@@ -506,8 +507,8 @@ fn folder(options: &Options, process: pid_t) -> Result<(PathBuf, PathBuf)> {
             .doing(|| format!("find the current folder of process {process}"))?,
     };
     if root == Path::new("/") {
-        let found = fs::canonicalize(&under)
-            .doing(|| format!("find the folder {}", under.display()))?;
+        let found =
+            fs::canonicalize(&under).doing(|| format!("find the folder {}", under.display()))?;
         return match found.is_dir() {
             true => Ok((found, root)),
             false => Err(Error::bad(format!("{}: not a folder", under.display()))),
@@ -561,7 +562,12 @@ fn shown_command(options: &Options) -> Vec<String> {
         text
     };
     // A header has a limited size.
-    options.command.iter().take(shown.min(500)).map(text).collect()
+    options
+        .command
+        .iter()
+        .take(shown.min(500))
+        .map(text)
+        .collect()
 }
 
 fn kernel() -> Result<String> {
@@ -601,7 +607,9 @@ fn now_ns() -> u64 {
 
 /// Return a time as RFC 3339 has it, in seconds.
 fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let (mut day, second) = (seconds / 86_400, seconds % 86_400);
     let (mut year, mut month) = (1970, 1);
     let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -609,7 +617,20 @@ fn utc(time: SystemTime) -> String {
         day -= 365 + u64::from(leap(year));
         year += 1;
     }
-    let days = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let days = [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
     for length in days {
         if day < length {
             break;

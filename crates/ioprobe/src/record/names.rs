@@ -508,7 +508,9 @@ fn plain(path: &[u8]) -> Vec<u8> {
             part => parts.push(part),
         }
     }
-    parts.iter().flat_map(|part| [b"/", *part].concat()).collect()
+    (parts.iter())
+        .flat_map(|part| [&b"/"[..], part].concat())
+        .collect()
 }
 
 fn kind_of(found: &Metadata) -> FileKind {

@@ -250,19 +250,17 @@ fn an_execve_closes_what_it_should() {
     let mut scene = Scene::new(&[("a", 100), ("b", 100)]);
     scene.open("a", libc::O_RDONLY | libc::O_CLOEXEC, 3, 100);
     scene.open("b", libc::O_RDONLY, 4, 101);
-    scene.call(
-        MAIN,
-        FCNTL,
-        &[4, libc::F_DUPFD_CLOEXEC as u64, 0],
-        5,
-    );
+    scene.call(MAIN, FCNTL, &[4, libc::F_DUPFD_CLOEXEC as u64, 0], 5);
     let mut event = scene.event(Kind::Exec, MAIN, 0);
     event.arguments[0] = MAIN.into();
     scene.decoder.event(&event).unwrap();
     scene.call(MAIN, READ, &[3, 0, 10], -9);
     scene.call(MAIN, READ, &[4, 0, 10], 10);
     let (_, ops, counts) = scene.done();
-    assert_eq!(calls(&ops), [Call::Open, Call::Open, Call::Close, Call::Read]);
+    assert_eq!(
+        calls(&ops),
+        [Call::Open, Call::Open, Call::Close, Call::Read]
+    );
     assert_eq!((ops[2].file, ops[3].file), (Some(0), Some(1)));
     assert_eq!(counts.elsewhere, 1);
 }
@@ -292,7 +290,10 @@ fn a_close_that_returns_late_does_not_close_the_number_s_next_file() {
     scene.call(MAIN, READ, &[3, 0, 10], 10);
     let (_, ops, _) = scene.done();
     assert_eq!(ops.last().unwrap().file, Some(1));
-    assert_eq!(calls(&ops), [Call::Open, Call::Close, Call::Open, Call::Read]);
+    assert_eq!(
+        calls(&ops),
+        [Call::Open, Call::Close, Call::Open, Call::Read]
+    );
 }
 
 #[test]
@@ -304,7 +305,10 @@ fn a_close_range_closes_all_within() {
     scene.call(MAIN, CLOSE_RANGE, &[4, u32::MAX.into(), 0], 0);
     let (_, ops, _) = scene.done();
     let closed = ops.iter().filter(|op| op.call == Call::Close);
-    assert_eq!(closed.map(|op| op.file).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert_eq!(
+        closed.map(|op| op.file).collect::<Vec<_>>(),
+        [Some(1), Some(2)]
+    );
 }
 
 #[test]
@@ -314,7 +318,10 @@ fn what_did_not_exist_has_no_size_and_what_was_truncated_its_old_one() {
     scene.open("old", libc::O_WRONLY | libc::O_TRUNC, 4, 100);
     scene.paths(STAT, &[], -2, ["missing", ""]);
     let (files, ops, counts) = scene.done();
-    let found: Vec<_> = files.iter().map(|file| (&file.path[..], file.size)).collect();
+    let found: Vec<_> = files
+        .iter()
+        .map(|file| (&file.path[..], file.size))
+        .collect();
     assert_eq!(
         found,
         [(&b"new"[..], None), (b"old", Some(700)), (b"missing", None)]
@@ -340,8 +347,14 @@ fn a_renamed_file_is_found_by_its_new_name_and_by_its_inode() {
     scene.open("e/x", libc::O_RDONLY, 3, 101);
     let (files, ops, _) = scene.done();
     let path = |id: Option<u32>| &files[id.unwrap() as usize].path[..];
-    assert_eq!((path(ops[0].file), path(ops[0].other)), (&b"a"[..], &b"b"[..]));
-    assert_eq!((path(ops[1].file), path(ops[1].other)), (&b"d"[..], &b"e"[..]));
+    assert_eq!(
+        (path(ops[0].file), path(ops[0].other)),
+        (&b"a"[..], &b"b"[..])
+    );
+    assert_eq!(
+        (path(ops[1].file), path(ops[1].other)),
+        (&b"d"[..], &b"e"[..])
+    );
     // Under its old name it was there before the start.
     let moved = files.iter().find(|file| file.path == b"d/x").unwrap();
     assert_eq!(moved.size, Some(20));
@@ -372,7 +385,10 @@ fn paths_through_links_and_dots_lead_to_the_file() {
     let found: Vec<_> = (ops.iter())
         .map(|op| String::from_utf8_lossy(&files[op.file.unwrap() as usize].path).into_owned())
         .collect();
-    assert_eq!(found, ["real/a", "real/a", "real/a", "up", "real/a", "real/a"]);
+    assert_eq!(
+        found,
+        ["real/a", "real/a", "real/a", "up", "real/a", "real/a"]
+    );
     assert_eq!(counts.elsewhere, 2);
 }
 
@@ -397,7 +413,16 @@ fn copies_have_both_files_and_sends_one() {
     scene.call(MAIN, SPLICE, &[8, none, 4, none, 50, 0], 50);
     let (_, ops, _) = scene.done();
     let seen: Vec<_> = (ops[2..].iter())
-        .map(|op| (op.call, op.file, op.other, op.offset, op.positional, op.result))
+        .map(|op| {
+            (
+                op.call,
+                op.file,
+                op.other,
+                op.offset,
+                op.positional,
+                op.result,
+            )
+        })
         .collect();
     assert_eq!(
         seen,
@@ -452,7 +477,10 @@ fn requests_of_io_uring_have_their_own_offsets() {
         [Call::Open, Call::Write, Call::Read, Call::Fsync]
     );
     assert!(ops[1..].iter().all(|op| op.uring && op.handle == Some(0)));
-    assert_eq!((ops[1].offset, ops[1].length, ops[1].positional), (8192, 4096, true));
+    assert_eq!(
+        (ops[1].offset, ops[1].length, ops[1].positional),
+        (8192, 4096, true)
+    );
 }
 
 #[test]

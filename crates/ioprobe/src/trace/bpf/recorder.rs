@@ -495,9 +495,7 @@ impl Recorder {
         programs.push(("sys_enter", enter(maps, &at)));
         let programs = programs
             .iter()
-            .map(|(name, instructions)| {
-                Program::load(name, instructions, kernel.tracepoint(name)?)
-            })
+            .map(|(name, instructions)| Program::load(name, instructions, kernel.tracepoint(name)?))
             .collect::<Result<_>>()?;
         Ok(Recorder {
             targets,
