@@ -103,9 +103,9 @@ def test_a_signal_ends_the_recording_cleanly(data: Path, tmp_path: Path, number:
     assert recording.stdout
     assert recording.stderr
     if by == "pid":
-        while not trace.exists():
+        while not trace.exists() or not trace.stat().st_size:
             time.sleep(0.05)
-        time.sleep(1)
+        time.sleep(0.2)
         recording.send_signal(number)
     else:
         assert recording.stdout.readline() == b"ready\n"

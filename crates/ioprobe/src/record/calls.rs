@@ -11,6 +11,7 @@ pub const FSTAT: u32 = 5;
 pub const LSTAT: u32 = 6;
 pub const LSEEK: u32 = 8;
 pub const MMAP: u32 = 9;
+pub const IOCTL: u32 = 16;
 pub const PREAD64: u32 = 17;
 pub const PWRITE64: u32 = 18;
 pub const READV: u32 = 19;
@@ -64,7 +65,7 @@ pub const OPENAT2: u32 = 437;
 pub const FACCESSAT2: u32 = 439;
 
 /// How each call is recorded. Arguments are counted from 1.
-pub const FORMS: [(u32, Form); 60] = [
+pub const FORMS: [(u32, Form); 61] = [
     (READ, Form::file(1)),
     (WRITE, Form::file(1)),
     (OPEN, Form::open(1)),
@@ -74,6 +75,7 @@ pub const FORMS: [(u32, Form); 60] = [
     (LSTAT, Form::path(1)),
     (LSEEK, Form::file(1)),
     (MMAP, Form::MMAP),
+    (IOCTL, Form::IOCTL),
     (PREAD64, Form::file(1)),
     (PWRITE64, Form::file(1)),
     (READV, Form::VECTOR),

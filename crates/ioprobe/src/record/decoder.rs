@@ -31,6 +31,8 @@ const AT_SYMLINK_FOLLOW: u64 = 0x400;
 const O_CLOEXEC: u64 = libc::O_CLOEXEC as u64;
 /// __O_TMPFILE (include/uapi/asm-generic/fcntl.h)
 const O_TMPFILE: u64 = 0o20_000_000;
+/// The ioctl that sets close-on-exec (include/uapi/asm-generic/ioctls.h).
+const FIOCLEX: u64 = 0x5451;
 const PAGE: u64 = 4096;
 
 /// What was counted, besides the operations.
@@ -142,6 +144,10 @@ impl<W: Write> Decoder<W> {
     /// Return when the recording began, on the kernel's clock.
     pub fn began_ns(&self) -> u64 {
         self.begin_ns
+    }
+
+    pub fn flush(&mut self) -> Result<()> {
+        self.writer.flush().map_err(unwritten)
     }
 
     pub fn threads(&self) -> u32 {
@@ -260,8 +266,8 @@ impl<W: Write> Decoder<W> {
         if event.end_ns < self.begin_ns || self.awaited.is_some() || of_kernel {
             return Ok(());
         }
-        let parent = self.thread(event.thread, None)?;
-        let child = self.thread(task, parent)?;
+        let parent = self.thread(event.thread, None, String::new)?;
+        let child = self.thread(task, parent, || event.name())?;
         if parent.is_some() && child.is_some() {
             let op = Op {
                 other: child,
@@ -432,6 +438,10 @@ impl<W: Write> Decoder<W> {
             CLOSE => self.close(event, first),
             CLOSE_RANGE => self.close_range(event),
             DUP | DUP2 | DUP3 | FCNTL => self.duplicate(event),
+            IOCTL if event.result == 0 => {
+                self.close_on_exec(event, a[1] == FIOCLEX);
+                Ok(())
+            }
             LSEEK => {
                 if let (Some(known), 0..) = (self.description(event, first), event.result) {
                     self.descriptions[known as usize].position = event.result as u64;
@@ -694,10 +704,7 @@ impl<W: Write> Decoder<W> {
             return Ok(());
         }
         if (event.number, second as c_int) == (FCNTL, libc::F_SETFD) {
-            let table = self.table(event.thread);
-            if let Some(descriptor) = table.borrow_mut().get_mut(&old) {
-                descriptor.close_on_exec = third & libc::FD_CLOEXEC as u64 != 0;
-            }
+            self.close_on_exec(event, third & libc::FD_CLOEXEC as u64 != 0);
             return Ok(());
         }
         let new = event.result as c_int;
@@ -713,6 +720,13 @@ impl<W: Write> Decoder<W> {
             Some(description) => self.assign(event, new, description, close_on_exec),
             None => Ok(()),
         }
+    }
+
+    fn close_on_exec(&mut self, event: &Event, set: bool) {
+        let table = self.table(event.thread);
+        if let Some(descriptor) = table.borrow_mut().get_mut(&(event.arguments[0] as c_int)) {
+            descriptor.close_on_exec = set;
+        };
     }
 
     fn map(&mut self, event: &Event) -> Result<()> {
@@ -1255,7 +1269,7 @@ impl<W: Write> Decoder<W> {
         mut op: Op,
     ) -> Result<()> {
         op.file = self.file(name)?;
-        if op.file.is_none() || self.thread(event.thread, None)?.is_none() {
+        if op.file.is_none() || self.thread(event.thread, None, String::new)?.is_none() {
             return self.beyond();
         }
         if let Some(description) = description {
@@ -1274,7 +1288,7 @@ impl<W: Write> Decoder<W> {
     }
 
     fn put(&mut self, task: u32, mut op: Op) -> Result<()> {
-        let Some(thread) = self.thread(task, None)? else {
+        let Some(thread) = self.thread(task, None, String::new)? else {
             return self.beyond();
         };
         op.thread = thread;
@@ -1317,8 +1331,14 @@ impl<W: Write> Decoder<W> {
         Ok(Some(id))
     }
 
-    /// Return the number of a task in the trace; None if there are too many.
-    fn thread(&mut self, number: u32, started_by: Option<u32>) -> Result<Option<u32>> {
+    /// Return the number of a task in the trace; None if there are too many. `name`: for one that has
+    /// already ended.
+    fn thread(
+        &mut self,
+        number: u32,
+        started_by: Option<u32>,
+        name: impl FnOnce() -> String,
+    ) -> Result<Option<u32>> {
         let Some(task) = self.tasks.get(&number) else {
             return Ok(None);
         };
@@ -1329,12 +1349,12 @@ impl<W: Write> Decoder<W> {
         let next = self.process_count;
         let dense = *self.processes.entry(process).or_insert(next);
         self.process_count += u32::from(dense == next);
-        let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
+        let found = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
         let record = ThreadRecord {
             id: self.threads,
             process: dense,
             started_by,
-            name: name.unwrap_or_default().trim_end().to_string(),
+            name: found.map_or_else(|_| name(), |name| name.trim_end().to_string()),
         };
         self.writer.thread(&record).map_err(unwritten)?;
         if let Some(task) = self.tasks.get_mut(&number) {

@@ -11,13 +11,13 @@ mod names;
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iotrace::{End, Header, Writer};
 use libc::{c_int, pid_t};
@@ -44,6 +44,8 @@ const RING_BYTES: usize = 32 << 20;
 /// Pauses between looks at the ring buffer: while events come, and while none do.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const IDLE_PAUSE: Duration = Duration::from_millis(40);
+/// If we are killed, what is older than this has been written.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 /// Whether one of them was SIGTERM, which a terminal does not send to the command as well.
@@ -279,7 +281,14 @@ fn follow<W: Write>(
     decoder: &mut Decoder<W>,
     subject: &mut Subject,
 ) -> Result<()> {
+    // Who waits for the recording to begin can see it in the file.
+    decoder.flush()?;
+    let mut flushed = Instant::now();
     loop {
+        if flushed.elapsed() > FLUSH_EVERY {
+            decoder.flush()?;
+            flushed = Instant::now();
+        }
         // Asked first: what it did before its end is read below.
         let ended = subject.has_ended()?;
         let taken = drain(recorder, decoder)?;

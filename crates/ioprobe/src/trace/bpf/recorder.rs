@@ -59,6 +59,7 @@ const OPENAT2: i32 = 6;
 const CLOSE: i32 = 7;
 const FCNTL: i32 = 8;
 const MMAP: i32 = 9;
+const IOCTL: i32 = 10;
 
 impl Form {
     const fn of(kind: i32) -> Self {
@@ -77,6 +78,7 @@ impl Form {
     pub const PLAIN: Form = Form::of(PLAIN);
     pub const CLOSE: Form = Form::of(CLOSE);
     pub const FCNTL: Form = Form::of(FCNTL).descriptor(1);
+    pub const IOCTL: Form = Form::of(IOCTL).descriptor(1);
     pub const MMAP: Form = Form::of(MMAP).descriptor(5);
     pub const VECTOR: Form = Form::of(VECTOR).descriptor(1);
     pub const OPENAT2: Form = Form::of(OPENAT2).descriptor(0).arguments(2, 0);
@@ -274,6 +276,14 @@ impl<'a> Event<'a> {
             }
         }
         Some(event)
+    }
+
+    /// Return the name that a task had when it started another one or executed a program.
+    pub fn name(&self) -> String {
+        let [.., low, high, _] = self.arguments;
+        let bytes = [low.to_le_bytes(), high.to_le_bytes()].concat();
+        let end = bytes.iter().position(|byte| *byte == 0);
+        String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
     }
 }
 
@@ -480,7 +490,7 @@ impl Recorder {
             let mapping = kernel.offset("address_space", "host")?;
             programs.push(("mm_filemap_fault", fault(maps, &at, mapping)));
         }
-        // Before Linux 6.2, io_uring_submit_sqe had the request only as a number of it.
+        // Older kernels have io_uring_submit_sqe instead, whose arguments differ by version.
         let shown = UringOffsets::of(&kernel)
             .and_then(|at| Ok((at, UringWords::of(&kernel)?)))
             .ok()
@@ -546,6 +556,8 @@ fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     const F_DUPFD: i32 = 0;
     const F_SETFD: i32 = 2;
     const F_DUPFD_CLOEXEC: i32 = 1030;
+    const FIONCLEX: i32 = 0x5450;
+    const FIOCLEX: i32 = 0x5451;
     let mut p = Assembler::default();
     p.register(Move, R6, R1);
     p.load(Eight, R1, R6, 8);
@@ -563,6 +575,7 @@ fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.constant(And, R1, KIND);
     p.jump_if(R1, Equal, CLOSE, "close");
     p.jump_if(R1, Equal, FCNTL, "fcntl");
+    p.jump_if(R1, Equal, IOCTL, "ioctl");
     p.jump_if(R1, Equal, MMAP, "mmap");
 
     p.label("begin");
@@ -584,6 +597,13 @@ fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.label("fcntl");
     p.load(Eight, R1, R2, at.arguments[1]);
     for wanted in [F_DUPFD, F_SETFD, F_DUPFD_CLOEXEC] {
+        p.jump_if(R1, Equal, wanted, "begin");
+    }
+    p.jump("out");
+
+    p.label("ioctl");
+    p.load(Eight, R1, R2, at.arguments[1]);
+    for wanted in [FIONCLEX, FIOCLEX] {
         p.jump_if(R1, Equal, wanted, "begin");
     }
     p.jump("out");
