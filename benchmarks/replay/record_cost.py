@@ -1,0 +1,149 @@
+"""How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root, prints a table for BENCHMARKS.md.
+
+Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block has each once, in an order drawn for the
+block. The time is the application's own, taken by the shell that starts it, so that the start of the recorder does not count. The
+ratio to the bare run is the geometric mean over the blocks, with a 95 % interval by Student's t on the logarithms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scipy.stats import t as student
+
+from iotrial.probe.binary import find_binary
+
+FILES = 10_000
+BARE = "bare"
+#: prints the time of its arguments, in seconds, to the file in $TIMES
+TIMED = 'a=$EPOCHREALTIME; "$@" >/dev/null 2>&1; b=$EPOCHREALTIME; echo "$a $b" >"$TIMES"'
+COMMITS = """
+import sqlite3
+with sqlite3.connect("db", isolation_level=None) as db:
+    db.execute("create table if not exists t (a integer, b text)")
+    for number in range(300):
+        db.execute("insert into t values (?, ?)", (number, "x" * 100))
+"""
+READS = """
+import os, mmap
+page = mmap.mmap(-1, 4096)
+fd = os.open("large", os.O_RDONLY | os.O_DIRECT)
+for number in range(10_000):
+    os.preadv(fd, [page], number * 7919 % 16384 * 4096)
+"""
+
+
+def applications(python: str) -> dict[str, list[str]]:
+    return {
+        "300 commits of SQLite": [python, "-I", "-S", "-c", COMMITS],
+        "10,000 random reads of 4 KiB, O_DIRECT": [python, "-I", "-S", "-c", READS],
+        f"grep -r over {FILES:,} warm files": ["grep", "-r", "nowhere", "files"],
+    }
+
+
+def prepare(folder: Path) -> None:
+    files = folder / "files"
+    for number in range(FILES):
+        place = files / f"{number // 100:03}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number % 100:03}").write_bytes(b"a line of text, as they are\n" * 70)
+    with open(folder / "large", "wb") as file:
+        for _ in range(64):
+            file.write(os.urandom(1 << 20))
+    os.sync()
+
+
+def ways(folder: Path) -> dict[str, list[str]]:
+    """Return what stands before the command, by name."""
+    trace = str(folder / "trace")
+    report = str(folder / "report")
+    found = {
+        BARE: [],
+        "iotrial record": [str(find_binary()), "record", "--output", trace, "--under", str(folder / "work"), "--"],
+    }
+    if shutil.which("strace"):
+        found["strace -f"] = ["strace", "-f", "-o", report]
+    if shutil.which("perf"):
+        found["perf trace"] = ["perf", "trace", "-o", report]
+    return found
+
+
+def seconds(way: list[str], command: list[str], folder: Path) -> tuple[float, int]:
+    """Return the application's time, and how many events the recorder lost."""
+    times = folder / "times"
+    times.unlink(missing_ok=True)
+    shell = ["bash", "-c", TIMED, "bash", *command]
+    environment = {**os.environ, "TIMES": str(times)}
+    done = subprocess.run(
+        [*way, *shell], cwd=folder / "work", env=environment, capture_output=True, text=True, check=False
+    )
+    if not times.exists():
+        raise SystemExit(f"{way}: {done.stderr[-500:]}")
+    start, end = times.read_text().split()
+    lost = 0
+    if "record" in way:
+        lost = json.loads(done.stderr.splitlines()[-1])["ok"]["lost"]
+    return float(end) - float(start), lost
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--on", default="/var/tmp", help="folder for the files (default /var/tmp)")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    if os.geteuid() != 0:
+        raise SystemExit("run it as root")
+    draw = random.Random(asked.seed)
+    folder = Path(tempfile.mkdtemp(prefix="record-cost-", dir=asked.on))
+    try:
+        work = folder / "work"
+        work.mkdir()
+        prepare(work)
+        print("| application | way | n | median | times as long | lost |\n| --- | --- | --: | --: | --: | --: |")
+        for name, command in applications(sys.executable).items():
+            measure(name, command, ways(folder), folder, asked.blocks, draw)
+    finally:
+        shutil.rmtree(folder)
+
+
+def measure(
+    name: str, command: list[str], among: dict[str, list[str]], folder: Path, blocks: int, draw: random.Random
+) -> None:
+    found: dict[str, list[float]] = {way: [] for way in among}
+    lost = dict.fromkeys(among, 0)
+    seconds([], command, folder)  # warm
+    for _ in range(blocks):
+        for way in draw.sample(list(among), len(among)):
+            (folder / "work" / "db").unlink(missing_ok=True)
+            time, more = seconds(among[way], command, folder)
+            found[way].append(time)
+            lost[way] += more
+    for way, times in found.items():
+        median = f"{statistics.median(times) * 1000:.0f} ms"
+        counted = str(lost[way]) if way == "iotrial record" else ""
+        print(f"| {name} | {way} | {blocks} | {median} | {ratio(times, found[BARE])} | {counted} |", flush=True)
+
+
+def ratio(times: list[float], bare: list[float]) -> str:
+    if times is bare:
+        return "1"
+    logs = [math.log(one / other) for one, other in zip(times, bare, strict=True)]
+    mean = statistics.fmean(logs)
+    half = student.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    return f"{math.exp(mean):.2f} [{low:.2f}, {high:.2f}]"
+
+
+if __name__ == "__main__":
+    main()
