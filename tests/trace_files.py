@@ -11,9 +11,10 @@ from pathlib import Path
 
 MAGIC, VERSION = b"iotrace\n", 1
 CALLS = (
-    "open close read write fsync fdatasync sync_file_range sync truncate rename link symlink unlink mkdir rmdir stat "
-    "readdir allocate advise send copy map fault unmap wait start exit"
-).split()
+    *("open", "close", "read", "write", "fsync", "fdatasync", "sync_file_range", "sync", "truncate"),
+    *("rename", "link", "symlink", "unlink", "mkdir", "rmdir", "stat", "readdir", "allocate", "advise"),
+    *("send", "copy", "map", "fault", "unmap", "wait", "start", "exit"),
+)
 MIB = 1 << 20
 MICROSECOND = 1000
 MILLISECOND = 1_000_000
