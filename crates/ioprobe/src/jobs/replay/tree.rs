@@ -123,7 +123,7 @@ fn check_room(folder: &str, bytes: u64) -> Result<()> {
     match bytes > free {
         true => Err(Error::errno(
             format!(
-                "make the files of a replay in {folder}: they and what the replay writes need {} MiB, and {} MiB are free; use a larger lab",
+                "make the files of a replay in {folder}: they and what the replay writes need {} MiB, and {} MiB are free",
                 bytes.div_ceil(1 << 20),
                 free >> 20
             ),
