@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ stopping = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Where a trial can run at the same time as others: a sysctl with today's value and another, and a folder for its state."""
+    """Where a trial can run at the same time as others: a sysctl, today's value and another, and a folder for its state."""
 
     number: int
     key: str
@@ -150,7 +151,7 @@ def aa(folder: Path, given: argparse.Namespace) -> None:
             with Trial(lane, running.folder, lane.setting, metrics, (2.5, 0.5), more) as trial:
                 return trial.line()
 
-        work("aa", {"aa": job}, given, folder, wanted=None)
+        work("aa", {"aa": job}, given, folder, endless=True)
 
 
 def planted(folder: Path, given: argparse.Namespace) -> None:
@@ -170,7 +171,7 @@ def planted(folder: Path, given: argparse.Namespace) -> None:
             return job
 
         work("planted", {f"{times:g} times": job_of(times) for times in TIMES}, given, folder)
-    if stopping.is_set():
+    if stopping.is_set() or done(given.record, "planted")["read-ahead 0"] >= given.trials:
         return
     with database(folder / "database", rate=given.rate) as running:
 
@@ -180,13 +181,8 @@ def planted(folder: Path, given: argparse.Namespace) -> None:
                 return one.line()
 
         (running.queue / "read_ahead_kb").write_text(READ_AHEAD[0])
-        wanted = given.trials - sum(
-            one["kind"] == "read-ahead 0" and "error" not in one for one in lines_of(given.record)
-        )
-        if wanted <= 0:
-            return
         add(given.record, true_ratio(running))
-        work("planted", {"read-ahead 0": job}, argparse.Namespace(**{**vars(given), "lanes": 1}), folder)
+        work("planted", {"read-ahead 0": job}, given, folder, lanes=1)
         if not stopping.is_set():
             add(given.record, true_ratio(running))
 
@@ -298,7 +294,7 @@ def cost(folder: Path, given: argparse.Namespace) -> None:
             return job
 
         kinds = {"30 s": job_of((30.0, 10.0), 5), "5 s": job_of((5.0, 2.0), 28)}
-        work("cost", kinds, argparse.Namespace(**{**vars(given), "lanes": min(2, given.lanes)}), folder)
+        work("cost", kinds, given, folder, lanes=2)
 
 
 # one trial
@@ -517,12 +513,17 @@ def lanes_of(folder: Path, count: int) -> Iterator[list[Lane]]:
 
 
 def work(
-    part: str, kinds: Mapping[str, Job], given: argparse.Namespace, folder: Path, wanted: int | None = -1
+    part: str,
+    kinds: Mapping[str, Job],
+    given: argparse.Namespace,
+    folder: Path,
+    *,
+    lanes: int = len(NULL_SYSCTLS),
+    endless: bool = False,
 ) -> None:
-    """Run trials in lanes until there are enough of each kind, or the time is over. ``wanted`` None: no end but the time."""
-    wanted = given.trials if wanted == -1 else wanted
-    before = [one for one in lines_of(given.record) if one["part"] == part and "error" not in one]
-    begun = {name: sum(one["kind"] == name for one in before) for name in kinds}
+    """Run trials in lanes until there are enough of each kind (unless ``endless``), or the time is over."""
+    before = done(given.record, part)
+    begun = {name: before[name] for name in kinds}
     end = time.monotonic() + 60.0 * given.minutes
     changing = threading.Lock()
 
@@ -531,7 +532,7 @@ def work(
         while errors < MOST_ERRORS and not stopping.is_set() and time.monotonic() < end:
             with changing:
                 kind = min(kinds, key=lambda name: begun[name])
-                if wanted is not None and begun[kind] >= wanted:
+                if not endless and begun[kind] >= given.trials:
                     return
                 begun[kind] += 1
             try:
@@ -547,8 +548,8 @@ def work(
                 add(given.record, {"part": part, "kind": kind, "lane": lane.number, **line})
             print(f"{part}, {kind}, lane {lane.number}: {in_words(line)}", file=sys.stderr, flush=True)
 
-    with lanes_of(folder, given.lanes) as lanes:
-        threads = [threading.Thread(target=lane_of_work, args=(lane,)) for lane in lanes]
+    with lanes_of(folder, min(lanes, given.lanes)) as found:
+        threads = [threading.Thread(target=lane_of_work, args=(lane,)) for lane in found]
         for thread in threads:
             thread.start()
         try:
@@ -593,6 +594,11 @@ def lines_of(record: Path) -> Iterator[Line]:
     for text in record.read_text().splitlines():
         with suppress(ValueError):
             yield json.loads(text)
+
+
+def done(record: Path, part: str) -> Counter[str]:
+    """Count the trials of a part that did not fail, by kind."""
+    return Counter(one["kind"] for one in lines_of(record) if one["part"] == part and "error" not in one)
 
 
 def summary(lines: Sequence[Line]) -> str:
