@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from own_lock import a_lock_of_its_own
 
 from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
@@ -22,13 +21,21 @@ from iotrial.live import watchdog
 from iotrial.live.watchdog import heartbeat_path, stand_by
 from iotrial.probe.client import Probe
 from iotrial.store.states import ProcessIdentity, identity
+from own_lock import a_lock_of_its_own
 
 __all__ = ["a_lock_of_its_own"]
 TRIAL = "0f" * 16
-FROM_FOLDER = (
-    "import sys; from pathlib import Path; from iotrial.live import watchdog; "
-    "watchdog._FOLDER = Path(sys.argv.pop(1)); watchdog.main()"
-)
+#: the watchdog as a process, with heartbeats and machine lock in the folder that is its first argument
+IN_FOLDER = """
+import sys
+from pathlib import Path
+from iotrial.lab.lock import MachineLock
+from iotrial.live import watchdog
+
+watchdog._FOLDER = Path(sys.argv.pop(1))
+MachineLock.__init__.__defaults__ = (watchdog._FOLDER / "lock",)
+watchdog.main()
+"""
 
 
 @pytest.fixture
@@ -96,7 +103,7 @@ def test_a_silent_trial_has_more_time_if_the_watchdog_was_held_up_too(
     silent_until = time.monotonic() + 3.0
     path.write_text(f"{silent_until:020.3f}\n")
     looking = subprocess.Popen(
-        [sys.executable, "-c", FROM_FOLDER, str(heartbeats), TRIAL, str(own.pid), own.pid_started],
+        [sys.executable, "-c", IN_FOLDER, str(heartbeats), TRIAL, str(own.pid), own.pid_started],
         env={**os.environ, "XDG_STATE_HOME": str(heartbeats / "state")},
         stderr=subprocess.DEVNULL,
     )

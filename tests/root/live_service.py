@@ -3,8 +3,8 @@
     live_service.py FILE LOG QUEUE [PORT FIRST]
 
 Each line of the log: the time of day, the read-ahead and the queue's length that the kernel shows in the folder QUEUE, and
-the milliseconds of a read of the whole file, whose pages it drops first. It is slow as long as there is a file LOG.slow, and logs
-nothing as long as there is LOG.silent. With PORT it serves the number of reads as a counter, which begins at FIRST.
+the milliseconds of a read of the whole file, whose pages it drops first. It is slow as long as there is a file LOG.slow, and
+logs nothing as long as there is LOG.silent. With PORT it serves the number of reads as a counter, which begins at FIRST.
 """
 
 from __future__ import annotations
