@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import systemd_guest
+from systemd_guest import Guest
 
 from as_nobody import NOBODY
 from iotrial.probe.binary import find_binary
@@ -41,3 +43,31 @@ def bench(disk_folder: Path) -> Iterator[Bench]:
         pytest.skip(f"needs {missing}")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def debian(disk_folder: Path) -> Iterator[Path]:
+    """Make the root file system of a Debian with systemd once, for ``guest``."""
+    lacking = systemd_guest.missing()
+    if lacking is not None:
+        pytest.skip(lacking)
+    folder = disk_folder / "systemd-guest"
+    folder.mkdir()
+    systemd_guest.build(folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def guest(debian: Path, disk_folder: Path) -> Iterator[Guest]:
+    """Boot a Debian with systemd of its own for a test."""
+    folder = disk_folder / "booted"
+    folder.mkdir()
+    machine = Guest(debian, folder)
+    try:
+        machine.boot()
+        machine.settle()
+        yield machine
+    finally:
+        machine.close()
+        shutil.rmtree(folder)

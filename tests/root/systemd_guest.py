@@ -100,7 +100,14 @@ def build(folder: Path) -> None:
     (wants / "agent.service").symlink_to("../agent.service")
     (wants / "tuned.service").unlink(missing_ok=True)  # tests start it
     (tree / "opt/tests").mkdir(parents=True)
-    for name in ("root/apply_forged.py", "root/apply_killed.py", "unit/report_fixtures.py", "values.py"):
+    names = (
+        "root/apply_forged.py",
+        "root/apply_killed.py",
+        "root/live_service.py",
+        "unit/report_fixtures.py",
+        "values.py",
+    )
+    for name in names:
         shutil.copy2(REPOSITORY / "tests" / name, tree / "opt/tests")
     (tree / "etc/fstab").write_text(FSTAB)
     (tree / "srv/data").mkdir(parents=True)
@@ -186,6 +193,7 @@ class Guest:
             "-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={path}",
             "-device", "virtserialport,chardev=agent,name=agent",
             "-serial", f"file:{self.folder}/console",
+            "-qmp", f"unix:{self.folder}/qmp.sock,server=on,wait=off",
         ]  # fmt: skip
         self._qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         try:
@@ -225,6 +233,23 @@ class Guest:
         found, text = self.end(within_s)
         assert status is None or found == status, f"{command}: status {found}\n{text}"
         return text.strip()
+
+    def control(self, command: str) -> dict[str, Any]:
+        """Have QEMU carry out a command of its machine protocol (QMP), and return what it returns."""
+        with socket.socket(socket.AF_UNIX) as port:
+            port.settimeout(30)
+            port.connect(str(self.folder / "qmp.sock"))
+            with port.makefile("rw") as lines:
+                lines.readline()  # its greeting
+                for one in ("qmp_capabilities", command):
+                    lines.write(json.dumps({"execute": one}) + "\n")
+                    lines.flush()
+                    answer: dict[str, Any] = {}
+                    while "return" not in answer:  # events may come between
+                        answer = json.loads(lines.readline())
+                        assert "error" not in answer, answer
+                found: dict[str, Any] = answer["return"]
+                return found
 
     def read(self, path: str) -> str:
         return self.run(f"cat {path}")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import systemd_guest
 from systemd_guest import FSTAB, Guest
 
 pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.alone]
@@ -32,34 +28,6 @@ ETC = (
     "find etc -type f -print0 | sort -z | xargs -0 sha256sum >> /run/etc; sha256sum < /run/etc; stat -c %y /etc/fstab"
 )
 SET = ("1024", "[none] mq-deadline", "256", "10", "always madvise [never]")
-
-
-@pytest.fixture(scope="module")
-def made(disk_folder: Path) -> Iterator[Path]:
-    """Make the root file system once."""
-    lacking = systemd_guest.missing()
-    if lacking is not None:
-        pytest.skip(lacking)
-    folder = disk_folder / "systemd-guest"
-    folder.mkdir()
-    systemd_guest.build(folder)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def guest(made: Path, disk_folder: Path) -> Iterator[Guest]:
-    """Boot a machine of its own for a test."""
-    folder = disk_folder / "booted"
-    folder.mkdir()
-    machine = Guest(made, folder)
-    try:
-        machine.boot()
-        machine.settle()
-        yield machine
-    finally:
-        machine.close()
-        shutil.rmtree(folder)
 
 
 def is_set(guest: Guest) -> bool:

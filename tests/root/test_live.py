@@ -6,18 +6,20 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from breaking import Trial, entries, eventually, nothing_left, processes_with
+from breaking import Trial, entries, eventually, nothing_left, processes_with, state_of, stop
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
 
@@ -33,14 +35,23 @@ TODAY, LOW = "764", "0"
 REVERTED_WITHIN_S = 30.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Service:
     """A running service, its log, and the queue of its disk."""
 
     folder: Path
     log: Path
     queue: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *more: str) -> None:
+        words = [str(self.folder / "data"), str(self.log), str(self.queue), *more]
+        self.process = subprocess.Popen([sys.executable, str(HERE / "live_service.py"), *words])
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
 
     @property
     def ahead(self) -> str:
@@ -67,7 +78,12 @@ class Service:
     def seen(self) -> list[tuple[float, str]]:
         """Return the read-ahead that the service has seen, with the time of day."""
         lines = [line.split() for line in self.log.read_text().splitlines()]
-        return [(float(line[0]), line[2]) for line in lines if len(line) == 6]
+        return [(float(line[0]), line[2]) for line in lines if len(line) == 8]
+
+    def seen_requests(self) -> list[tuple[float, str]]:
+        """Return the same for the length of the queue."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return [(float(line[0]), line[4]) for line in lines if len(line) == 8]
 
 
 @pytest.fixture
@@ -85,13 +101,11 @@ def service(disk_folder: Path, tmp_path: Path) -> Iterator[Service]:
     queue = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/queue").resolve()
     (queue / "read_ahead_kb").write_text(TODAY)
     log = tmp_path / "service.log"
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "live_service.py"), str(folder / "data"), str(log), str(queue)]
-    )
+    running = Service(folder, log, queue)
+    running.start()
     assert eventually(log.exists, 10)
-    yield Service(folder, log, queue, process)
-    process.kill()
-    process.wait()
+    yield running
+    running.kill()
     assert eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 10)
     for path, value in before.items():  # attaching an image raises it, and detaching leaves it
         path.write_text(value)
@@ -121,6 +135,26 @@ def voids(state: Path) -> list[str]:
     return found
 
 
+def counted(state: Path) -> list[dict[str, Any]]:
+    """Return the windows of blocks that count."""
+    connection = sqlite3.connect(state / "trials.db")
+    sound = {
+        (condition, block)
+        for condition, block in connection.execute(
+            "SELECT condition, block FROM block_end WHERE void IS NULL"
+        )
+    }
+    connection.close()
+    return [run for run in stored_runs(state) if (run["condition"], run["block"]) in sound]
+
+
+def inside(run: dict[str, Any], seen: list[tuple[float, str]], *, edge_s: float = 0.1) -> list[str]:
+    """Return what the service saw in the counted part of a window, but for its edges."""
+    clock = run["checks"]["clock"]
+    begin, end = clock["unix_s"] + edge_s, clock["unix_s"] + clock["lasted_s"] - edge_s
+    return [what for at, what in seen if begin < at < end]
+
+
 def live(service: Service, *more: str, check: int = 0) -> dict[str, Any]:
     done = iotrial("live", *service.words(*more), "--json", check=None)
     assert done.returncode == check, done.stderr
@@ -144,14 +178,7 @@ def test_windows_measure_the_service_with_the_setting_that_the_kernel_has(
     assert firsts == {TODAY, LOW}
     seen = service.seen()
     for run in runs:
-        clock = run["checks"]["clock"]
-        inside = [
-            ahead
-            for at, ahead in seen
-            if clock["unix_s"] + 0.1 < at < clock["unix_s"] + clock["lasted_s"] - 0.1
-        ]
-        assert inside
-        assert set(inside) == {run["treatment"]["read_ahead_kb"]}
+        assert set(inside(run, seen)) == {run["treatment"]["read_ahead_kb"]}
         assert run["checks"]["window"]["switched_s"] == pytest.approx(-0.5, abs=0.3)
 
 
@@ -250,6 +277,139 @@ def test_a_service_that_stops_answering_leaves_windows_without_a_value(state: Pa
     trial.end()
     values = [run["responses"] for run in stored_runs(state) if "void" not in run["checks"]]
     assert all(len(one) == 1 for one in values)
+    nothing_left(state)
+
+
+@pytest.mark.parametrize(
+    ("away_s", "first"),
+    [(0.0, "0"), (0.0, "1000000"), (5.0, "0")],
+    ids=["counter falls", "counter has overtaken its old value", "away for five seconds"],
+)
+def test_a_service_that_starts_again_voids_its_block_and_no_wrong_rate_counts(
+    state: Path, service: Service, away_s: float, first: str
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    service.kill()
+    service.start(port, "0")
+    metric = f"reads=openmetrics:http://127.0.0.1:{port}/metrics#reads_total:rate,every=500ms"
+    words = [
+        f"block.read_ahead_kb={TODAY},{LOW}", "--metric", metric, "--in", str(service.folder), "--window", "3 s",
+        "--washout", "500ms", "--yes", "--no-stop", "--blocks", "1000", "--time", "3 min", "--json",
+    ]  # fmt: skip
+    assert eventually(lambda: answers(port), 10)
+    trial = Trial(state, *words, verb="live")
+    trial.until_runs(2)
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    time.sleep(2.0)  # into its counted part
+    service.kill()
+    time.sleep(away_s)
+    service.start(port, first)
+    trial.until(lambda: bool(voids(state)), "a void block")
+    trial.until_runs(trial.runs + 4)
+    trial.process.send_signal(signal.SIGINT)
+    trial.end()
+    assert service.ahead == TODAY
+    assert set(voids(state)) <= {"window_without_value", "metric_lost"}
+    assert len(voids(state)) < 3
+    runs = counted(state)
+    assert len(runs) >= 4
+    for run in runs:
+        # by the log of the service itself: as many reads as there are lines
+        rate = len(inside(run, service.seen(), edge_s=0.0)) / run["checks"]["clock"]["lasted_s"]
+        assert run["responses"]["reads"] == pytest.approx(rate, rel=0.1)
+    nothing_left(state)
+
+
+def answers(port: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5):
+        return True
+    return False
+
+
+def test_two_settings_are_combined_and_each_window_has_its_own_combination(
+    state: Path, service: Service
+) -> None:
+    requests = (service.queue / "nr_requests").read_text().strip()
+    short = str(int(requests) // 2)
+    words = service.words("--blocks", "4", "--no-stop", "--json")
+    done = iotrial("live", f"block.nr_requests={short}", *words, check=None)
+    assert done.returncode in (0, 3), done.stderr
+    assert (service.ahead, (service.queue / "nr_requests").read_text().strip()) == (TODAY, requests)
+    runs = counted(state)
+    blocks = {run["block"] for run in runs}
+    assert len(blocks) == 4
+    for block in blocks:
+        found = {
+            (run["treatment"]["read_ahead_kb"], run["treatment"]["nr_requests"])
+            for run in runs
+            if run["block"] == block
+        }
+        assert found == {(ahead, length) for ahead in (TODAY, LOW) for length in (requests, short)}
+    for run in runs:
+        assert set(inside(run, service.seen())) == {run["treatment"]["read_ahead_kb"]}
+        assert set(inside(run, service.seen_requests())) == {run["treatment"]["nr_requests"]}
+    effects = {one["factor"]: one for one in json.loads(done.stdout)["effects"] if one["kind"] == "main"}
+    assert effects["read_ahead_kb"]["ratio"] > 1.5
+    assert (
+        effects["nr_requests"]["ratio"] < 1.5
+    )  # one request at a time: the length of the queue hardly matters
+    nothing_left(state)
+
+
+@pytest.mark.parametrize("frozen_s", [4.0, 15.0], ids=["a part of a window", "longer than hung"])
+def test_a_machine_that_was_frozen_voids_the_block_and_the_trial_goes_on(
+    state: Path, service: Service, frozen_s: float
+) -> None:
+    """As in a container that is frozen: everything stands still but the clocks."""
+    words = service.words("--blocks", "1000", "--time", "3 min", "--no-stop", "--window", "8 s")
+    trial = Trial(state, *words, verb="live")
+    trial.until(lambda: service.ahead == LOW, "a window with the other setting")
+    assert service.process is not None
+    time.sleep(2.0)
+    everything = [service.process.pid, trial.process.pid, *trial.probes(), *processes_with(trial_id(state))]
+    for pid in everything:
+        stop(pid)
+    time.sleep(frozen_s)
+    for pid in everything:
+        os.kill(pid, signal.SIGCONT)
+    trial.until(lambda: bool(voids(state)), "a void block")
+    trial.until_runs(trial.runs + 2)
+    trial.process.send_signal(signal.SIGINT)
+    trial.end()
+    assert set(voids(state)) <= {"window_late", "metric_lost"}
+    assert events(state, "watchdog") == []
+    assert service.ahead == TODAY
+    for run in counted(state):
+        assert set(inside(run, service.seen())) == {run["treatment"]["read_ahead_kb"]}
+    nothing_left(state)
+
+
+def test_the_watchdog_of_a_dead_attempt_leaves_a_resumed_trial_alone(state: Path, service: Service) -> None:
+    """However late it comes: here it is stopped until the resumed trial has changed a setting."""
+    trial = Trial(state, *service.words("--blocks", "1000", "--no-stop"), verb="live")
+    trial.until_runs(1)
+    (watchdog,) = processes_with(trial_id(state))
+    stop(watchdog)
+    trial.process.kill()
+    trial.process.communicate()
+    iotrial("restore")
+    assert service.ahead == TODAY
+    before = len(stored_runs(state))
+    resumed = Trial(state, verb="resume")
+    resumed.until_runs(before + 1)
+    os.kill(watchdog, signal.SIGCONT)
+    # it may wait for a while for the lock of the other
+    assert eventually(lambda: state_of(watchdog) in ("", "Z"), 15)
+    done = resumed.runs
+    resumed.until_runs(done + 6)
+    resumed.process.send_signal(signal.SIGINT)
+    status, _, err = resumed.end()
+    assert status == 128 + signal.SIGINT, err
+    assert set(voids(state)) <= {"cut_off"}
+    assert events(state, "watchdog") == []
+    assert service.ahead == TODAY
     nothing_left(state)
 
 
@@ -380,6 +540,7 @@ def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) 
     words = service.words("--pilot", "--blocks", "10", "--window", "3 s")
     done = iotrial("live", *words)
     assert "washout:" in done.stdout
+    assert "not excluded: a window after it is off by up to" in done.stdout
     assert "slower" not in done.stdout + done.stderr
     assert service.ahead == TODAY
     nothing_left(state)

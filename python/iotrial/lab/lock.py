@@ -33,9 +33,13 @@ _REMOVE = "iotrial does not create it like this: find out who put it there, and 
 
 
 class Busy(IotrialError):
-    """Another conductor is running on this machine."""
+    """Another conductor is running on this machine: ``holder``, where it is known."""
 
     code = "busy"
+
+    def __init__(self, message: str, *, hint: str | None = None, holder: Holder | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.holder = holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +266,7 @@ def _busy(holder: Holder) -> Busy:
     return Busy(
         f"another iotrial is running on this machine: {holder}",
         hint=f"two at once would disturb each other: wait until it ends{end}",
+        holder=holder,
     )
 
 

@@ -48,7 +48,7 @@ TICK_S = 1.0
 #: a clock that has moved by more against the monotonic one was set; NTP slews at most 0.5 ms in a second
 CLOCK_STEP_S = 0.5
 SLEEP_S = 0.1
-#: a window that lasts this much longer than planned was held up
+#: a window that lasts this much longer than planned was held up, and so was one in which iotrial was, by this much
 LATE_S = 2.0
 #: how long a trial waits for a lost metric, with today's settings, before it gives up
 LOST_FOR_S = 600.0
@@ -95,7 +95,7 @@ class LiveConductor(Conductor):
     def run(self) -> TrialState:
         session, work = self._live, self._work
         self._void_from: tuple[str, str, int] | None = None
-        self._spent_s = self._changed_s = 0.0
+        self._spent_s = self._changed_s = self._held_up_s = 0.0
         self._over: dict[Guard, float] = {}
         self._lost = False
         for line in self._lines.values():
@@ -268,6 +268,7 @@ class LiveConductor(Conductor):
         work, arm = self._work, planned.arm
         named = f"block {block.index + 1}, {self._in_words(arm)}"
         clocks, switched = _Clocks.now(), time.monotonic()
+        self._held_up_s = 0.0
         self._live.watchdog.beat()
         self._live.switch(condition, arm)
         self._metrics.switched()
@@ -291,9 +292,9 @@ class LiveConductor(Conductor):
         for name, value in found.items():
             self._newest[name][arm.name] = value
         disturbed = clocks.disturbed()
-        late_s = max(ended - end, began - switched - work.washout_s)
+        late_s = max(ended - end, began - switched - work.washout_s, self._held_up_s)
         if disturbed is None and late_s > LATE_S:
-            disturbed = LATE, f"a part of a window ended {late_s:.1f} s late"
+            disturbed = LATE, f"a part of the window was {late_s:.1f} s late"
         return Outcome(
             responses=found,
             checks={
@@ -313,12 +314,14 @@ class LiveConductor(Conductor):
 
         Every second the heartbeat is written and the metrics are looked at. Raises MetricLost, _GuardTripped.
         """
-        while (left := until - time.monotonic()) > 0.0:
+        while (left := until - (now := time.monotonic())) > 0.0:
             self._live.watchdog.beat()
             if not self._lost:
                 self._check_limits()
             with self._signals.waiting():
                 time.sleep(max(0.0, min(TICK_S, left)))
+            # the machine may have been frozen in the middle of a window that ends in time all the same
+            self._held_up_s = max(self._held_up_s, time.monotonic() - now - TICK_S)
 
     def _check_limits(self) -> None:
         """Raise _GuardTripped if a current value has been beyond its hard limit for long enough."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from iotrial.stats.switchback import FEWEST_SWITCHES, proposed_washout
+from iotrial.stats.switchback import FEWEST_SWITCHES, possible_error, proposed_washout
 from iotrial.store.checks import WINDOW
 from iotrial.store.model import TrialData
 from iotrial.study.scales import Scale
@@ -22,8 +23,20 @@ _SHARE = 0.2
 _Series = list[tuple[float, float]]
 
 
-def proposal_s(data: TrialData, *, counted_s: float) -> float | None:
-    """Return the proposed washout in seconds; infinite if the windows were too short, None with too few switches."""
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The proposed washout in seconds, infinite if the pilot's windows were too short, and what it may overlook.
+
+    ``possible_error``: the largest error of a window after it that the pilot does not exclude, on the metric's scale of
+    comparison (natural logarithm, or the metric's unit).
+    """
+
+    washout_s: float
+    possible_error: float
+
+
+def proposal(data: TrialData, *, counted_s: float) -> Proposal | None:
+    """Return the proposed washout, in whole seconds; None with too few switches."""
     header = data.trial.header
     tolerance = _SHARE * math.log1p(header.margin)
     series: list[_Series] = []
@@ -34,12 +47,12 @@ def proposal_s(data: TrialData, *, counted_s: float) -> float | None:
     kept = [place for place, kind in enumerate(kinds) if kinds.count(kind) >= FEWEST_SWITCHES]
     if not kept:
         return None
-    return proposed_washout(
-        [series[place] for place in kept],
-        [kinds[place] for place in kept],
-        counted_s=counted_s,
-        tolerance=tolerance,
-    )
+    series, kinds = [series[place] for place in kept], [kinds[place] for place in kept]
+    found = proposed_washout(series, kinds, counted_s=counted_s, tolerance=tolerance)
+    if math.isinf(found):
+        return Proposal(math.inf, math.inf)
+    washout_s = float(math.ceil(found))
+    return Proposal(washout_s, possible_error(series, kinds, washout_s=washout_s, counted_s=counted_s))
 
 
 def _switches(data: TrialData) -> Iterator[tuple[tuple[str, str], _Series]]:

@@ -34,10 +34,9 @@ class LiveSession(Session):
     subject_in_use: RunContext
 
     def open(self) -> None:
-        """Open the machine in use, journal what will be changed, and start the watchdog. Nothing is changed yet."""
+        """Open the machine in use, start the watchdog, and journal what will be changed. Nothing is changed yet."""
         self.watchdog = Watchdog(self.trial)
         super().open()
-        self.watchdog.start()
 
     def close(self) -> None:
         """Set today's settings again, then end the watchdog. If that fails, the watchdog stays and tries too."""
@@ -49,6 +48,8 @@ class LiveSession(Session):
         """Take any study: the command line chooses this session for those of a service in use."""
 
     def _start_probe(self) -> None:
+        # after the journal was found empty and before its first entry: the watchdog of an attempt before looks for that
+        self.watchdog.start()
         # not isolated: the mount of the service itself is changed
         self.probe = Probe(isolate=False, waiting=self._waiting)
         self._announce(self.probe)

@@ -3,7 +3,8 @@
 The trial writes a heartbeat, a moment of the monotonic clock until which it may be silent, into a small file in memory. The
 watchdog looks at it every second. If the trial has died (SIGKILL, out of memory) or is silent for longer (hung, stopped), the
 watchdog kills what is left of it, so that it cannot switch again, and undoes the journal as ``iotrial restore`` does. The
-monotonic clock stands still while the machine sleeps and cannot be set, so neither makes a sound trial look hung.
+monotonic clock stands still while the machine sleeps and cannot be set, so neither makes a sound trial look hung. Where both
+were held up (a container that was frozen, a virtual machine that was paused), the trial has the same time again.
 
 With systemd the watchdog is a transient service (systemd-run(1)): stopping the service that runs iotrial kills all of that
 service's processes, but not this one. Elsewhere it is a detached process that the kernel kills last when memory runs out.
@@ -36,6 +37,8 @@ from iotrial.tune.watchdog import detach
 #: how long a trial may be silent, beyond what it has announced
 STALE_S = 10.0
 LOOKS_EVERY_S = 1.0
+#: a watchdog that looks this much later was held up
+_HELD_UP_S = 3.0
 #: how long the watchdog waits until a trial that it has killed is gone, and its lock free
 _KILLED_S = 5.0
 _FOLDER = Path("/run")
@@ -43,14 +46,17 @@ _MODULE = "iotrial.live.watchdog"
 _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
 
 
-def _name(trial: str, conductor: ProcessIdentity) -> str:
+def _name(trial: str, pid: int) -> str:
     """Return the name of a trial's watchdog. A resumed trial has one of its own: the one before may still be ending."""
-    return f"iotrial-live-{trial[:8]}-{conductor.pid}"
+    return f"iotrial-live-{trial[:8]}-{pid}"
 
 
-def heartbeat_path(trial: str, conductor: ProcessIdentity) -> Path:
-    """Return the file of a trial's heartbeat: in memory, so that writing it every second is no I/O of the disk."""
-    return _FOLDER / f"{_name(trial, conductor)}.heartbeat"
+def heartbeat_path(trial: str, pid: int) -> Path:
+    """Return the file of a trial's heartbeat: in memory, so that writing it every second is no I/O of the disk.
+
+    ``pid``: of the process that conducts the trial.
+    """
+    return _FOLDER / f"{_name(trial, pid)}.heartbeat"
 
 
 class Watchdog:
@@ -59,7 +65,7 @@ class Watchdog:
     def __init__(self, trial: str) -> None:
         self._trial = trial
         self._own = identity()
-        self._path = heartbeat_path(trial, self._own)
+        self._path = heartbeat_path(trial, self._own.pid)
         self._file: int | None = None
         self._until = 0.0
 
@@ -73,7 +79,7 @@ class Watchdog:
         command = [*_command(), "-m", _MODULE, self._trial, str(own.pid), own.pid_started]
         machine = Machine()
         if machine.exists("/run/systemd/system"):
-            unit = f"--unit={_name(self._trial, own)}"
+            unit = f"--unit={_name(self._trial, own.pid)}"
             machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *command)
         else:
             detach(command)
@@ -102,13 +108,20 @@ def _command() -> list[str]:
 
 def stand_by(trial: str, conductor: ProcessIdentity) -> None:
     """Wait until the trial ends or fails; if it fails, end it and set today's settings again."""
-    path = heartbeat_path(trial, conductor)
+    path = heartbeat_path(trial, conductor.pid)
+    looked, patient_until = time.monotonic(), 0.0
     while True:
+        now = time.monotonic()
+        if (
+            now - looked > LOOKS_EVERY_S + _HELD_UP_S
+        ):  # and so the trial may have been, with the whole machine
+            patient_until = now + STALE_S
+        looked = now
         until = _until(path)
         if until is None:
             return
         alive = is_alive(conductor)
-        if alive and time.monotonic() <= until:
+        if alive and now <= max(until, patient_until):
             time.sleep(LOOKS_EVERY_S)
             continue
         why = "was silent" if alive else "ended without setting them"
@@ -116,7 +129,9 @@ def stand_by(trial: str, conductor: ProcessIdentity) -> None:
             _end(conductor)
         if _until(path) is None:  # it has just ended by itself
             return
-        _note(trial, f"the trial {why}: {_take_back()}")
+        found = _take_back(trial, conductor)
+        if found is not None:
+            _note(trial, f"the trial {why}: {found}")
         path.unlink(missing_ok=True)
         return
 
@@ -148,10 +163,11 @@ def _end(conductor: ProcessIdentity) -> None:
         time.sleep(0.05)
 
 
-def _take_back() -> str:
-    """Undo the journal; return in words what became of it.
+def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
+    """Undo the journal; return in words what became of it. None: the trial was restored and resumed, the journal is in use.
 
-    It does not wait for long for the lock: its holder is dead, whatever the kernel still does for it, or restores itself.
+    A resumed trial has the lock, and a heartbeat before its first entry. For another holder this does not wait for long: it
+    is the dead conductor, whatever the kernel still does for it, or restores, or has a journal of its own.
     """
     with ExitStack() as held:
         deadline = time.monotonic() + _KILLED_S
@@ -159,7 +175,10 @@ def _take_back() -> str:
             try:
                 held.enter_context(MachineLock(restoring=True))
                 break
-            except Busy:
+            except Busy as busy:
+                pid = 0 if busy.holder is None else busy.holder.pid
+                if pid != conductor.pid and heartbeat_path(trial, pid).exists():
+                    return None
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.2)

@@ -20,12 +20,14 @@ from iotrial.cli.trial_run import carry_out, run_trial
 from iotrial.errors import RequestError
 from iotrial.lab.in_place import holding_of
 from iotrial.live.metrics import Metrics
-from iotrial.live.pilot import BLOCKS, proposal_s
+from iotrial.live.pilot import BLOCKS, proposal
 from iotrial.live.question import PORT, LiveWish, folder_on, live_space, live_study_text, today_in_words
+from iotrial.report.notation import quantity
 from iotrial.runner.planning import default_folder
 from iotrial.study.model import Study
 from iotrial.study.reader import read_study
-from iotrial.units import format_duration, parse_duration, parse_margin
+from iotrial.study.scales import Scale
+from iotrial.units import format_duration, format_percent, parse_duration, parse_margin
 from iotrial.workloads.live import work_of
 
 safety = in_group("What stops it")
@@ -103,7 +105,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
         quantity_of(f"--{name}", values[name], parse_duration)
     folder = _folder(values.pop("disk"), values["on"])
     space = live_space(settings, folder)
-    pilot = values.pop("pilot")
+    pilot, counted_s = values.pop("pilot"), parse_duration(values["window"])
     if pilot:
         values["blocks"] = values["blocks"] or BLOCKS
         values["window"], values["washout"] = _together(values["window"], values["washout"]), "0 s"
@@ -133,7 +135,7 @@ def command(settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
     with Metrics(work_of(chosen), holding_of(folder).whole).running():
         pass  # a metric without a number is an error of the request, and no failed trial
     if pilot:
-        return _pilot(chosen, request)
+        return _pilot(chosen, request, counted_s)
     outputs = Outputs(as_json=as_json, html=values["html"], page=False)
     options = {} if values["port"] is None else {PORT: values["port"]}
     return run_trial(chosen, request, outputs, options=options)
@@ -143,19 +145,30 @@ def _together(window: str, washout: str) -> str:
     return f"{parse_duration(window) + parse_duration(washout):g} s"
 
 
-def _pilot(study: Study, request: RunRequest) -> int:
-    """Run a pilot, and print the washout that it proposes."""
+def _pilot(study: Study, request: RunRequest, counted_s: float) -> int:
+    """Run a pilot, and print the washout that it proposes, for windows with this counted part."""
     # quiet: nobody is to see which setting is better
     store, ended = carry_out(study, replace(request, no_stop=True), quiet=True)
     if ended.signal is not None:
         return 128 + ended.signal
-    found = proposal_s(store.data(ended.trial.header.id), counted_s=work_of(study).window_s)
+    found = proposal(store.data(ended.trial.header.id), counted_s=counted_s)
     if found is None:
         tell("washout: not known, the pilot has too few switches of a kind; give it more --blocks")
-    elif math.isinf(found):
+    elif math.isinf(found.washout_s):
         tell("washout: longer than the pilot's windows show; give it a longer --window")
     else:
-        tell(f"washout: {format_duration(math.ceil(found))} is enough, as far as this pilot shows")
+        response = study.responses[0]
+        error = found.possible_error
+        size = (
+            format_percent(math.expm1(error))
+            if response.scale is Scale.LOG
+            else quantity(error, response.unit)
+        )
+        tell(f"washout: {format_duration(found.washout_s)} is enough, as far as this pilot shows")
+        tell(
+            f"not excluded: a window after it is off by up to {size} by what is left of the setting before; a pilot with "
+            "more --blocks excludes smaller errors"
+        )
     return 0
 
 
