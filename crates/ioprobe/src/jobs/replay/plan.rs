@@ -482,8 +482,12 @@ impl Reading {
             facts.changed = true;
             known.exists |= succeeded;
             if op.call == Call::Copy {
+                // Where it wrote is not in the trace: where the description was, or where it read.
+                let to = &mut self.handles[step.second as usize].position;
+                let at = if op.positional { op.offset } else { *to };
+                *to = at.saturating_add(done);
                 known.wrote = known.wrote.saturating_add(done);
-                known.end = known.end.max(op.offset.saturating_add(done));
+                known.end = known.end.max(*to);
             }
             self.plan.moves_folders |= facts.kind == FileKind::Directory && facts.size.is_some();
         }
@@ -533,7 +537,7 @@ impl Reading {
                 known.open = false;
                 self.open -= 1;
             }
-            Call::Read | Call::Write | Call::Send => {
+            Call::Read | Call::Write | Call::Send | Call::Copy => {
                 if op.positional {
                     step.bits |= bit::POSITIONAL;
                 } else {

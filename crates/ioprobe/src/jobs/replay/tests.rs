@@ -598,6 +598,38 @@ fn vectors_long_transfers_and_all_other_calls_work() {
 }
 
 #[test]
+fn parts_that_were_copied_one_after_the_other_stay_so() {
+    let files = [
+        file(0, "a", Some(10_000)),
+        file(1, "b", Some(20_000)),
+        file(2, "both", None),
+    ];
+    let mut trace = Trace::new(&files, 1);
+    trace
+        .open(0, 0, 0, 0, READ_WRITE)
+        .open(0, 2000, 1, 1, READ_WRITE)
+        .open(0, 4000, 2, 2, CREATE);
+    for (handle, length, at) in [(0, 10_000, 6000), (1, 20_000, 8000)] {
+        trace.op(Op {
+            handle: Some(handle),
+            other: Some(2),
+            length: 1 << 20,
+            result: length,
+            ..op(0, Call::Copy, at, 100)
+        });
+    }
+    trace.on(0, 10_000, Call::Write, 2, (30_000, 5));
+    let plan = trace.plan();
+    assert_eq!(plan.facts.growth_bytes, 30_005);
+    assert!(!plan.threads[0].steps[5].is(bit::SEEK));
+    let folder = Folder::new();
+    make(&folder, &plan);
+    assert_eq!(plain(&folder, &plan), (0, None));
+    let read = |name| fs::read(folder.tree().join(name)).unwrap();
+    assert_eq!(read("both"), [&read("a")[..], &read("b"), &[7; 5]].concat());
+}
+
+#[test]
 fn operations_in_flight_at_once_stay_so() {
     let mut trace = Trace::new(&[file(0, "a", Some(1 << 20))], 2);
     trace
