@@ -760,13 +760,14 @@ impl<'a> Performer<'a> {
                 }
                 Call::Copy => {
                     let (mut from, mut to) = (offset, offset);
+                    let (from, to) = match step.is(bit::POSITIONAL) {
+                        true => (&mut from as *mut off_t, &mut to as *mut off_t),
+                        false => (std::ptr::null_mut(), std::ptr::null_mut()),
+                    };
                     let target = replay.descriptor(step.second);
                     let length = length.min(MOST_AT_ONCE) as usize;
                     let source = self.of(step);
-                    result_of(
-                        libc::copy_file_range(source, &mut from, target, &mut to, length, 0)
-                            as c_long,
-                    )
+                    result_of(libc::copy_file_range(source, from, target, to, length, 0) as c_long)
                 }
                 Call::Map => self.map(step),
                 Call::Fault => self.fault(step),
