@@ -11,9 +11,11 @@ from pathlib import Path
 
 MAGIC, VERSION = b"iotrace\n", 1
 CALLS = (
-    "open close read write fsync fdatasync sync_file_range sync truncate rename link symlink unlink mkdir rmdir stat "
-    "readdir allocate advise send copy map fault unmap wait start exit"
-).split()
+    *("open", "close", "read", "write", "fsync", "fdatasync", "sync_file_range", "sync", "truncate"),
+    *("rename", "link", "symlink", "unlink", "mkdir", "rmdir", "stat", "readdir", "allocate", "advise"),
+    *("send", "copy", "map", "fault", "unmap", "wait", "start", "exit"),
+)
+RECORDS_A_BLOCK = 1000
 MIB = 1 << 20
 MICROSECOND = 1000
 MILLISECOND = 1_000_000
@@ -51,7 +53,7 @@ class Trace:
             text("2026-01-02T03:04:05Z") + text("6.12.0") + text("/x") + b"\x00" + number(1) + text("app")
         )
     )
-    records: bytearray = field(default_factory=bytearray)
+    records: list[bytes] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     operations: int = 0
     now: int = 0
@@ -71,14 +73,14 @@ class Trace:
         extents: int = 1,
         kind: int = 0,
     ) -> int:
-        self.records += b"\x00" + text(path) + bytes([kind])
-        self.records += b"\x00" if size is None else b"\x01" + number(size)
-        self.records += number((size or 0) if stored is None else stored) + number(extents)
+        known = b"\x00" if size is None else b"\x01" + number(size)
+        stored = (size or 0) if stored is None else stored
+        self.records.append(b"\x00" + text(path) + bytes([kind]) + known + number(stored) + number(extents))
         return self.files.setdefault(path, len(self.files))
 
     def thread(self, started_by: int | None = None) -> int:
         by = 0 if started_by is None else started_by + 1
-        self.records += b"\x01" + number(0) + number(by) + text("worker")
+        self.records.append(b"\x01" + number(0) + number(by) + text("worker"))
         self.last[len(self.last)] = [0] * 5
         return len(self.last) - 1
 
@@ -104,7 +106,13 @@ class Trace:
         start = self.now if start is None else start
         result = length if result is None else result
         last = self.last[thread]
-        bits = positional | uring << 1 | (file is not None) << 2 | (other is not None) << 3 | (handle is not None) << 4
+        bits = (
+            positional
+            | uring << 1
+            | (file is not None) << 2
+            | (other is not None) << 3
+            | (handle is not None) << 4
+        )
         bits |= (vectors != 1) << 5 | 1 << 6 | 1 << 7
         data = bytes([0x80 | CALLS.index(call), bits]) + number(thread)
         data += b"" if file is None else folded(file - last[0])
@@ -113,7 +121,7 @@ class Trace:
         data += b"" if vectors == 1 else number(vectors)
         data += folded(at - last[2]) + folded(length - last[3]) + folded(result)
         data += number(flags) + folded(start - last[4]) + number(took)
-        self.records += data
+        self.records.append(data)
         self.last[thread] = [
             last[0] if file is None else file,
             last[1] if handle is None else handle,
@@ -144,10 +152,11 @@ class Trace:
 
     def bytes(self, *, complete: bool = True) -> bytes:
         counts = (self.operations, self.lost, self.elsewhere, self.now)
-        end = b"\x02" + b"".join(map(number, counts)) if complete else b""
-        whole = bytes(self.records) + end
-        blocks = block(whole) if whole else b""
-        return MAGIC + struct.pack("<H", VERSION) + block(self.header) + blocks
+        end = b"\x02" + b"".join(map(number, counts))
+        records = [*self.records, end] if complete else self.records
+        several = range(0, len(records), RECORDS_A_BLOCK)
+        blocks = [block(b"".join(records[first : first + RECORDS_A_BLOCK])) for first in several]
+        return MAGIC + struct.pack("<H", VERSION) + block(self.header) + b"".join(blocks)
 
     def write(self, path: Path) -> Path:
         path.write_bytes(self.bytes())

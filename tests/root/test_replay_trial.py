@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,10 @@ def test_a_warm_replay_in_a_directory(state: Path, tmp_path: Path) -> None:
     assert knob in STUDY
     text = STUDY.replace(knob, 'knob = "work.option"\noption = "calls"\nlevels = ["recorded", "io_uring"]')
     text = text.replace('"cold"', '"warm"').replace('size = "96 MiB"\n', "")
-    report = run_json(write_study(tmp_path, text), "--lab", "directory", "--no-stop", "--blocks", "3")
+    with tempfile.TemporaryDirectory(prefix="iotrial-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)  # the replay is that of another user
+        where = ("--lab", "directory", "--on", folder)
+        report = run_json(write_study(tmp_path, text), *where, "--no-stop", "--blocks", "3")
     assert report["trial"]["state"] == "done"
     assert failures_of(state) == []
     assert {run["checks"]["replay"]["other_results"] for run in stored_runs(state)} == {0}
@@ -105,4 +109,5 @@ def test_a_trace_that_lacks_a_call_or_does_not_fit_is_a_clear_error(state: Path,
     text = STUDY.replace('latencies = ["read", "fsync"]', "")
     done = iotrial("run", write_study(tmp_path, text), "--lab", "image", check=None)
     assert done.returncode != 0
-    assert "MiB are free; use a larger lab" in done.stderr
+    assert "MiB are free" in done.stderr
+    assert "use a larger lab (--size)" in done.stderr

@@ -142,7 +142,14 @@ def test_another_or_a_missing_trace_stops_the_trial(tmp_path: Path) -> None:
         work.provide(lab_of(target))
 
 
-LATENCY = {"p50_ns": 1000, "p99_ns": 2000, "p999_ns": 3000, "max_ns": 4000, "count": 200, "histogram": [[1000, 200]]}
+LATENCY = {
+    "p50_ns": 1000,
+    "p99_ns": 2000,
+    "p999_ns": 3000,
+    "max_ns": 4000,
+    "count": 200,
+    "histogram": [[1000, 200]],
+}
 
 
 def answer(**more: object) -> dict[str, Any]:
@@ -169,7 +176,11 @@ def test_numbers_and_checks_of_a_run(tmp_path: Path) -> None:
     assert "late_p50" not in found.numbers
     assert found.checks == {"replay": {"operations": 200, "other_results": 0}}
     behind = answer(
-        late=LATENCY, behind=3, differing=1, first_differing="read a", trace={"complete": False, "left_out": 4}
+        late=LATENCY,
+        behind=3,
+        differing=1,
+        first_differing="read a",
+        trace={"complete": False, "left_out": 4},
     )
     found = work_of(tmp_path).measured(behind, JobContext())
     assert (found.numbers["behind_share"], found.numbers["late_max"]) == (1.5, 4e-6)

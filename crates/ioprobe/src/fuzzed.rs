@@ -9,6 +9,7 @@
 mod trace;
 mod prefault;
 mod counters;
+mod acknowledge;
 mod broker;
 mod clock;
 mod content;

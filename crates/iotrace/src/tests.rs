@@ -238,7 +238,7 @@ fn any_payload_is_read_or_refused() {
             let mut known = b"\x00\x01a\x00\x01\x05\x05\x01\x01\x00\x00\x01t".to_vec();
             known.extend(payload.iter().map(|byte| {
                 if random() % 3 == 0 {
-                    0x80 | byte % 27
+                    0x80 | (byte % 27)
                 } else {
                     *byte % 8
                 }

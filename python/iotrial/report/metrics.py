@@ -15,7 +15,12 @@ _SYNCED = "_synced"
 # Units by a counter's name; the first pattern found applies.
 _UNITS = (
     (re.compile(r"^energy"), "J"),
-    (re.compile(r"^io_wait|^device_busy$|^nas_busy$|^behind_share$|^disks_.*_share_most$|^stream_fairness$"), "%"),
+    (
+        re.compile(
+            r"^io_wait|^device_busy$|^nas_busy$|^behind_share$|^disks_.*_share_most$|^stream_fairness$"
+        ),
+        "%",
+    ),
     (re.compile(r"^device_depth$"), "requests"),
     (re.compile(r"^stream_.*rate$"), "bytes/s"),
     (re.compile(r"bytes|rss|_memory$"), "bytes"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iotrial.report.evidence import EvidenceRow
-from iotrial.report.notation import counted, escape, percent
+from iotrial.report.notation import counted, percent
 from iotrial.study.model import Workload
+from iotrial.terminal import escape
 from iotrial.workloads.replay import MOST_BEHIND, ReplayWork
 
 
 def on_replay(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
-    """Warn if the runs of a replay fell behind, or if operations gave another result than recorded. Medians of the runs count."""
+    """Warn if the runs of a replay fell behind, or gave other results than recorded, by their medians."""
     if not isinstance(workload.work, ReplayWork):
         return
     rows = [row for row in evidence if row.condition.workload == workload.name]
@@ -19,8 +20,8 @@ def on_replay(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[s
     if late is not None and late.value > MOST_BEHIND:
         yield (
             f"The replay fell behind the recording: {_under(late)}, {percent(late.value / 100.0)} of the operations "
-            f"started more than 10 ms after their recorded time. Such a run shows the most that the machine can do rather than "
-            f'its response to the recorded load; use a lower speed, or timing = "closed".'
+            f"started more than 10 ms after their recorded time. Such a run shows the most that the machine can do, "
+            f'not its response to the recorded load; use a lower speed, or timing = "closed".'
         )
     other = max(_of(rows, "other_results"), key=lambda row: row.value, default=None)
     if other is not None and other.value > 0:

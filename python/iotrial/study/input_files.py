@@ -20,7 +20,7 @@ class InputFile:
 
 
 def input_file(folder: Path, name: str) -> InputFile:
-    """Find a file below ``folder``. Raises ValueError, with a message for the user, if it is not there or leaves the folder."""
+    """Find a file below ``folder``. Raises ValueError, with a message for the user, if it is not there."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError("expected the path of a file below the study's folder")
@@ -32,15 +32,18 @@ def input_file(folder: Path, name: str) -> InputFile:
 
 def checksum_of(path: Path) -> str:
     """Return the SHA-256 of a regular file. Raises OSError, or ValueError for another kind of file."""
-    # without following a link, and without waiting for a FIFO
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(opened, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=plainly) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("is not a regular file")
         digest = hashlib.sha256()
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def plainly(path: str, flags: int) -> int:
+    """Open without following links and without blocking on a FIFO."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:

@@ -19,7 +19,8 @@ class Source:
     """One study file.
 
     ``origin`` is its name in errors. ``read_text_file`` reads a text file in the study's folder, ``find_file`` finds
-    any other file there; both raise ValueError if they cannot. Without ``keeps_lines`` the document is searched for lines only if there is an error.
+    any other file there; both raise ValueError if they cannot. Without ``keeps_lines`` the document is searched for
+    lines only if there is an error.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from iotrial.ownership import other_writer_of_open
-from iotrial.study.input_files import InputFile
+from iotrial.study.input_files import InputFile, plainly
 from iotrial.study.work import kinds
 
 MAX_BYTES = 1 << 16
@@ -26,7 +26,7 @@ def text_file(folder: Path, name: str) -> tuple[str, str | None]:
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError("expected the path of a file below the study's folder")
     try:
-        with open(folder / name, "rb", opener=_plainly) as file:
+        with open(folder / name, "rb", opener=plainly) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("is not a regular file")
             other = other_writer_of_open(file.fileno(), folder / name)
@@ -42,7 +42,7 @@ def text_file(folder: Path, name: str) -> tuple[str, str | None]:
 
 
 def with_texts(text: str, read: Mapping[str, str], found: Mapping[str, InputFile]) -> str:
-    """Return the study's text with the names of text files replaced by their content, and with folder and checksum of others."""
+    """Return the study's text with text files in place of their names, and with folder and checksum of other files."""
     import tomlkit
 
     document = tomlkit.parse(text)
@@ -56,8 +56,3 @@ def with_texts(text: str, read: Mapping[str, str], found: Mapping[str, InputFile
             if (file := found.get(str(table.get(named)))) is not None:
                 table[checksum], table[folder] = file.checksum, file.folder
     return tomlkit.dumps(document)
-
-
-def _plainly(path: str, flags: int) -> int:
-    """Open without following links and without blocking on a FIFO."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)

@@ -6,6 +6,7 @@ Before each run the probe makes the files that the application had, and those ag
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from iotrial.errors import LabError
+from iotrial.errors import LabError, NoSpace, TargetError
 from iotrial.study.input_files import checksum_of, stamp_of
 from iotrial.study.places import GUEST
 from iotrial.study.scales import Better, Scale
@@ -79,9 +80,7 @@ _WALL = time_response("wall", "time from the start of the replay to the end of i
 _RATE = rate_response("rate", "1/s", "operations per second of it")
 _ALL = _latencies("operation", "one operation")
 _LATE = tuple(
-    time_response(
-        f"late_{short}", f"{text} delay of an operation after its recorded time", stretchable=False
-    )
+    time_response(f"late_{short}", f"{text} delay of an operation after its recorded time", stretchable=False)
     for short, text in LATE.items()
 )
 _OTHER = count_response("other_results", "1", "operations with another result than recorded")
@@ -104,7 +103,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         "Each thread of the recording has one here, with its calls in its order. An operation waits for those of "
         "other threads that had ended before it began and touch the same file or open file, if one of the two "
         "changes it. Files have the recorded sizes, holes and names, and random content; those that a run changes "
-        "are made again before the next. With cache = \"warm\", the trace is replayed once before, without pauses. "
+        'are made again before the next. With cache = "warm", the trace is replayed once before, without pauses. '
         "Not in a guest."
     )
     documented = (
@@ -150,9 +149,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         tuple[Call, ...],
         Meta(max_length=8, description="calls whose latencies are responses of their own"),
     ] = ()
-    checksum: Annotated[
-        Line, Meta(description="SHA-256 of the trace; filled in when the study is read")
-    ] = ""
+    checksum: Annotated[Line, Meta(description="SHA-256 of the trace; filled in when the study is read")] = ""
     folder: Annotated[
         Line, Meta(description="folder that `trace` is relative to; filled in when the study is read")
     ] = ""
@@ -262,14 +259,19 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         return None
 
     def _prepare(self, lab: LabContext) -> dict[str, Any]:
-        """Have the probe make the files, or those again that a run has changed."""
-        return lab.target.call(
-            "replay_prepare",
-            trace=f"{self.folder}/{self.trace}",
-            folder=self._tree(lab),
-            fragments=self.fragments,
-            owner=None if lab.user is None else dict(lab.user),
-        )
+        """Have the probe make the files, or those again that a run has changed. Raises NoSpace."""
+        try:
+            return lab.target.call(
+                "replay_prepare",
+                trace=f"{self.folder}/{self.trace}",
+                folder=self._tree(lab),
+                fragments=self.fragments,
+                owner=None if lab.user is None else dict(lab.user),
+            )
+        except TargetError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoSpace(error.message, hint="use a larger lab (--size)") from error
+            raise
 
     def _tree(self, lab: LabContext) -> str:
         return f"{lab.own}/replay-{self.checksum[:12]}{'-in-fragments' if self.fragments else ''}"

@@ -15,6 +15,10 @@ from probe_client import BINARY, MIB, NOBODY, Lab, Probe, ProbeError, descriptor
 from trace_files import MILLISECOND, Trace, small
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def prepare(probe: Probe, folder: Path, trace: Trace, **more: Any) -> dict[str, Any]:
     path = folder / "app.iotrace"
     if not path.exists() or path.read_bytes() != trace.bytes():
@@ -43,7 +47,7 @@ def test_a_replay_counts_what_it_did_and_its_files_come_back(probe: Probe, folde
     assert facts["calls"]["read"] == 10
     data = folder / "tree" / "data"
     before = (data / "a").read_bytes()
-    assert (len(before), sorted(os.listdir(data))) == (64 << 10, ["a", "b"])
+    assert (len(before), names_in(data)) == (64 << 10, ["a", "b"])
     open_before = descriptors(probe)
     done = replay(probe, folder, timing="flat-out", histograms=True)
     assert descriptors(probe) == open_before
@@ -53,7 +57,7 @@ def test_a_replay_counts_what_it_did_and_its_files_come_back(probe: Probe, folde
     assert counts == facts["calls"]
     assert done["all"]["count"] == sum(counts.values())
     assert sum(count for _, count in done["operations"]["read"]["histogram"]) == 10
-    assert sorted(os.listdir(data)) == ["a", "b", "final"]
+    assert names_in(data) == ["a", "b", "final"]
     after = (data / "a").read_bytes()
     assert after[:4096] + after[4196:] == before[:4096] + before[4196:]
     assert after[4096:4196] != before[4096:4196]
@@ -62,7 +66,7 @@ def test_a_replay_counts_what_it_did_and_its_files_come_back(probe: Probe, folde
     again = prepare(probe, folder, small())
     assert again["files"]["made"] == 1  # only the file that was changed; the new one is removed
     assert (data / "a").read_bytes() == before
-    assert sorted(os.listdir(data)) == ["a", "b"]
+    assert names_in(data) == ["a", "b"]
 
 
 def test_its_calls_are_the_recorded_ones(folder: Path) -> None:
@@ -144,9 +148,7 @@ def test_recorded_times_are_kept_and_lateness_is_marked(probe: Probe, folder: Pa
     trace.file("a", 4096)
     handle = trace.open("a", os.O_RDONLY)
     for number in range(100):
-        trace.op(
-            "read", handle=handle, length=4096, positional=True, start=(number + 1) * 2 * MILLISECOND
-        )
+        trace.op("read", handle=handle, length=4096, positional=True, start=(number + 1) * 2 * MILLISECOND)
     prepare(probe, folder, trace)
     done = replay(probe, folder, timing="open")
     assert done["wall_ns"] >= 200 * MILLISECOND
@@ -217,7 +219,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
             trace.op("write", handle=handle, at=0, length=written)
         path = trace.write(folder / "app.iotrace")
         tree = lab.mounted / "tree"
-        with pytest.raises(ProbeError, match="need 20[0-9] MiB, and .* are free; use a larger lab"):
+        with pytest.raises(ProbeError, match=r"need 20[0-9] MiB, and .* are free"):
             isolated("replay_prepare", trace=str(path), folder=str(tree))
         names = isolated("list", path=str(lab.mounted))["names"]
         assert names == ["lost+found"]
@@ -254,7 +256,7 @@ def test_a_link_in_the_way_is_not_followed(probe: Probe, folder: Path) -> None:
     data.symlink_to(outside)
     prepare(probe, folder, small())  # makes all of it again
     assert (outside / "a").read_text() == "mine"
-    assert os.listdir(outside) == ["a"]
+    assert names_in(outside) == ["a"]
     assert not data.is_symlink()
 
 
@@ -276,7 +278,7 @@ def test_damaged_and_hostile_traces_are_refused(probe: Probe, folder: Path) -> N
     trace.thread()
     trace.file("huge", (1 << 64) - 1, stored=(1 << 64) - 1)
     trace.open("huge")
-    assert "use a larger lab" in refused(probe, folder, trace.bytes())
+    assert "MiB are free" in refused(probe, folder, trace.bytes())
     trace = Trace()
     trace.thread(started_by=0)
     assert "thread 0 has no record" in refused(probe, folder, trace.bytes())
@@ -291,7 +293,7 @@ def test_damaged_and_hostile_traces_are_refused(probe: Probe, folder: Path) -> N
     trace.file("a/b", 1)
     trace.open("a/b")
     path = trace.write(folder / "bad.iotrace")
-    with pytest.raises(ProbeError, match="Not a directory|File exists"):
+    with pytest.raises(ProbeError, match=r"Not a directory|File exists"):
         probe("replay_prepare", trace=str(path), folder=str(folder / "tree"))
 
 
@@ -320,7 +322,7 @@ def test_another_trace_in_the_same_file_is_read_anew(probe: Probe, folder: Path)
     other.file("x", 5)
     other.op("read", handle=other.open("x"), at=0, length=5)
     assert prepare(probe, folder, other)["trace"]["operations"] == 2
-    assert os.listdir(folder / "tree") == ["x"]
+    assert names_in(folder / "tree") == ["x"]
     assert replay(probe, folder)["bytes_read"] == 5
 
 

@@ -427,6 +427,9 @@ mod tests {
 
     #[test]
     fn no_thread_has_the_number_that_stands_for_none() {
-        assert!(super::super::plan::NONE > iotrace::MAX_THREADS && u32::from(SEVERAL) > iotrace::MAX_THREADS);
+        assert!(
+            super::super::plan::NONE > iotrace::MAX_THREADS
+                && u32::from(SEVERAL) > iotrace::MAX_THREADS
+        );
     }
 }

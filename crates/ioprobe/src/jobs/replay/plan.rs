@@ -4,7 +4,7 @@
 //! as much for a moment.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::Read;
 
 use iotrace::{Call, FileKind, Op, Reader, Record};
@@ -90,6 +90,8 @@ impl Step {
 pub struct FileFacts {
     /// Relative to the folder.
     pub path: CString,
+    /// Where it was before the recording, if it is known only from a folder that was renamed.
+    pub origin: Option<CString>,
     pub kind: FileKind,
     /// None: it did not exist.
     pub size: Option<u64>,
@@ -142,7 +144,7 @@ pub struct Plan {
     handle_files: Vec<u32>,
     /// The longest write, in bytes.
     pub writes: u64,
-    /// A folder that existed is renamed or removed: the whole tree is made again.
+    /// A folder that existed is renamed: the whole tree is made again.
     pub moves_folders: bool,
 }
 
@@ -259,6 +261,8 @@ struct Reading {
     /// By the path's record: files with the same path are one.
     by_path: HashMap<Vec<u8>, u32>,
     alias: Vec<u32>,
+    /// Folders that were renamed so far: to what, from what.
+    renamed: Vec<(Vec<u8>, Vec<u8>)>,
     flag_places: HashMap<u32, u16>,
     counts: [u64; Call::ALL.len()],
 }
@@ -275,7 +279,12 @@ impl Reading {
             exists: file.size.is_some(),
             ..Use::default()
         });
+        let origin = match file.size {
+            Some(_) => self.origin(&file.path),
+            None => None,
+        };
         self.plan.files.push(FileFacts {
+            origin,
             // The reader has refused paths with a zero byte.
             path: match file.path.is_empty() {
                 true => c".".to_owned(),
@@ -289,6 +298,20 @@ impl Reading {
             changed: false,
             growth: 0,
         });
+    }
+
+    /// Return where a file was that is first seen in a folder that has been renamed.
+    fn origin(&self, path: &[u8]) -> Option<CString> {
+        let mut found = path.to_vec();
+        for (to, from) in self.renamed.iter().rev() {
+            if let Some(rest) = found
+                .strip_prefix(&to[..])
+                .filter(|rest| rest.starts_with(b"/"))
+            {
+                found = [&from[..], rest].concat();
+            }
+        }
+        (found != path).then(|| CString::new(found).unwrap_or_default())
     }
 
     fn op(&mut self, op: &Op, name: &str) -> Result<()> {
@@ -473,17 +496,22 @@ impl Reading {
             facts.changed |= changes_data(op.call) || changes_names(op.call);
             self.plan.moves_folders |= facts.kind == FileKind::Directory
                 && facts.size.is_some()
-                && matches!(op.call, Call::Rename | Call::Rmdir);
+                && op.call == Call::Rename;
         }
         if let Some(other) = op.other.filter(|_| !op.call.concerns_thread()) {
             let other = self.alias[other as usize] as usize;
+            self.follow_folder(op, file, other);
             let (known, facts) = (&mut self.uses[other], &mut self.plan.files[other]);
             known.changed = true;
             facts.changed = true;
             known.exists |= succeeded;
             if op.call == Call::Copy {
+                // Where it wrote is not in the trace: where the description was, or where it read.
+                let to = &mut self.handles[step.second as usize].position;
+                let at = if op.positional { op.offset } else { *to };
+                *to = at.saturating_add(done);
                 known.wrote = known.wrote.saturating_add(done);
-                known.end = known.end.max(op.offset.saturating_add(done));
+                known.end = known.end.max(*to);
             }
             self.plan.moves_folders |= facts.kind == FileKind::Directory && facts.size.is_some();
         }
@@ -498,6 +526,19 @@ impl Reading {
                 threads[thread].reads = threads[thread].reads.max(length);
             }
             _ => {}
+        }
+    }
+
+    /// Take note of a folder that has another name from here on.
+    fn follow_folder(&mut self, op: &Op, file: Option<u32>, other: usize) {
+        let files = &self.plan.files;
+        let Some(from) = file.map(|file| &files[file as usize]) else {
+            return;
+        };
+        if op.call == Call::Rename && op.result >= 0 && from.kind == FileKind::Directory {
+            let bytes = |path: &CString| path.as_bytes().to_vec();
+            let names = (bytes(&files[other].path), bytes(&from.path));
+            self.renamed.push(names);
         }
     }
 
@@ -533,7 +574,7 @@ impl Reading {
                 known.open = false;
                 self.open -= 1;
             }
-            Call::Read | Call::Write | Call::Send => {
+            Call::Read | Call::Write | Call::Send | Call::Copy => {
                 if op.positional {
                     step.bits |= bit::POSITIONAL;
                 } else {
@@ -555,6 +596,7 @@ impl Reading {
             )));
         }
         self.find_parents();
+        self.find_origins();
         for step in &mut self.steps {
             let on_handle = matches!(step.call, Call::Read | Call::Write | Call::Send);
             if on_handle && !step.is(bit::LEFT_OUT) && self.handles[step.subject as usize].shared {
@@ -630,11 +672,32 @@ impl Reading {
             };
             self.plan.files[number].parent = parent.copied().unwrap_or(NONE);
         }
-        self.by_path = HashMap::new();
+    }
+
+    /// A file did not exist if the replay makes its folder, or if it has another record where it
+    /// was.
+    fn find_origins(&mut self) {
+        let by_path = std::mem::take(&mut self.by_path);
+        let files = &mut self.plan.files;
+        let is_new: Vec<bool> = files.iter().map(|file| file.size.is_none()).collect();
+        for file in files.iter_mut().filter(|file| file.size.is_some()) {
+            let path = file.place().to_bytes().to_vec();
+            let slashes = (0..path.len()).filter(|place| path[*place] == b'/');
+            let folders = slashes.filter_map(|slash| by_path.get(&path[..slash]));
+            let of_replay = folders.into_iter().any(|folder| is_new[*folder as usize]);
+            if of_replay || (file.origin.is_some() && by_path.contains_key(&path)) {
+                file.size = None;
+            }
+        }
     }
 }
 
 impl FileFacts {
+    /// Return where it was before the recording.
+    pub fn place(&self) -> &CStr {
+        self.origin.as_deref().unwrap_or(&self.path)
+    }
+
     /// Return how many bytes to store of the file; the rest are holes. A small file is stored whole:
     /// some file systems keep it in the inode, and count no block.
     pub fn kept_bytes(&self) -> u64 {

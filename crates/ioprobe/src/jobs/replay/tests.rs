@@ -298,6 +298,54 @@ fn a_replay_does_what_was_recorded_and_its_files_are_made_again() {
 }
 
 #[test]
+fn files_of_a_renamed_folder_are_made_where_they_were() {
+    let folder_of = |id, path: &str, size| FileRecord {
+        kind: FileKind::Directory,
+        ..file(id, path, size)
+    };
+    let files = [
+        folder_of(0, "old", Some(4096)),
+        folder_of(1, "new", None),
+        folder_of(2, "made", None),
+        file(3, "made/a", None),
+        folder_of(4, "moved", None),
+    ];
+    let mut trace = Trace::new(&files, 1);
+    trace.op(Op {
+        file: Some(0),
+        other: Some(1),
+        ..op(0, Call::Rename, 0, 100)
+    });
+    // First seen after the folder was renamed.
+    trace.writer.file(&file(5, "new/data", Some(5000))).unwrap();
+    trace
+        .open(0, 2000, 5, 0, READ_WRITE)
+        .on(0, 4000, Call::Read, 0, (0, 5000));
+    trace.op(Op {
+        file: Some(2),
+        ..op(0, Call::Mkdir, 6000, 100)
+    });
+    trace.open(0, 8000, 3, 1, CREATE);
+    trace.op(Op {
+        file: Some(2),
+        other: Some(4),
+        ..op(0, Call::Rename, 10_000, 100)
+    });
+    trace.writer.file(&file(6, "moved/a", Some(0))).unwrap();
+    trace.open(0, 12_000, 6, 2, READ_WRITE);
+    let plan = trace.plan();
+    assert!(plan.moves_folders);
+    let folder = Folder::new();
+    for _ in 0..2 {
+        make(&folder, &plan);
+        let names = |name: &str| folder.tree().join(name).exists();
+        assert!(names("old/data") && !names("new") && !names("made") && !names("moved"));
+        assert_eq!(plain(&folder, &plan), (0, None));
+        assert!(names("new/data") && names("moved/a"));
+    }
+}
+
+#[test]
 fn another_result_is_counted_and_told() {
     let folder = Folder::new();
     let mut trace = Trace::new(&[file(0, "data", Some(4096))], 1);
@@ -595,6 +643,38 @@ fn vectors_long_transfers_and_all_other_calls_work() {
         let status = fs::metadata(folder.tree().join("hard")).unwrap();
         assert_eq!(status.nlink(), 2);
     }
+}
+
+#[test]
+fn parts_that_were_copied_one_after_the_other_stay_so() {
+    let files = [
+        file(0, "a", Some(10_000)),
+        file(1, "b", Some(20_000)),
+        file(2, "both", None),
+    ];
+    let mut trace = Trace::new(&files, 1);
+    trace
+        .open(0, 0, 0, 0, READ_WRITE)
+        .open(0, 2000, 1, 1, READ_WRITE)
+        .open(0, 4000, 2, 2, CREATE);
+    for (handle, length, at) in [(0, 10_000, 6000), (1, 20_000, 8000)] {
+        trace.op(Op {
+            handle: Some(handle),
+            other: Some(2),
+            length: 1 << 20,
+            result: length,
+            ..op(0, Call::Copy, at, 100)
+        });
+    }
+    trace.on(0, 10_000, Call::Write, 2, (30_000, 5));
+    let plan = trace.plan();
+    assert_eq!(plan.facts.growth_bytes, 30_005);
+    assert!(!plan.threads[0].steps[5].is(bit::SEEK));
+    let folder = Folder::new();
+    make(&folder, &plan);
+    assert_eq!(plain(&folder, &plan), (0, None));
+    let read = |name| fs::read(folder.tree().join(name)).unwrap();
+    assert_eq!(read("both"), [&read("a")[..], &read("b"), &[7; 5]].concat());
 }
 
 #[test]

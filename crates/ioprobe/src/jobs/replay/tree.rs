@@ -123,7 +123,7 @@ fn check_room(folder: &str, bytes: u64) -> Result<()> {
     match bytes > free {
         true => Err(Error::errno(
             format!(
-                "make the files of a replay in {folder}: they and what the replay writes need {} MiB, and {} MiB are free; use a larger lab",
+                "make the files of a replay in {folder}: they and what the replay writes need {} MiB, and {} MiB are free",
                 bytes.div_ceil(1 << 20),
                 free >> 20
             ),
@@ -170,7 +170,7 @@ impl<'a> Maker<'a> {
         let mut made: HashSet<&[u8]> = HashSet::new();
         for number in numbers {
             let file = &plan.files[*number as usize];
-            let path = file.path.as_bytes();
+            let path = file.place().to_bytes();
             let slashes = (0..path.len()).filter(|place| path[*place] == b'/');
             let own =
                 (file.kind == FileKind::Directory && file.size.is_some()).then_some(path.len());
@@ -200,7 +200,7 @@ impl<'a> Maker<'a> {
     fn make_files(&mut self, numbers: &[u32]) -> Result<()> {
         for number in numbers {
             let file = &self.plan.files[*number as usize];
-            let path = file.path.as_bytes();
+            let path = file.place().to_bytes();
             match (file.kind, file.size) {
                 (FileKind::Regular, Some(size)) => self.make_file(*number, size)?,
                 (FileKind::Link, Some(_)) => {
@@ -219,8 +219,8 @@ impl<'a> Maker<'a> {
 
     fn make_file(&mut self, number: u32, size: u64) -> Result<()> {
         let facts = &self.plan.files[number as usize];
-        let path = self.shown(facts.path.as_bytes());
-        let (parent, name) = self.parent_of(facts.path.as_bytes())?;
+        let path = self.shown(facts.place().to_bytes());
+        let (parent, name) = self.parent_of(facts.place().to_bytes())?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS;
         let mode = Mode::from_bits_retain(0o644);
@@ -332,8 +332,8 @@ impl<'a> Maker<'a> {
         }
         for number in &self.laid_out {
             let facts = &self.plan.files[*number as usize];
-            let path = self.shown(facts.path.as_bytes());
-            let (parent, name) = self.parent_of(facts.path.as_bytes())?;
+            let path = self.shown(facts.place().to_bytes());
+            let (parent, name) = self.parent_of(facts.place().to_bytes())?;
             let flags = libc::O_RDONLY | libc::O_NOFOLLOW;
             let file = open_at(&parent, &name, flags, ResolveFlags::NO_SYMLINKS)
                 .map_err(|errno| Error::errno(format!("open {path}"), errno))?;
@@ -379,6 +379,7 @@ mod tests {
     fn facts(size: u64, stored: u64, extents: u32) -> FileFacts {
         FileFacts {
             path: c"a".to_owned(),
+            origin: None,
             kind: FileKind::Regular,
             size: Some(size),
             stored,

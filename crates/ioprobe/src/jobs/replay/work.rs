@@ -164,7 +164,18 @@ impl<'a> Replay<'a> {
 
     /// Run all threads. `start` is called when all are ready; its result is returned with theirs,
     /// and the clock reading at which they began.
+    ///
+    /// A single thread is this one: in a process with several, the kernel takes longer to look up a
+    /// descriptor.
     pub fn run<T>(&self, start: impl FnOnce() -> T) -> Result<(T, u64, Vec<Ended>)> {
+        if self.plan.threads.len() == 1 {
+            let mut performer = Performer::new(self, 0)?;
+            let started = start();
+            let begin = self.clock.ticks();
+            self.begin.store(begin, Ordering::Release);
+            let ended = performer.perform();
+            return Ok((started, begin, vec![ended]));
+        }
         std::thread::scope(|scope| {
             let mut threads = Vec::with_capacity(self.plan.threads.len());
             let mut refused = None;
@@ -294,6 +305,8 @@ struct Flight {
 
 struct Performer<'a> {
     replay: &'a Replay<'a>,
+    /// By how much timers of this thread were late before.
+    slack: c_int,
     number: usize,
     own: &'a ThreadPlan,
     buffer: Region,
@@ -335,8 +348,13 @@ impl<'a> Performer<'a> {
             all
         };
         // SAFETY: a wish of this thread for exact timers; no pointers.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
+        let slack = unsafe {
+            let slack = libc::prctl(libc::PR_GET_TIMERSLACK);
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
+            slack
+        };
         Ok(Performer {
+            slack,
             replay,
             number,
             own,
@@ -742,13 +760,14 @@ impl<'a> Performer<'a> {
                 }
                 Call::Copy => {
                     let (mut from, mut to) = (offset, offset);
+                    let (from, to) = match step.is(bit::POSITIONAL) {
+                        true => (&mut from as *mut off_t, &mut to as *mut off_t),
+                        false => (std::ptr::null_mut(), std::ptr::null_mut()),
+                    };
                     let target = replay.descriptor(step.second);
                     let length = length.min(MOST_AT_ONCE) as usize;
                     let source = self.of(step);
-                    result_of(
-                        libc::copy_file_range(source, &mut from, target, &mut to, length, 0)
-                            as c_long,
-                    )
+                    result_of(libc::copy_file_range(source, from, target, to, length, 0) as c_long)
                 }
                 Call::Map => self.map(step),
                 Call::Fault => self.fault(step),
@@ -900,6 +919,13 @@ impl<'a> Performer<'a> {
     fn mappings<T>(&self, with: impl FnOnce(&mut HashMap<u32, Vec<Mapping>>) -> T) -> T {
         let all = self.replay.mappings.lock();
         with(&mut all.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Performer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: no pointers.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.slack as u64) };
     }
 }
 
