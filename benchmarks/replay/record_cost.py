@@ -69,7 +69,15 @@ def ways(folder: Path) -> dict[str, list[str]]:
     report = str(folder / "report")
     found = {
         BARE: [],
-        "iotrial record": [str(find_binary()), "record", "--output", trace, "--under", str(folder / "work"), "--"],
+        "iotrial record": [
+            str(find_binary()),
+            "record",
+            "--output",
+            trace,
+            "--under",
+            str(folder / "work"),
+            "--",
+        ],
     }
     if shutil.which("strace"):
         found["strace -f"] = ["strace", "-f", "-o", report]
@@ -110,7 +118,9 @@ def main() -> None:
         work = folder / "work"
         work.mkdir()
         prepare(work)
-        print("| application | way | n | median | times as long | lost |\n| --- | --- | --: | --: | --: | --: |")
+        print(
+            "| application | way | n | median | times as long | lost |\n| --- | --- | --: | --: | --: | --: |"
+        )
         for name, command in applications(sys.executable).items():
             measure(name, command, ways(folder), folder, asked.blocks, draw)
     finally:
@@ -132,7 +142,9 @@ def measure(
     for way, times in found.items():
         median = f"{statistics.median(times) * 1000:.0f} ms"
         counted = str(lost[way]) if way == "iotrial record" else ""
-        print(f"| {name} | {way} | {blocks} | {median} | {ratio(times, found[BARE])} | {counted} |", flush=True)
+        print(
+            f"| {name} | {way} | {blocks} | {median} | {ratio(times, found[BARE])} | {counted} |", flush=True
+        )
 
 
 def ratio(times: list[float], bare: list[float]) -> str:

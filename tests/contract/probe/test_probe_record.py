@@ -334,7 +334,7 @@ def test_requests_of_io_uring_are_recorded_like_calls(folder: Path, depth: int) 
             if getattr(error, "code", None) == "unsupported":
                 pytest.skip(str(error))
             raise
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         answer = json.loads(pipe.read())
     found = read(trace, answer["ok"])
     if not found.report["uring"]:
@@ -410,7 +410,7 @@ def test_a_running_process_is_recorded_until_the_end(
         recording.send_signal(signal.SIGINT)
     else:
         tell(waiting)
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         answer = json.loads(pipe.read())
     assert recording.wait() == 0
     found = read(trace, answer["ok"])

@@ -218,15 +218,12 @@ impl<W: Write> Decoder<W> {
             }
             None => {
                 self.adopt_process(event.process);
-                if !self.tasks.contains_key(&event.thread) {
-                    let task = Task {
-                        process: event.process,
-                        thread: None,
-                        descriptors: Rc::default(),
-                        folder: Rc::default(),
-                    };
-                    self.tasks.insert(event.thread, task);
-                }
+                self.tasks.entry(event.thread).or_insert_with(|| Task {
+                    process: event.process,
+                    thread: None,
+                    descriptors: Rc::default(),
+                    folder: Rc::default(),
+                });
             }
         }
     }

@@ -125,15 +125,22 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
     if words and shutil.which(words[0]) is None:
         raise MissingTool(f"{escape(words[0])}: no such program", hint="write a path, or a name in the PATH")
     if pid is not None and not Path(f"/proc/{pid}").exists():
-        raise RequestError(f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes")
+        raise RequestError(
+            f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes"
+        )
     if not output.parent.is_dir():
         raise RequestError(
-            f"{escape(output)}: there is no folder {escape(output.parent)}", hint="make it, or name another one"
+            f"{escape(output)}: there is no folder {escape(output.parent)}",
+            hint="make it, or name another one",
         )
     if output.is_dir():
-        raise RequestError(f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace")
+        raise RequestError(
+            f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace"
+        )
     if os.geteuid() != 0:
-        raise PrivilegeError("recording reads the kernel's tracepoints, which only root may do", hint="run it as root")
+        raise PrivilegeError(
+            "recording reads the kernel's tracepoints, which only root may do", hint="run it as root"
+        )
 
 
 def _buffer(text: str) -> int:
@@ -143,7 +150,9 @@ def _buffer(text: str) -> int:
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
     if not _SMALLEST_BUFFER <= size <= _LARGEST_BUFFER:
-        raise RequestError(f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB")
+        raise RequestError(
+            f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB"
+        )
     return 1 << (size - 1).bit_length()
 
 
@@ -162,7 +171,7 @@ def _run(options: list[str], *, by_pid: bool) -> Facts:
     try:
         process = subprocess.Popen(argv, pass_fds=(writing,))
         os.close(writing)
-        with open(reading, "rb") as report:
+        with os.fdopen(reading, "rb") as report:
             text = report.read()
         process.wait()
     finally:
@@ -222,4 +231,3 @@ def _tell(found: Facts, output: Path) -> None:
         say(f"hint: nothing was done in {escape(found.under)}: name the application's folder with --under")
         return
     say(f"next: `iotrial show {escape(shlex.quote(str(output)))}`")
-
