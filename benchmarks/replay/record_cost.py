@@ -1,8 +1,9 @@
-"""How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root, prints a table for BENCHMARKS.md.
+"""How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root.
 
-Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block has each once, in an order drawn for the
-block. The time is the application's own, taken by the shell that starts it, so that the start of the recorder does not count. The
-ratio to the bare run is the geometric mean over the blocks, with a 95 % interval by Student's t on the logarithms.
+Prints a table for BENCHMARKS.md. Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block has
+each once, in an order drawn for the block. The time is the application's own, taken by the shell that starts it, so that the
+start of the recorder does not count. The ratio to the bare run is the geometric mean over the blocks, with a 95 % interval by
+Student's t on the logarithms.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def prepare(folder: Path) -> None:
         place = files / f"{number // 100:03}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number % 100:03}").write_bytes(b"a line of text, as they are\n" * 70)
-    with open(folder / "large", "wb") as file:
+    with (folder / "large").open("wb") as file:
         for _ in range(64):
             file.write(os.urandom(1 << 20))
     os.sync()
