@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -591,3 +593,32 @@ def test_one_of_many_files_is_found_by_what_the_kernel_opened(data: Path) -> Non
     (data.parent / "way").symlink_to("data/known")
     found: Recording = record(data, python('import os; os.close(os.open("../way", os.O_RDONLY))'))
     assert found.of() == [("open", "known"), ("close", "known")]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_an_application_is_recorded_as_strace_sees_it(folder: Path, data: Path) -> None:
+    script = """
+        import sqlite3
+        db = sqlite3.connect("x.db", isolation_level=None)
+        db.execute("create table t (a, b)")
+        for number in range(20):
+            db.execute("insert into t values (?, ?)", (number, "x" * 1000))
+    """
+    found = record(data, python(script))
+    (data / "x.db").unlink()
+    report = folder / "strace"
+    subprocess.run(
+        ["strace", "-f", "-y", "-qq", "-s", "0", "-o", report, *python(script)], cwd=data, check=True
+    )
+    call = re.compile(rf"(\w+)\(\d+<{re.escape(str(data))}/([^>]*)>.*\) += (\d+)$")
+    seen = [match.groups() for line in report.read_text().splitlines() if (match := call.search(line))]
+    names = {
+        "pread64": "read",
+        "pwrite64": "write",
+        "read": "read",
+        "write": "write",
+        "fdatasync": "fdatasync",
+    }
+    wanted = [(names[name], path, int(result)) for name, path, result in seen if name in names]
+    assert len(wanted) > 100
+    assert found.of("result", calls=("read", "write", "fdatasync")) == wanted
