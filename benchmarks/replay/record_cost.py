@@ -1,9 +1,9 @@
 """How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root.
 
-Prints a table for BENCHMARKS.md. Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block has
-each once, in an order drawn for the block. Time and processor time are the application's own, taken by the shell that starts
-it, so that neither the start of the recorder counts nor what it does on another processor. Ratios to the bare run are geometric
-means over the blocks, with a 95 % interval by Student's t on the logarithms.
+Prints a table for BENCHMARKS.md. Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block
+has each once, in an order drawn for the block. Time and processor time are the application's own, taken by the shell that
+starts it, so that neither the start of the recorder counts nor what it does on another processor. Ratios to the bare run are
+geometric means over the blocks, with a 95 % interval by Student's t on the logarithms.
 """
 
 from __future__ import annotations

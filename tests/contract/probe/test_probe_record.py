@@ -610,7 +610,7 @@ def test_an_application_is_recorded_as_strace_sees_it(folder: Path, data: Path) 
     subprocess.run(
         ["strace", "-f", "-y", "-qq", "-s", "0", "-o", report, *python(script)], cwd=data, check=True
     )
-    call = re.compile(rf"(\w+)\(\d+<{re.escape(str(data))}/([^>]*)>.*\) += (\d+)$")
+    call = re.compile(rf"(\w+)\(\d+<{re.escape(str(data))}/?([^>]*)>.*\) += (\d+)$")
     seen = [match.groups() for line in report.read_text().splitlines() if (match := call.search(line))]
     names = {
         "pread64": "read",
