@@ -26,6 +26,7 @@ mod parsers;
 mod prefault;
 mod process;
 mod protocol;
+mod record;
 mod recorded;
 mod recorder;
 mod sampler;
@@ -47,15 +48,22 @@ use crate::error::{Doing, Error, Result};
 use crate::isolate::Lifeline;
 use crate::session::Session;
 
-const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | --init | trace COMMAND FILE | --version | --help
+const USAGE: &str = "usage: ioprobe [--isolate] [--powercap FOLDER] | record ... | trace COMMAND FILE | --init | --version | --help
 
 Answers one JSON object a line from standard input with one on standard output.
 --isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
 --init      as process 1 of a guest: load its modules, then answer from the virtio port \"iotrial\", and turn the guest off
---powercap  where the energy meters are, instead of /sys/class/powercap (for tests)
-trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it)";
+record      record the file operations of a command or a process
+trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it)
+--powercap  where the energy meters are, instead of /sys/class/powercap (for tests)";
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    match words.next() {
+        Some(word) if word == "record" => return record::main(words.collect()),
+        Some(word) if word == "trace" => return recorded::main(&words.collect::<Vec<_>>()),
+        _ => {}
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (mut isolated, mut of_guest) = (true, false);
     let powercap = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -74,7 +82,6 @@ fn main() -> ExitCode {
         }
         ["--isolate", "--powercap", folder] => folder,
         ["--init"] => init::run(),
-        ["trace", command, file] => return recorded::run(command, file),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;

@@ -34,6 +34,7 @@ SHORT_HELPS = {
     "try": "Try settings with your own command, in place.",
     "best": "Find the best of many settings for a command.",
     "live": "Try settings under a service in use.",
+    "record": "Record the file operations of a command or a process.",
     "resume": "Resume an interrupted trial.",
     "continue": "Measure more blocks of a finished trial.",
     "report": "Report a stored or packed trial.",

@@ -27,6 +27,7 @@ pub enum Register {
 #[repr(u8)]
 pub enum Size {
     Four = 0x00,
+    One = 0x10,
     Eight = 0x18,
 }
 
@@ -50,6 +51,8 @@ pub enum If {
     Equal = 0x10,
     Above = 0x20,
     AtLeast = 0x30,
+    /// One of the bits is set.
+    Any = 0x40,
     NotEqual = 0x50,
     Below = 0xa0,
     SignedAtLeast = 0x70,
@@ -62,7 +65,15 @@ pub enum If {
 pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
+    MapDelete = 3,
     TimeNs = 5,
+    /// The process's number in the high half, the thread's in the low half.
+    CurrentNumbers = 14,
+    CurrentName = 16,
+    ReadUser = 112,
+    ReadKernel = 113,
+    ReadUserText = 114,
+    RingOutput = 130,
     TaskStorageGet = 156,
     CurrentTask = 158,
 }

@@ -82,7 +82,7 @@ impl Watching {
 }
 
 pub fn refused(why: Error) -> Error {
-    super::refused("requests", "5.16", &why)
+    super::refused("count requests", "5.16", &why)
 }
 
 impl Offsets {

@@ -15,6 +15,7 @@ use crate::sys::new_descriptor;
 const MAP_CREATE: c_int = 0;
 const MAP_LOOKUP: c_int = 1;
 const MAP_UPDATE: c_int = 2;
+const MAP_DELETE: c_int = 3;
 const MAP_NEXT_KEY: c_int = 4;
 const PROG_LOAD: c_int = 5;
 const INFO_BY_FD: c_int = 15;
@@ -30,10 +31,13 @@ const LOG_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
 pub enum MapKind {
+    Hash = 1,
     /// One value for all CPUs, which we can write without a system call: see `Gate`.
     Shared = 2,
     PerProcessorHash = 5,
     PerProcessorArray = 6,
+    /// See `Ring`.
+    Ring = 27,
     TaskStorage = 29,
 }
 
@@ -156,8 +160,10 @@ impl Map {
     pub fn make(shape: &MapShape, types: Option<&OwnedFd>, processors: usize) -> Result<Self> {
         const NO_PREALLOCATION: u32 = 1;
         const MAPPABLE: u32 = 1 << 10;
-        let of_task = matches!(shape.kind, MapKind::TaskStorage);
-        let shared = matches!(shape.kind, MapKind::Shared);
+        let per_processor = matches!(
+            shape.kind,
+            MapKind::PerProcessorHash | MapKind::PerProcessorArray
+        );
         let mut attributes = MapCreate {
             kind: shape.kind as u32,
             key: shape.key,
@@ -181,10 +187,10 @@ impl Map {
         let each = (shape.value as usize + 7) & !7;
         Ok(Map {
             fd,
-            filled: if of_task || shared {
-                each
-            } else {
+            filled: if per_processor {
                 each * processors
+            } else {
+                each
             },
             key: shape.key as usize,
         })
@@ -213,6 +219,16 @@ impl Map {
         // SAFETY: as above; the kernel only reads the value.
         unsafe { bpf(MAP_UPDATE, &mut self.element(key, value.as_ptr() as u64)) }
             .map_err(|errno| Error::errno("write a BPF map", errno))
+    }
+
+    /// Remove a key. A missing one is no error.
+    pub fn remove(&self, key: &[u8]) -> Result<()> {
+        assert_eq!(key.len(), self.key);
+        // SAFETY: the key has the map's length.
+        match unsafe { bpf(MAP_DELETE, &mut self.element(key, 0)) } {
+            Ok(()) | Err(libc::ENOENT) => Ok(()),
+            Err(errno) => Err(Error::errno("change a BPF map", errno)),
+        }
     }
 
     pub fn keys(&self) -> Result<Vec<Vec<u8>>> {

@@ -5,6 +5,8 @@ mod assembler;
 pub mod block;
 pub mod kernel;
 mod programs;
+pub mod recorder;
+pub mod ring;
 mod rows;
 pub mod types;
 
@@ -115,7 +117,7 @@ impl Attached {
         }
         Counting::load()
             .and_then(Counting::attach)
-            .map_err(|why| refused("system calls", "5.11", &why))
+            .map_err(|why| refused("count system calls", "5.11", &why))
     }
 
     /// Stop counting and return the counts.
@@ -173,7 +175,7 @@ fn named(row: u32) -> (Abi, u32) {
     }
 }
 
-/// Build the error that says what cannot be counted here, why, and what is required. `since`: the
+/// Build the error that says what cannot be done here, why, and what is required. `since`: the
 /// first Linux version that can.
 fn refused(what: &str, since: &str, why: &Error) -> Error {
     let remedy = match why {
@@ -187,7 +189,7 @@ fn refused(what: &str, since: &str, why: &Error) -> Error {
         } => format!("; it needs Linux {since} or later, built with CONFIG_DEBUG_INFO_BTF"),
         _ => String::new(),
     };
-    Error::unsupported(format!("count {what} by BPF: {why}{remedy}"))
+    Error::unsupported(format!("{what} by BPF: {why}{remedy}"))
 }
 
 #[cfg(test)]
@@ -196,8 +198,9 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_missing_and_what_to_do() {
-        let said =
-            |why: Error| serde_json::to_value(refused("requests", "5.16", &why).report()).unwrap();
+        let said = |why: Error| {
+            serde_json::to_value(refused("count requests", "5.16", &why).report()).unwrap()
+        };
         assert_eq!(
             said(Error::errno("make a BPF map", libc::EPERM)),
             serde_json::json!({

@@ -52,7 +52,7 @@ pub const ERRORS: u32 = 4096;
 const EXECVE: i32 = libc::SYS_execve as i32;
 const EXECVEAT: i32 = libc::SYS_execveat as i32;
 /// thread_info.status: the call came through the 32-bit table (arch/x86/include/asm/thread_info.h).
-const TS_COMPAT: i32 = 2;
+pub const TS_COMPAT: i32 = 2;
 const SIGKILL_BIT: i32 = 1 << (libc::SIGKILL - 1);
 /// Exit signals after which the current call has not returned: none (another thread ended the
 /// process), SIGKILL, and those that dump core, which end the thread that got them only after its
@@ -102,12 +102,12 @@ pub fn fork(maps: Maps) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.load(Eight, R6, R1, 8);
     p.load(Eight, R2, R1, 0);
-    storage(&mut p, maps, StorageOf::Present);
+    storage(&mut p, maps.tasks, StorageOf::Present);
     p.jump_if(R0, Equal, 0, "out");
     p.load(Four, R7, R0, ROLE);
     p.jump_if(R7, Equal, BEFORE_EXECVE, "out");
     p.register(Move, R2, R6);
-    storage(&mut p, maps, StorageOf::Made);
+    storage(&mut p, maps.tasks, StorageOf::Made);
     p.jump_if(R0, Equal, 0, "no room");
     p.constant(Move, R1, NEWBORN);
     p.jump_if(R7, NotEqual, STARTER, "role");
@@ -127,7 +127,7 @@ pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.call(CurrentTask);
     p.register(Move, R7, R0);
     p.register(Move, R2, R0);
-    storage(&mut p, maps, StorageOf::Present);
+    storage(&mut p, maps.tasks, StorageOf::Present);
     p.jump_if(R0, Equal, 0, "out");
     p.register(Move, R8, R0);
     p.load(Four, R1, R8, ROLE);
@@ -156,7 +156,7 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.call(CurrentTask);
     p.register(Move, R8, R0);
     p.register(Move, R2, R0);
-    storage(&mut p, maps, StorageOf::Present);
+    storage(&mut p, maps.tasks, StorageOf::Present);
     p.jump_if(R0, Equal, 0, "out");
     p.register(Move, R9, R0);
     p.load(Eight, R7, R9, BEGAN);
@@ -239,15 +239,15 @@ pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
 }
 
 #[derive(Clone, Copy)]
-enum StorageOf {
+pub enum StorageOf {
     Present = 0,
     /// BPF_LOCAL_STORAGE_GET_F_CREATE
     Made = 1,
 }
 
-/// R0 = the storage of the task in R2, or 0.
-fn storage(p: &mut Assembler, maps: Maps, of: StorageOf) {
-    p.map(R1, maps.tasks);
+/// R0 = the storage in map `tasks` of the task in R2, or 0.
+pub fn storage(p: &mut Assembler, tasks: i32, of: StorageOf) {
+    p.map(R1, tasks);
     p.constant(Move, R3, 0);
     p.constant(Move, R4, of as i32);
     p.call(TaskStorageGet);

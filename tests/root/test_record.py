@@ -1,0 +1,161 @@
+"""`iotrial record`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from running import iotrial
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "record.schema.json").read_text())
+READ_TWICE = "import os; fd = os.open('known', os.O_RDONLY); os.read(fd, 1000); os.read(fd, 500)"
+PYTHON = (sys.executable, "-I", "-S", "-c")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "known").write_bytes(b"1" * 5000)
+    return data
+
+
+@pytest.mark.root
+def test_a_command_is_recorded_and_summed_up_on_standard_error(data: Path) -> None:
+    script = f"{READ_TWICE}; print('of the command')"
+    done = iotrial("record", "-o", "../app.iotrace", "--", *PYTHON, script, cwd=data)
+    assert done.stdout == "of the command\n"
+    first, last = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]
+    # Open, two reads, the close and the end of the process.
+    assert first.startswith("../app.iotrace: 5 operations of 1 thread on 1 file in ")
+    assert "read 1.46 KiB, wrote 0 B" in first
+    assert last == "next: `iotrial show ../app.iotrace`"
+    assert (data.parent / "app.iotrace").read_bytes().startswith(b"iotrace\n")
+
+
+@pytest.mark.root
+def test_the_summary_is_valid_json(data: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "app.iotrace"
+    done = iotrial("record", "-o", str(trace), "--json", "--", *PYTHON, READ_TWICE, cwd=data)
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    facts = found["recorded"]
+    assert (facts["operations"], facts["read_bytes"], facts["under"]) == (5, 1500, str(data))
+
+
+@pytest.mark.root
+def test_another_folder_gets_a_hint(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    options = ("record", "-o", str(tmp_path / "t"), "--under", str(other))
+    done = iotrial(*options, "--", *PYTHON, READ_TWICE, cwd=data)
+    assert f"nothing was done in {other}: name the application's folder with --under" in done.stderr.replace(
+        "\n    ", " "
+    )
+
+
+@pytest.mark.root
+def test_a_failing_command_is_recorded_and_reported(data: Path, tmp_path: Path) -> None:
+    options = ("record", "-o", str(tmp_path / "t"))
+    done = iotrial(*options, "--", *PYTHON, f"{READ_TWICE}; os._exit(3)", cwd=data, check=1)
+    assert "the command ended with status 3; what it did is recorded" in done.stderr
+    assert "5 operations" in done.stderr
+
+
+@pytest.mark.root
+def test_lost_events_are_reported(data: Path, tmp_path: Path) -> None:
+    script = f"{READ_TWICE}; [os.pread(fd, 1, 0) for _ in range(30_000)]"
+    options = ("record", "-o", str(tmp_path / "t"), "--buffer", "4KiB")
+    done = iotrial(*options, "--", *PYTHON, script, cwd=data)
+    assert "lost, and the trace says so: record again with a larger --buffer" in done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", ["pid", "command"])
+def test_a_signal_ends_the_recording_cleanly(data: Path, tmp_path: Path, number: int, by: str) -> None:
+    trace = tmp_path / "app.iotrace"
+    script = f"{READ_TWICE}; print('ready', flush=True); import time; time.sleep(60)"
+    start = [sys.executable, "-m", "iotrial", "record", "-o", str(trace)]
+    command = [*PYTHON, script]
+    running = None
+    if by == "pid":
+        running = subprocess.Popen(command, cwd=data, stdout=subprocess.PIPE)
+        assert running.stdout
+        assert running.stdout.readline() == b"ready\n"
+        more = ["--pid", str(running.pid)]
+    else:
+        more = ["--", *command]
+    recording = subprocess.Popen(
+        [*start, *more],
+        cwd=data,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert recording.stdout
+    assert recording.stderr
+    if by == "pid":
+        while not trace.exists() or not trace.stat().st_size:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        recording.send_signal(number)
+    else:
+        assert recording.stdout.readline() == b"ready\n"
+        if number == signal.SIGINT:  # as from a terminal: to all of them
+            os.killpg(recording.pid, number)
+        else:
+            recording.send_signal(number)
+    said = recording.stderr.read().decode()
+    assert recording.wait(30) == 0, said
+    assert "operation" in said
+    assert "iotrial: warning" not in said
+    recording.stdout.close()
+    recording.stderr.close()
+    if running is not None:
+        assert running.poll() is None
+        running.kill()
+        running.wait()
+        assert running.stdout
+        running.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "t"), "expected a command or --pid"),
+        (("-o", "t", "--pid", "1", "--", "true"), "expected a command or --pid"),
+        (("-o", "t", "--", "no-such-program"), "no-such-program: no such program"),
+        (("-o", "t", "--pid", "999999999"), "no process has the number 999999999"),
+        (("-o", "missing/t", "--", "true"), "there is no folder missing"),
+        (("-o", ".", "--", "true"), ".: is a folder"),
+        (("-o", "t", "--buffer", "1 KiB", "--", "true"), "--buffer 1 KiB: expected 4 KiB to 1 GiB"),
+    ],
+)
+def test_a_wrong_request_says_what_to_do(data: Path, words: tuple[str, ...], message: str) -> None:
+    done = iotrial("record", *words, cwd=data, check=2)
+    assert message in done.stderr
+    assert "hint: " in done.stderr
+    assert [path.name for path in data.iterdir()] == ["known"]
+
+
+@pytest.mark.root
+def test_only_root_may_record(data: Path) -> None:
+    script = str(Path(__file__).parents[1] / "as_nobody.py")
+    done = subprocess.run(
+        [sys.executable, script, "record", "-o", "/var/tmp/never.iotrace", "--", "true"],
+        capture_output=True,
+        text=True,
+        cwd=data,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "only root may do" in done.stderr
+    assert not Path("/var/tmp/never.iotrace").exists()
