@@ -158,7 +158,7 @@ APPLICATIONS = (
         (
             "sh",
             "-c",
-            "git status --porcelain > /dev/null && git checkout -q other && git status --porcelain > /dev/null",
+            "git status --porcelain > /dev/null && git checkout -q other",
         ),
         _git,
         ("git",),

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -271,13 +273,26 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         one["agreement"] for line in lines if "comparisons" in line for one in line["comparisons"]
     )
     failed = sum("error" in line for line in lines)
-    total = sum(counts.values())
     failures = f"; {failed} pairs failed" if failed else ""
     note = (
-        f"{total} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
-        f"{counts['open']}{failures}. Ratio of the second level to the first, application / replay."
+        f"{sum(counts.values())} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
+        f"{counts['open']}{failures}. Ratio of the second level to the first, application / replay.{_apart(lines)}"
     )
     return "\n".join([*rows, "", note])
+
+
+def _apart(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return by how much the two ratios differ, as a sentence."""
+    found = [
+        abs(math.log(one["stand_in"]["value"] / one["application"]["value"]))
+        for line in lines
+        for one in line.get("comparisons", ())
+        if one["stand_in"]["value"] and one["application"]["value"]
+    ]
+    if not found:
+        return ""
+    middle, largest = (math.exp(value) for value in (statistics.median(found), max(found)))
+    return f" The two ratios differ by a factor of {middle:.2f} in the median, {largest:.2f} at most (n = {len(found)})."
 
 
 def _cell(line: Mapping[str, Any] | None) -> str:
