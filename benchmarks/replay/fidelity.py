@@ -275,8 +275,8 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     failed = sum("error" in line for line in lines)
     failures = f"; {failed} pairs failed" if failed else ""
     note = (
-        f"{sum(counts.values())} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
-        f"{counts['open']}{failures}. Ratio of the second level to the first, application / replay.{_apart(lines)}"
+        f"{sum(counts.values())} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open "
+        f"in {counts['open']}{failures}. Ratio of the second level to the first, application / replay.{_apart(lines)}"
     )
     return "\n".join([*rows, "", note])
 
