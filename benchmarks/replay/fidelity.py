@@ -77,7 +77,7 @@ SETTINGS = (
     ),
     Compared("strictatime / noatime", _factor("mount.atime", ["strictatime", "noatime"])),
     Compared("data=ordered / journal", _option("data", "data=ordered", "data=journal")),
-    Compared("barrier=1 / 0", _option("barrier", "barrier=1", "barrier=0")),
+    Compared("barrier / nobarrier", _option("barrier", "barrier", "nobarrier")),
     Compared("commit=5 / 1", _option("commit", "commit=5", "commit=1")),
     Compared("ext4 / xfs", _factor("filesystem.type", ["ext4", "xfs"])),
     Compared("ext4 / btrfs", _factor("filesystem.type", ["ext4", "btrfs"])),
@@ -237,7 +237,7 @@ def measured(
     try:
         report = json.loads(done.stdout)
     except ValueError:
-        return line | {"error": done.stderr.strip()[-600:] or f"exit status {done.returncode}"}
+        return line | {"error": _error(done.stderr) or f"exit status {done.returncode}"}
     stand_ins = report.get("stand_ins", [])
     if not stand_ins:
         return line | {"error": report["trial"]["verdict"]}
@@ -248,6 +248,15 @@ def measured(
         "comparisons": found["comparisons"],
         "amounts": found["amounts"],
     }
+
+
+def _error(text: str) -> str:
+    """Return the message of the document on the last line of standard error, or the line."""
+    last = text.strip().rpartition("\n")[2]
+    try:
+        return str(json.loads(last)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return last[-600:]
 
 
 def _output(*words: str) -> str:
