@@ -29,7 +29,6 @@ from iotrial.study.work import (
     Measured,
     ResponseSpec,
     Work,
-    count_response,
     rate_response,
     time_response,
     to_take_off,
@@ -79,17 +78,33 @@ def _latencies(name: str, what: str) -> tuple[ResponseSpec, ...]:
 _WALL = time_response("wall", "time from the start of the replay to the end of its last operation")
 _RATE = rate_response("rate", "1/s", "operations per second of it")
 _ALL = _latencies("operation", "one operation")
+# By difference, because an operation that is on time is late by nothing.
 _LATE = tuple(
-    time_response(f"late_{short}", f"{text} delay of an operation after its recorded time", stretchable=False)
+    ResponseSpec(
+        f"late_{short}",
+        "s",
+        Scale.DIFFERENCE,
+        Better.LOWER,
+        f"{text} delay of an operation after its recorded time",
+        stretchable=False,
+    )
     for short, text in LATE.items()
 )
-_OTHER = count_response("other_results", "1", "operations with another result than recorded")
+_OTHER = ResponseSpec(
+    "other_results",
+    "1",
+    Scale.DIFFERENCE,
+    Better.LOWER,
+    "operations with another result than recorded",
+    stretchable=False,
+)
 _BEHIND = ResponseSpec(
     "behind_share",
     "%",
     Scale.DIFFERENCE,
     Better.LOWER,
     "operations that started more than 10 ms after their recorded time",
+    stretchable=False,
 )
 _DEVICE = (*DEVICE_RESPONSES, SYNCED_RESPONSE)
 
