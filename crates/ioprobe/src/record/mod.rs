@@ -71,6 +71,8 @@ struct Report {
     read_bytes: u64,
     written_bytes: u64,
     lost: u64,
+    /// Of those lost: what a trace has no room for.
+    beyond: u64,
     elsewhere: u64,
     guessed: u64,
     duration_ns: u64,
@@ -230,13 +232,11 @@ fn record(options: &Options) -> Result<Report> {
     let hash = options.hash_names.then(NameHash::new);
     let mut decoder = Decoder::new(writer, names, hash, recorder.uring);
     let attached = recorder.attach()?;
-    let followed = subject.begin(&recorder, &mut decoder)?;
+    subject.begin(&recorder, &mut decoder)?;
     let stopped = follow(&recorder, &mut decoder, &mut subject);
-    let lost_early = finish_events(attached, &recorder, &mut decoder, stopped)?;
-    for process in followed {
-        recorder.ended(process)?;
-    }
-    let lost = recorder.lost()? + decoder.counts.beyond + lost_early;
+    let left = finish_events(attached, &recorder, &mut decoder, stopped)?;
+    let beyond = decoder.counts.beyond + left;
+    let lost = recorder.lost()? + beyond;
     let duration_ns = now_ns().saturating_sub(decoder.began_ns());
     let (threads, files, counts) = (decoder.threads(), decoder.files(), decoder.counts);
     let operations = decoder.writer.operations();
@@ -262,6 +262,7 @@ fn record(options: &Options) -> Result<Report> {
         read_bytes: counts.read_bytes,
         written_bytes: counts.written_bytes,
         lost,
+        beyond,
         elsewhere: counts.elsewhere,
         guessed: counts.guessed,
         duration_ns,
@@ -360,20 +361,15 @@ impl Subject {
         }
     }
 
-    /// Let it be recorded from now on; returns the processes.
-    fn begin<W: Write>(
-        &mut self,
-        recorder: &Recorder,
-        decoder: &mut Decoder<W>,
-    ) -> Result<Vec<u32>> {
+    /// Let it be recorded from now on.
+    fn begin<W: Write>(&mut self, recorder: &Recorder, decoder: &mut Decoder<W>) -> Result<()> {
         let process = self.process() as u32;
         match self {
             Subject::Command(command) => {
                 decoder.adopt_process(process);
                 recorder.follow(process)?;
                 decoder.begin(now_ns(), Some(process));
-                command.release()?;
-                Ok(vec![process])
+                command.release()
             }
             Subject::Running { .. } => {
                 let family = family(process);
@@ -384,7 +380,7 @@ impl Subject {
                     decoder.adopt_process(*process);
                 }
                 decoder.begin(now_ns(), None);
-                Ok(family)
+                Ok(())
             }
         }
     }

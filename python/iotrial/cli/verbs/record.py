@@ -45,7 +45,10 @@ class Facts(JsonObject, frozen=True):
     files: Count
     read_bytes: Count
     written_bytes: Count
-    lost: Annotated[int, Meta(ge=0, description="events that were not recorded: the buffer was full")]
+    lost: Annotated[int, Meta(ge=0, description="events that were not recorded")]
+    beyond: Annotated[
+        int, Meta(ge=0, description="of those, operations of threads or on files beyond what a trace holds")
+    ]
     elsewhere: Annotated[
         int, Meta(ge=0, description="operations on other files, pipes and sockets: only counted")
     ]
@@ -221,9 +224,14 @@ def _tell(found: Facts, output: Path) -> None:
         f"read {format_bytes(found.read_bytes)}, wrote {format_bytes(found.written_bytes)}; "
         f"{found.elsewhere:,} elsewhere; the trace takes {format_bytes(found.trace_bytes)}"
     )
-    if found.lost:
+    if found.lost > found.beyond:
         warn(
-            f"{counted(found.lost, 'event')} lost, and the trace says so: record again with a larger --buffer"
+            f"{counted(found.lost - found.beyond, 'event')} lost, and the trace says so: record again with a larger --buffer"
+        )
+    if found.beyond:
+        warn(
+            f"{counted(found.beyond, 'operation')} left out: a trace holds 4,096 threads, 1,048,576 files and "
+            f"134,217,728 operations; record a shorter time"
         )
     if found.guessed:
         say(f"note: the size of {counted(found.guessed, 'file')} before the start is a guess")
