@@ -9,9 +9,10 @@ mod dump;
 mod names;
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::io::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -226,7 +227,14 @@ fn record(options: &Options) -> Result<Report> {
         names_hashed: options.hash_names,
     };
     let path = &options.output;
-    let file = File::create(path).doing(|| format!("create {}", path.display()))?;
+    // Names of files are not for everybody.
+    let mut owner_only = OpenOptions::new();
+    owner_only
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600);
+    let file = (owner_only.open(path)).doing(|| format!("create {}", path.display()))?;
     let writer = Writer::new(BufWriter::with_capacity(1 << 18, file), &header)
         .map_err(|why| Error::verify(format!("write {}: {why}", path.display())))?;
     let hash = options.hash_names.then(NameHash::new);

@@ -21,6 +21,7 @@ from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
+from iotrial.ownership import invoking_user
 from iotrial.probe.binary import find_binary
 from iotrial.report.notation import counted
 from iotrial.terminal import escape
@@ -111,6 +112,7 @@ def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
         options.append("--hash-names")
     options += ["--pid", str(pid)] if pid else ["--", *words]
     found = _run(options, by_pid=pid is not None)
+    os.chown(output, *invoking_user(), follow_symlinks=False)
     if as_json:
         click.echo(json_text(Recorded(str(output), found)))
     else:
