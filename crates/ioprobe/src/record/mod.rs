@@ -12,7 +12,7 @@ use std::ffi::{CString, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::io::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -202,6 +202,7 @@ fn record(options: &Options) -> Result<Report> {
         ));
     }
     require_privilege("record file operations")?;
+    require_first_namespace()?;
     note_signals();
     // Before the command is started: it ends with us if anything fails.
     let recorder = Recorder::load(&calls::FORMS, options.ring_bytes)?;
@@ -282,6 +283,19 @@ fn record(options: &Options) -> Result<Report> {
         exit_code,
         signal,
     })
+}
+
+/// The kernel's events have the numbers that processes have outside of all containers.
+fn require_first_namespace() -> Result<()> {
+    const OWN: &str = "/proc/self/ns/pid";
+    /// PROC_PID_INIT_INO (include/linux/proc_ns.h)
+    const FIRST: u64 = 0xefff_fffc;
+    match fs::metadata(OWN).doing(|| format!("stat {OWN}"))?.ino() {
+        FIRST => Ok(()),
+        _ => Err(Error::unsupported(
+            "record file operations: not possible from within a container's PID namespace; record from the host, with --pid",
+        )),
+    }
 }
 
 /// Decode events until the subject has ended, or a signal ends the recording.
