@@ -131,9 +131,8 @@ def main() -> None:
         work = folder / "work"
         work.mkdir()
         prepare(work)
-        print(
-            "| application | way | n | median | times as long | lost |\n| --- | --- | --: | --: | --: | --: |"
-        )
+        print("| application | way | n | median | times as long | processor time | lost |")
+        print("| --- | --- | --: | --: | --: | --: | --: |", flush=True)
         for name, command in applications(sys.executable).items():
             measure(name, command, ways(folder), folder, asked.blocks, draw)
     finally:

@@ -558,6 +558,12 @@ def test_without_privilege_it_is_refused(folder: Path) -> None:
     assert "needs root" in found["message"]
 
 
+def test_from_within_a_container_it_is_refused(folder: Path) -> None:
+    found = refusal(["unshare", "--pid", "--fork", "--mount-proc"], folder)
+    assert found["code"] == "unsupported"
+    assert "record from the host, with --pid" in found["message"]
+
+
 def test_a_kernel_without_type_information_is_refused(folder: Path) -> None:
     hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'
     found = refusal(["unshare", "-m", "sh", "-c", hide, "sh"], folder)

@@ -376,9 +376,9 @@ impl<W: Write> Decoder<W> {
         };
         let [number, flags, ..] = event.arguments;
         if event.number == uring::CLOSE {
-            // struct io_close: the file, then the descriptor.
-            return match event.result {
-                0 => self.close(event, word(8, 4) as c_int),
+            // struct io_close: the file, the descriptor, and the place of a registered file.
+            return match (event.result, word(12, 4)) {
+                (0, 0) => self.close(event, word(8, 4) as c_int),
                 _ => Ok(()),
             };
         }

@@ -21,6 +21,7 @@ from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
+from iotrial.ownership import invoking_user
 from iotrial.probe.binary import find_binary
 from iotrial.report.notation import counted
 from iotrial.terminal import escape
@@ -45,7 +46,10 @@ class Facts(JsonObject, frozen=True):
     files: Count
     read_bytes: Count
     written_bytes: Count
-    lost: Annotated[int, Meta(ge=0, description="events that were not recorded: the buffer was full")]
+    lost: Annotated[int, Meta(ge=0, description="events that were not recorded")]
+    beyond: Annotated[
+        int, Meta(ge=0, description="of those, operations of threads or on files beyond what a trace holds")
+    ]
     elsewhere: Annotated[
         int, Meta(ge=0, description="operations on other files, pipes and sockets: only counted")
     ]
@@ -108,6 +112,7 @@ def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
         options.append("--hash-names")
     options += ["--pid", str(pid)] if pid else ["--", *words]
     found = _run(options, by_pid=pid is not None)
+    os.chown(output, *invoking_user(), follow_symlinks=False)
     if as_json:
         click.echo(json_text(Recorded(str(output), found)))
     else:
@@ -221,9 +226,14 @@ def _tell(found: Facts, output: Path) -> None:
         f"read {format_bytes(found.read_bytes)}, wrote {format_bytes(found.written_bytes)}; "
         f"{found.elsewhere:,} elsewhere; the trace takes {format_bytes(found.trace_bytes)}"
     )
-    if found.lost:
+    if found.lost > found.beyond:
         warn(
-            f"{counted(found.lost, 'event')} lost, and the trace says so: record again with a larger --buffer"
+            f"{counted(found.lost - found.beyond, 'event')} lost, and the trace says so: record again with a larger --buffer"
+        )
+    if found.beyond:
+        warn(
+            f"{counted(found.beyond, 'operation')} left out: a trace holds 4,096 threads, 1,048,576 files and "
+            f"134,217,728 operations; record a shorter time"
         )
     if found.guessed:
         say(f"note: the size of {counted(found.guessed, 'file')} before the start is a guess")

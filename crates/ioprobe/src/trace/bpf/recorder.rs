@@ -544,11 +544,6 @@ impl Recorder {
             .update(&process.to_le_bytes(), &1_u64.to_le_bytes())
     }
 
-    /// Forget the number of a process that has ended: another one may get it.
-    pub fn ended(&self, process: u32) -> Result<()> {
-        self.targets.remove(&process.to_le_bytes())
-    }
-
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
@@ -837,6 +832,13 @@ fn execute(maps: Maps, at: &Offsets) -> Vec<Instruction> {
 fn exit(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     recorded(&mut p, maps, at);
+    // Another process may get the number.
+    p.call(CurrentNumbers);
+    p.store(Four, R10, PROCESS, R0);
+    p.map(R1, maps.targets);
+    p.register(Move, R2, R10);
+    p.constant(Add, R2, PROCESS.into());
+    p.call(MapDelete);
     event(&mut p, Kind::Exit, EVENT);
     write_short(&mut p, maps);
     out(p)
