@@ -106,7 +106,13 @@ class Trace:
         start = self.now if start is None else start
         result = length if result is None else result
         last = self.last[thread]
-        bits = positional | uring << 1 | (file is not None) << 2 | (other is not None) << 3 | (handle is not None) << 4
+        bits = (
+            positional
+            | uring << 1
+            | (file is not None) << 2
+            | (other is not None) << 3
+            | (handle is not None) << 4
+        )
         bits |= (vectors != 1) << 5 | 1 << 6 | 1 << 7
         data = bytes([0x80 | CALLS.index(call), bits]) + number(thread)
         data += b"" if file is None else folded(file - last[0])

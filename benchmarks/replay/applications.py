@@ -60,10 +60,14 @@ def _mariadb(folder: Path) -> None:
         check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     drawn = random.Random(2)
-    work = ["CREATE DATABASE app;", "USE app;", "CREATE TABLE rows (id INT PRIMARY KEY, data VARCHAR(200));"]
+    work = [
+        "CREATE DATABASE app;",
+        "USE app;",
+        "CREATE TABLE entries (id INT PRIMARY KEY, data VARCHAR(200));",
+    ]
     for number in range(20):
         values = ", ".join(f"({20 * number + row}, '{drawn.randbytes(90).hex()}')" for row in range(20))
-        work.append(f"INSERT INTO rows VALUES {values};")
+        work.append(f"INSERT INTO entries VALUES {values};")
     (folder / "work.sql").write_text("\n".join(work) + "\n")
 
 
@@ -144,7 +148,7 @@ APPLICATIONS = (
             "sh",
             "-c",
             "mariadbd --no-defaults --bootstrap --user=root --datadir=$PWD/data --innodb-log-file-size=8M "
-            "--innodb-buffer-pool-size=16M --innodb-use-native-aio=0 < work.sql",
+            "--innodb-buffer-pool-size=16M --innodb-use-native-aio=0 < work.sql 2> /dev/null",
         ),
         _mariadb,
         ("mariadbd", "mariadb-install-db"),
@@ -154,7 +158,7 @@ APPLICATIONS = (
         (
             "sh",
             "-c",
-            "git status --porcelain > /dev/null && git checkout -q other && git status --porcelain > /dev/null",
+            "git status --porcelain > /dev/null && git checkout -q other",
         ),
         _git,
         ("git",),

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,7 +77,7 @@ SETTINGS = (
     ),
     Compared("strictatime / noatime", _factor("mount.atime", ["strictatime", "noatime"])),
     Compared("data=ordered / journal", _option("data", "data=ordered", "data=journal")),
-    Compared("barrier=1 / 0", _option("barrier", "barrier=1", "barrier=0")),
+    Compared("barrier / nobarrier", _option("barrier", "barrier", "nobarrier")),
     Compared("commit=5 / 1", _option("commit", "commit=5", "commit=1")),
     Compared("ext4 / xfs", _factor("filesystem.type", ["ext4", "xfs"])),
     Compared("ext4 / btrfs", _factor("filesystem.type", ["ext4", "btrfs"])),
@@ -235,7 +237,7 @@ def measured(
     try:
         report = json.loads(done.stdout)
     except ValueError:
-        return line | {"error": done.stderr.strip()[-600:] or f"exit status {done.returncode}"}
+        return line | {"error": _error(done.stderr) or f"exit status {done.returncode}"}
     stand_ins = report.get("stand_ins", [])
     if not stand_ins:
         return line | {"error": report["trial"]["verdict"]}
@@ -246,6 +248,15 @@ def measured(
         "comparisons": found["comparisons"],
         "amounts": found["amounts"],
     }
+
+
+def _error(text: str) -> str:
+    """Return the message of the document on the last line of standard error, or the line."""
+    last = text.strip().rpartition("\n")[2]
+    try:
+        return str(json.loads(last)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return last[-600:]
 
 
 def _output(*words: str) -> str:
@@ -271,13 +282,26 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         one["agreement"] for line in lines if "comparisons" in line for one in line["comparisons"]
     )
     failed = sum("error" in line for line in lines)
-    total = sum(counts.values())
     failures = f"; {failed} pairs failed" if failed else ""
     note = (
-        f"{total} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open in "
-        f"{counts['open']}{failures}. Ratio of the second level to the first, application / replay."
+        f"{sum(counts.values())} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open "
+        f"in {counts['open']}{failures}. Ratio of the second level to the first, application / replay.{_apart(lines)}"
     )
     return "\n".join([*rows, "", note])
+
+
+def _apart(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return by how much the two ratios differ, as a sentence."""
+    found = [
+        abs(math.log(one["stand_in"]["value"] / one["application"]["value"]))
+        for line in lines
+        for one in line.get("comparisons", ())
+        if one["stand_in"]["value"] and one["application"]["value"]
+    ]
+    if not found:
+        return ""
+    middle, largest = (math.exp(value) for value in (statistics.median(found), max(found)))
+    return f" The two ratios differ by a factor of {middle:.2f} in the median, {largest:.2f} at most (n = {len(found)})."
 
 
 def _cell(line: Mapping[str, Any] | None) -> str:

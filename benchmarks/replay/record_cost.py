@@ -1,8 +1,9 @@
-"""How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root, prints a table for BENCHMARKS.md.
+"""How much slower a recorded application is: `python benchmarks/replay/record_cost.py`, as root.
 
-Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block has each once, in an order drawn for the
-block. The time is the application's own, taken by the shell that starts it, so that the start of the recorder does not count. The
-ratio to the bare run is the geometric mean over the blocks, with a 95 % interval by Student's t on the logarithms.
+Prints a table for BENCHMARKS.md. Three applications run bare, under `ioprobe record`, `strace -f` and `perf trace`. A block
+has each once, in an order drawn for the block. Time and processor time are the application's own, taken by the shell that
+starts it, so that neither the start of the recorder counts nor what it does on another processor. Ratios to the bare run are
+geometric means over the blocks, with a 95 % interval by Student's t on the logarithms.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from scipy.stats import t as student
@@ -25,28 +28,28 @@ from iotrial.probe.binary import find_binary
 
 FILES = 10_000
 BARE = "bare"
-#: prints the time of its arguments, in seconds, to the file in $TIMES
-TIMED = 'a=$EPOCHREALTIME; "$@" >/dev/null 2>&1; b=$EPOCHREALTIME; echo "$a $b" >"$TIMES"'
+#: writes start and end of its arguments, and the shell's processor times, to the file in $TIMES
+TIMED = 'a=$EPOCHREALTIME; "$@" >/dev/null 2>&1; b=$EPOCHREALTIME; { echo "$a $b"; times; } >"$TIMES"'
 COMMITS = """
 import sqlite3
 with sqlite3.connect("db", isolation_level=None) as db:
     db.execute("create table if not exists t (a integer, b text)")
-    for number in range(300):
+    for number in range(100):
         db.execute("insert into t values (?, ?)", (number, "x" * 100))
 """
 READS = """
 import os, mmap
 page = mmap.mmap(-1, 4096)
 fd = os.open("large", os.O_RDONLY | os.O_DIRECT)
-for number in range(10_000):
+for number in range(5_000):
     os.preadv(fd, [page], number * 7919 % 16384 * 4096)
 """
 
 
 def applications(python: str) -> dict[str, list[str]]:
     return {
-        "300 commits of SQLite": [python, "-I", "-S", "-c", COMMITS],
-        "10,000 random reads of 4 KiB, O_DIRECT": [python, "-I", "-S", "-c", READS],
+        "100 commits of SQLite": [python, "-I", "-S", "-c", COMMITS],
+        "5,000 random reads of 4 KiB, O_DIRECT": [python, "-I", "-S", "-c", READS],
         f"grep -r over {FILES:,} warm files": ["grep", "-r", "nowhere", "files"],
     }
 
@@ -57,7 +60,7 @@ def prepare(folder: Path) -> None:
         place = files / f"{number // 100:03}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number % 100:03}").write_bytes(b"a line of text, as they are\n" * 70)
-    with open(folder / "large", "wb") as file:
+    with (folder / "large").open("wb") as file:
         for _ in range(64):
             file.write(os.urandom(1 << 20))
     os.sync()
@@ -69,7 +72,15 @@ def ways(folder: Path) -> dict[str, list[str]]:
     report = str(folder / "report")
     found = {
         BARE: [],
-        "iotrial record": [str(find_binary()), "record", "--output", trace, "--under", str(folder / "work"), "--"],
+        "iotrial record": [
+            str(find_binary()),
+            "record",
+            "--output",
+            trace,
+            "--under",
+            str(folder / "work"),
+            "--",
+        ],
     }
     if shutil.which("strace"):
         found["strace -f"] = ["strace", "-f", "-o", report]
@@ -78,8 +89,16 @@ def ways(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def seconds(way: list[str], command: list[str], folder: Path) -> tuple[float, int]:
-    """Return the application's time, and how many events the recorder lost."""
+@dataclass(frozen=True)
+class Run:
+    """One run of an application, in seconds, and how many events the recorder lost."""
+
+    wall_s: float
+    processor_s: float
+    lost: int
+
+
+def run(way: list[str], command: list[str], folder: Path) -> Run:
     times = folder / "times"
     times.unlink(missing_ok=True)
     shell = ["bash", "-c", TIMED, "bash", *command]
@@ -89,11 +108,13 @@ def seconds(way: list[str], command: list[str], folder: Path) -> tuple[float, in
     )
     if not times.exists():
         raise SystemExit(f"{way}: {done.stderr[-500:]}")
-    start, end = times.read_text().split()
-    lost = 0
-    if "record" in way:
-        lost = json.loads(done.stderr.splitlines()[-1])["ok"]["lost"]
-    return float(end) - float(start), lost
+    # start and end; user and system time of the shell; those of its children
+    span, _, children = times.read_text().splitlines()
+    start, end = map(float, span.split())
+    parts = [re.fullmatch(r"(\d+)m([\d.]+)s", word) for word in children.split()]
+    processor = sum(60 * int(part[1]) + float(part[2]) for part in parts if part)
+    lost = json.loads(done.stderr.splitlines()[-1])["ok"]["lost"] if "record" in way else 0
+    return Run(end - start, processor, lost)
 
 
 def main() -> None:
@@ -110,7 +131,8 @@ def main() -> None:
         work = folder / "work"
         work.mkdir()
         prepare(work)
-        print("| application | way | n | median | times as long | lost |\n| --- | --- | --: | --: | --: | --: |")
+        print("| application | way | n | median | times as long | processor time | lost |")
+        print("| --- | --- | --: | --: | --: | --: | --: |", flush=True)
         for name, command in applications(sys.executable).items():
             measure(name, command, ways(folder), folder, asked.blocks, draw)
     finally:
@@ -120,23 +142,23 @@ def main() -> None:
 def measure(
     name: str, command: list[str], among: dict[str, list[str]], folder: Path, blocks: int, draw: random.Random
 ) -> None:
-    found: dict[str, list[float]] = {way: [] for way in among}
-    lost = dict.fromkeys(among, 0)
-    seconds([], command, folder)  # warm
+    found: dict[str, list[Run]] = {way: [] for way in among}
+    run([], command, folder)  # warm
     for _ in range(blocks):
         for way in draw.sample(list(among), len(among)):
             (folder / "work" / "db").unlink(missing_ok=True)
-            time, more = seconds(among[way], command, folder)
-            found[way].append(time)
-            lost[way] += more
-    for way, times in found.items():
-        median = f"{statistics.median(times) * 1000:.0f} ms"
-        counted = str(lost[way]) if way == "iotrial record" else ""
-        print(f"| {name} | {way} | {blocks} | {median} | {ratio(times, found[BARE])} | {counted} |", flush=True)
+            found[way].append(run(among[way], command, folder))
+    bare = found[BARE]
+    for way, runs in found.items():
+        median = f"{statistics.median(one.wall_s for one in runs) * 1000:.0f} ms"
+        wall = ratio([one.wall_s for one in runs], [one.wall_s for one in bare])
+        processor = ratio([one.processor_s for one in runs], [one.processor_s for one in bare])
+        lost = str(sum(one.lost for one in runs)) if way == "iotrial record" else ""
+        print(f"| {name} | {way} | {blocks} | {median} | {wall} | {processor} | {lost} |", flush=True)
 
 
 def ratio(times: list[float], bare: list[float]) -> str:
-    if times is bare:
+    if times == bare:
         return "1"
     logs = [math.log(one / other) for one, other in zip(times, bare, strict=True)]
     mean = statistics.fmean(logs)

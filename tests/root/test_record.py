@@ -37,7 +37,20 @@ def test_a_command_is_recorded_and_summed_up_on_standard_error(data: Path) -> No
     assert first.startswith("../app.iotrace: 5 operations of 1 thread on 1 file in ")
     assert "read 1.46 KiB, wrote 0 B" in first
     assert last == "next: `iotrial show ../app.iotrace`"
-    assert (data.parent / "app.iotrace").read_bytes().startswith(b"iotrace\n")
+    trace = data.parent / "app.iotrace"
+    assert trace.read_bytes().startswith(b"iotrace\n")
+    assert trace.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.root
+def test_a_trace_belongs_to_the_user_of_sudo(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "2345")
+    iotrial("record", "-o", str(tmp_path / "t"), "--", *PYTHON, READ_TWICE, cwd=data)
+    found = (tmp_path / "t").stat()
+    assert (found.st_uid, found.st_gid) == (1234, 2345)
 
 
 @pytest.mark.root

@@ -75,7 +75,7 @@ def test_verbs_studies_factors_and_levels_are_offered(installed: Path, shell: st
     def completions(*words: str) -> list[str]:
         return offers(installed, shell, *words, cwd=tmp_path)
 
-    assert sorted(completions("re")) == ["refine", "report", "restore", "resume", "revert"]
+    assert sorted(completions("re")) == ["record", "refine", "report", "restore", "resume", "revert"]
     assert completions("show", "files/") == ["files/links", "files/permissions"]
     assert completions("run", "files/permissions", "--set", "mo") == ["mode="]
     assert completions("run", "--fail-if", "slo") == ["slower"]

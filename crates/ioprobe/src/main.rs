@@ -59,8 +59,10 @@ trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iol
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "record") {
-        return record::main(words.collect());
+    match words.next() {
+        Some(word) if word == "record" => return record::main(words.collect()),
+        Some(word) if word == "trace" => return recorded::main(&words.collect::<Vec<_>>()),
+        _ => {}
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (mut isolated, mut of_guest) = (true, false);
@@ -80,7 +82,6 @@ fn main() -> ExitCode {
         }
         ["--isolate", "--powercap", folder] => folder,
         ["--init"] => init::run(),
-        ["trace", command, file] => return recorded::run(command, file),
         ["--version"] => {
             println!("ioprobe {}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;

@@ -1,21 +1,19 @@
 //! Commands on recorded traces: `ioprobe trace summary|iolog|iolog-files FILE`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use iotrace::{iolog, summary};
 use serde::Serialize;
 
-/// Run a command; errors go to standard error, with exit status 1.
-pub fn run(command: &str, file: &str) -> ExitCode {
-    let done = match command {
-        "summary" => summarise(file),
-        "iolog" => log(file),
-        "iolog-files" => log_files(file),
-        other => Err(format!(
-            "trace: no command {other}, only summary, iolog and iolog-files"
-        )),
+/// Run a command on a trace; errors go to standard error, with exit status 1.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let done = match words {
+        [command, file] => run(command, Path::new(file)),
+        _ => Err("trace: expected a command and a file".to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,23 +26,29 @@ pub fn run(command: &str, file: &str) -> ExitCode {
 
 type Done = Result<(), String>;
 
-fn summarise(file: &str) -> Done {
-    print(&summary::summarise(opened(file)?).map_err(|error| of(file, error))?)
+fn run(command: &OsStr, file: &Path) -> Done {
+    match command.to_str() {
+        Some("summary") => {
+            print(&summary::summarise(opened(file)?).map_err(|error| of(file, error))?)
+        }
+        Some("iolog") => log(file),
+        Some("iolog-files") => {
+            print(&iolog::files(opened(file)?).map_err(|error| of(file, error))?)
+        }
+        _ => Err(format!(
+            "trace: no command {}, only summary, iolog and iolog-files",
+            command.to_string_lossy()
+        )),
+    }
 }
 
-fn log(file: &str) -> Done {
+fn log(file: &Path) -> Done {
     let output = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let written = iolog::write(opened(file)?, output).map_err(|error| of(file, error))?;
-    let text = serde_json::to_string(&written).map_err(|error| error.to_string())?;
-    eprintln!("{text}");
+    iolog::write(opened(file)?, output).map_err(|error| of(file, error))?;
     Ok(())
 }
 
-fn log_files(file: &str) -> Done {
-    print(&iolog::files(opened(file)?).map_err(|error| of(file, error))?)
-}
-
-fn opened(file: &str) -> Result<BufReader<File>, String> {
+fn opened(file: &Path) -> Result<BufReader<File>, String> {
     let opened = File::open(file).map_err(|error| of(file, error))?;
     Ok(BufReader::with_capacity(1 << 16, opened))
 }
@@ -57,6 +61,6 @@ fn print(document: &impl Serialize) -> Done {
         .map_err(|error| error.to_string())
 }
 
-fn of(file: &str, error: impl std::fmt::Display) -> String {
-    format!("{file}: {error}")
+fn of(file: &Path, error: impl std::fmt::Display) -> String {
+    format!("{}: {error}", file.display())
 }

@@ -147,7 +147,9 @@ def _missing(summary: TraceSummary) -> Iterator[str]:
 
 
 def _calls(summary: TraceSummary) -> Iterator[Table]:
-    ranked = sorted(summary.calls, key=lambda one: (-one.time_ns.total, -one.operations))
+    ranked = sorted(
+        summary.calls, key=lambda one: (one.purpose == "threads", -one.time_ns.total, -one.operations)
+    )
     yield table(
         ("call", ">count", ">errors", ">bytes", ">mean", ">median", ">p99", ">largest"),
         (_call_row(one) for one in ranked),

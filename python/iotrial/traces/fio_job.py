@@ -64,7 +64,7 @@ def fio_job(summary: TraceSummary) -> str:
         "[application]",
         *(f"{name}={value}" for name, value in options),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _rw(read: Direction, write: Direction) -> str:

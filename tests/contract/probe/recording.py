@@ -70,7 +70,7 @@ def record(folder: Path, command: list[str], *options: str, check: bool = True) 
         timeout=120,
     )
     os.close(writing)
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         answer = json.loads(pipe.read())
     assert done.returncode == 0, answer
     if check:
@@ -92,6 +92,4 @@ def read(trace: Path, report: dict[str, Any]) -> Recording:
     assert report["threads"] == len(found["thread"])
     assert report["lost"] == found["end"][0]["lost"]
     assert report["trace_bytes"] == trace.stat().st_size
-    return Recording(
-        report, found["header"][0], found["file"], found["thread"], found["op"], found["end"][0]
-    )
+    return Recording(report, found["header"][0], found["file"], found["thread"], found["op"], found["end"][0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -334,7 +336,7 @@ def test_requests_of_io_uring_are_recorded_like_calls(folder: Path, depth: int) 
             if getattr(error, "code", None) == "unsupported":
                 pytest.skip(str(error))
             raise
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         answer = json.loads(pipe.read())
     found = read(trace, answer["ok"])
     if not found.report["uring"]:
@@ -410,7 +412,7 @@ def test_a_running_process_is_recorded_until_the_end(
         recording.send_signal(signal.SIGINT)
     else:
         tell(waiting)
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         answer = json.loads(pipe.read())
     assert recording.wait() == 0
     found = read(trace, answer["ok"])
@@ -556,6 +558,12 @@ def test_without_privilege_it_is_refused(folder: Path) -> None:
     assert "needs root" in found["message"]
 
 
+def test_from_within_a_container_it_is_refused(folder: Path) -> None:
+    found = refusal(["unshare", "--pid", "--fork", "--mount-proc"], folder)
+    assert found["code"] == "unsupported"
+    assert "record from the host, with --pid" in found["message"]
+
+
 def test_a_kernel_without_type_information_is_refused(folder: Path) -> None:
     hide = 'mount -t tmpfs none /sys/kernel/btf && exec "$@"'
     found = refusal(["unshare", "-m", "sh", "-c", hide, "sh"], folder)
@@ -591,3 +599,32 @@ def test_one_of_many_files_is_found_by_what_the_kernel_opened(data: Path) -> Non
     (data.parent / "way").symlink_to("data/known")
     found: Recording = record(data, python('import os; os.close(os.open("../way", os.O_RDONLY))'))
     assert found.of() == [("open", "known"), ("close", "known")]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_an_application_is_recorded_as_strace_sees_it(folder: Path, data: Path) -> None:
+    script = """
+        import sqlite3
+        db = sqlite3.connect("x.db", isolation_level=None)
+        db.execute("create table t (a, b)")
+        for number in range(20):
+            db.execute("insert into t values (?, ?)", (number, "x" * 1000))
+    """
+    found = record(data, python(script))
+    (data / "x.db").unlink()
+    report = folder / "strace"
+    subprocess.run(
+        ["strace", "-f", "-y", "-qq", "-s", "0", "-o", report, *python(script)], cwd=data, check=True
+    )
+    call = re.compile(rf"(\w+)\(\d+<{re.escape(str(data))}/?([^>]*)>.*\) += (\d+)$")
+    seen = [match.groups() for line in report.read_text().splitlines() if (match := call.search(line))]
+    names = {
+        "pread64": "read",
+        "pwrite64": "write",
+        "read": "read",
+        "write": "write",
+        "fdatasync": "fdatasync",
+    }
+    wanted = [(names[name], path, int(result)) for name, path, result in seen if name in names]
+    assert len(wanted) > 100
+    assert found.of("result", calls=("read", "write", "fdatasync")) == wanted

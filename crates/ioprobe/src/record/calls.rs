@@ -66,8 +66,8 @@ pub const FACCESSAT2: u32 = 439;
 
 /// How each call is recorded. Arguments are counted from 1.
 pub const FORMS: [(u32, Form); 61] = [
-    (READ, Form::file(1)),
-    (WRITE, Form::file(1)),
+    (READ, Form::MOVING),
+    (WRITE, Form::MOVING),
     (OPEN, Form::open(1)),
     (CLOSE, Form::CLOSE),
     (STAT, Form::path(1)),

@@ -218,15 +218,12 @@ impl<W: Write> Decoder<W> {
             }
             None => {
                 self.adopt_process(event.process);
-                if !self.tasks.contains_key(&event.thread) {
-                    let task = Task {
-                        process: event.process,
-                        thread: None,
-                        descriptors: Rc::default(),
-                        folder: Rc::default(),
-                    };
-                    self.tasks.insert(event.thread, task);
-                }
+                self.tasks.entry(event.thread).or_insert_with(|| Task {
+                    process: event.process,
+                    thread: None,
+                    descriptors: Rc::default(),
+                    folder: Rc::default(),
+                });
             }
         }
     }
@@ -379,9 +376,9 @@ impl<W: Write> Decoder<W> {
         };
         let [number, flags, ..] = event.arguments;
         if event.number == uring::CLOSE {
-            // struct io_close: the file, then the descriptor.
-            return match event.result {
-                0 => self.close(event, word(8, 4) as c_int),
+            // struct io_close: the file, the descriptor, and the place of a registered file.
+            return match (event.result, word(12, 4)) {
+                (0, 0) => self.close(event, word(8, 4) as c_int),
                 _ => Ok(()),
             };
         }
@@ -570,9 +567,11 @@ impl<W: Write> Decoder<W> {
                 _ => self.elsewhere(),
             };
         }
-        let kind = event
-            .opened
-            .map_or(libc::S_IFREG, |found| found.mode & libc::S_IFMT);
+        let opened = event.opened.map(|found| Opened {
+            created: found.created || flags & O_TMPFILE != 0,
+            ..found
+        });
+        let kind = opened.map_or(libc::S_IFREG, |found| found.mode & libc::S_IFMT);
         let data = matches!(kind, libc::S_IFREG | libc::S_IFDIR);
         if flags & O_TMPFILE != 0 {
             // A file without a name: it gets one here.
@@ -583,12 +582,12 @@ impl<W: Write> Decoder<W> {
                 let unnamed = (O_TMPFILE | libc::O_DIRECTORY as u64) as u32;
                 op.flags = op.flags & !unnamed | (libc::O_CREAT | libc::O_EXCL) as u32;
             }
-        } else if let Some(found) = event.opened {
+        } else if let Some(found) = opened {
             place = self.corrected(place, found);
         }
         let (name, absolute) = match place {
             Some(Place::Inside(path)) if data => {
-                let name = self.opened(&path, event.opened, flags);
+                let name = self.opened(&path, opened, flags);
                 (Some(name), Some(self.names.absolute(&path)))
             }
             Some(Place::Inside(_)) | None => (None, None),

@@ -9,9 +9,10 @@ mod dump;
 mod names;
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::io::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,6 +72,8 @@ struct Report {
     read_bytes: u64,
     written_bytes: u64,
     lost: u64,
+    /// Of those lost: what a trace has no room for.
+    beyond: u64,
     elsewhere: u64,
     guessed: u64,
     duration_ns: u64,
@@ -199,6 +202,7 @@ fn record(options: &Options) -> Result<Report> {
         ));
     }
     require_privilege("record file operations")?;
+    require_first_namespace()?;
     note_signals();
     // Before the command is started: it ends with us if anything fails.
     let recorder = Recorder::load(&calls::FORMS, options.ring_bytes)?;
@@ -224,19 +228,24 @@ fn record(options: &Options) -> Result<Report> {
         names_hashed: options.hash_names,
     };
     let path = &options.output;
-    let file = File::create(path).doing(|| format!("create {}", path.display()))?;
+    // Names of files are not for everybody.
+    let mut owner_only = OpenOptions::new();
+    owner_only
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600);
+    let file = (owner_only.open(path)).doing(|| format!("create {}", path.display()))?;
     let writer = Writer::new(BufWriter::with_capacity(1 << 18, file), &header)
         .map_err(|why| Error::verify(format!("write {}: {why}", path.display())))?;
     let hash = options.hash_names.then(NameHash::new);
     let mut decoder = Decoder::new(writer, names, hash, recorder.uring);
     let attached = recorder.attach()?;
-    let followed = subject.begin(&recorder, &mut decoder)?;
+    subject.begin(&recorder, &mut decoder)?;
     let stopped = follow(&recorder, &mut decoder, &mut subject);
-    let lost_early = finish_events(attached, &recorder, &mut decoder, stopped)?;
-    for process in followed {
-        recorder.ended(process)?;
-    }
-    let lost = recorder.lost()? + decoder.counts.beyond + lost_early;
+    let left = finish_events(attached, &recorder, &mut decoder, stopped)?;
+    let beyond = decoder.counts.beyond + left;
+    let lost = recorder.lost()? + beyond;
     let duration_ns = now_ns().saturating_sub(decoder.began_ns());
     let (threads, files, counts) = (decoder.threads(), decoder.files(), decoder.counts);
     let operations = decoder.writer.operations();
@@ -262,6 +271,7 @@ fn record(options: &Options) -> Result<Report> {
         read_bytes: counts.read_bytes,
         written_bytes: counts.written_bytes,
         lost,
+        beyond,
         elsewhere: counts.elsewhere,
         guessed: counts.guessed,
         duration_ns,
@@ -273,6 +283,19 @@ fn record(options: &Options) -> Result<Report> {
         exit_code,
         signal,
     })
+}
+
+/// The kernel's events have the numbers that processes have outside of all containers.
+fn require_first_namespace() -> Result<()> {
+    const OWN: &str = "/proc/self/ns/pid";
+    /// PROC_PID_INIT_INO (include/linux/proc_ns.h)
+    const FIRST: u64 = 0xefff_fffc;
+    match fs::metadata(OWN).doing(|| format!("stat {OWN}"))?.ino() {
+        FIRST => Ok(()),
+        _ => Err(Error::unsupported(
+            "record file operations: not possible from within a container's PID namespace; record from the host, with --pid",
+        )),
+    }
 }
 
 /// Decode events until the subject has ended, or a signal ends the recording.
@@ -360,20 +383,15 @@ impl Subject {
         }
     }
 
-    /// Let it be recorded from now on; returns the processes.
-    fn begin<W: Write>(
-        &mut self,
-        recorder: &Recorder,
-        decoder: &mut Decoder<W>,
-    ) -> Result<Vec<u32>> {
+    /// Let it be recorded from now on.
+    fn begin<W: Write>(&mut self, recorder: &Recorder, decoder: &mut Decoder<W>) -> Result<()> {
         let process = self.process() as u32;
         match self {
             Subject::Command(command) => {
                 decoder.adopt_process(process);
                 recorder.follow(process)?;
                 decoder.begin(now_ns(), Some(process));
-                command.release()?;
-                Ok(vec![process])
+                command.release()
             }
             Subject::Running { .. } => {
                 let family = family(process);
@@ -384,7 +402,7 @@ impl Subject {
                     decoder.adopt_process(*process);
                 }
                 decoder.begin(now_ns(), None);
-                Ok(family)
+                Ok(())
             }
         }
     }

@@ -21,6 +21,7 @@ from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
+from iotrial.ownership import invoking_user
 from iotrial.probe.binary import find_binary
 from iotrial.report.notation import counted
 from iotrial.terminal import escape
@@ -45,7 +46,10 @@ class Facts(JsonObject, frozen=True):
     files: Count
     read_bytes: Count
     written_bytes: Count
-    lost: Annotated[int, Meta(ge=0, description="events that were not recorded: the buffer was full")]
+    lost: Annotated[int, Meta(ge=0, description="events that were not recorded")]
+    beyond: Annotated[
+        int, Meta(ge=0, description="of those, operations of threads or on files beyond what a trace holds")
+    ]
     elsewhere: Annotated[
         int, Meta(ge=0, description="operations on other files, pipes and sockets: only counted")
     ]
@@ -108,6 +112,7 @@ def command(ctx: click.Context, /, as_json: bool, **values: Any) -> int:
         options.append("--hash-names")
     options += ["--pid", str(pid)] if pid else ["--", *words]
     found = _run(options, by_pid=pid is not None)
+    os.chown(output, *invoking_user(), follow_symlinks=False)
     if as_json:
         click.echo(json_text(Recorded(str(output), found)))
     else:
@@ -125,15 +130,22 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
     if words and shutil.which(words[0]) is None:
         raise MissingTool(f"{escape(words[0])}: no such program", hint="write a path, or a name in the PATH")
     if pid is not None and not Path(f"/proc/{pid}").exists():
-        raise RequestError(f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes")
+        raise RequestError(
+            f"no process has the number {pid}", hint="`pgrep -a NAME` shows numbers of processes"
+        )
     if not output.parent.is_dir():
         raise RequestError(
-            f"{escape(output)}: there is no folder {escape(output.parent)}", hint="make it, or name another one"
+            f"{escape(output)}: there is no folder {escape(output.parent)}",
+            hint="make it, or name another one",
         )
     if output.is_dir():
-        raise RequestError(f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace")
+        raise RequestError(
+            f"{escape(output)}: is a folder", hint="give the name of a file, such as app.iotrace"
+        )
     if os.geteuid() != 0:
-        raise PrivilegeError("recording reads the kernel's tracepoints, which only root may do", hint="run it as root")
+        raise PrivilegeError(
+            "recording reads the kernel's tracepoints, which only root may do", hint="run it as root"
+        )
 
 
 def _buffer(text: str) -> int:
@@ -143,7 +155,9 @@ def _buffer(text: str) -> int:
     except UnitError as error:
         raise RequestError(error.message, hint=error.hint) from error
     if not _SMALLEST_BUFFER <= size <= _LARGEST_BUFFER:
-        raise RequestError(f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB")
+        raise RequestError(
+            f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB"
+        )
     return 1 << (size - 1).bit_length()
 
 
@@ -162,7 +176,7 @@ def _run(options: list[str], *, by_pid: bool) -> Facts:
     try:
         process = subprocess.Popen(argv, pass_fds=(writing,))
         os.close(writing)
-        with open(reading, "rb") as report:
+        with os.fdopen(reading, "rb") as report:
             text = report.read()
         process.wait()
     finally:
@@ -212,9 +226,14 @@ def _tell(found: Facts, output: Path) -> None:
         f"read {format_bytes(found.read_bytes)}, wrote {format_bytes(found.written_bytes)}; "
         f"{found.elsewhere:,} elsewhere; the trace takes {format_bytes(found.trace_bytes)}"
     )
-    if found.lost:
+    if found.lost > found.beyond:
         warn(
-            f"{counted(found.lost, 'event')} lost, and the trace says so: record again with a larger --buffer"
+            f"{counted(found.lost - found.beyond, 'event')} lost, and the trace says so: record again with a larger --buffer"
+        )
+    if found.beyond:
+        warn(
+            f"{counted(found.beyond, 'operation')} left out: a trace holds 4,096 threads, 1,048,576 files and "
+            f"134,217,728 operations; record a shorter time"
         )
     if found.guessed:
         say(f"note: the size of {counted(found.guessed, 'file')} before the start is a guess")
@@ -222,4 +241,3 @@ def _tell(found: Facts, output: Path) -> None:
         say(f"hint: nothing was done in {escape(found.under)}: name the application's folder with --under")
         return
     say(f"next: `iotrial show {escape(shlex.quote(str(output)))}`")
-

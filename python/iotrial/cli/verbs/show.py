@@ -58,7 +58,7 @@ class Shown(JsonDocument, frozen=True):
 
 
 @click.command("show", short_help="Show a study, or what a recorded application did.")
-@click.argument("what", required=False, metavar="[STUDY|TRACE]")
+@click.argument("study", required=False, metavar="[STUDY|TRACE]")
 @click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
 @click.option(
     "--as",
@@ -73,7 +73,7 @@ class Shown(JsonDocument, frozen=True):
 )
 @json_option
 def command(
-    what: str | None, workload: str | None, form: str | None, files: str | None, as_json: bool
+    study: str | None, workload: str | None, form: str | None, files: str | None, as_json: bool
 ) -> None:
     """A study's question, claims and design; what a recorded application did (FILE.iotrace); or a kind of workload."""
     if workload is not None:
@@ -83,20 +83,20 @@ def command(
         else:
             tell(described)
         return
-    if what is None:
+    if study is None:
         raise RequestError(
             "no study given",
             hint="give a study (`iotrial list`), a trace, or --workload KIND, such as --workload files",
         )
-    if is_trace(what):
-        _show_trace(Path(what).expanduser(), form, files, as_json=as_json)
+    if is_trace(study):
+        _show_trace(Path(study).expanduser(), form, files, as_json=as_json)
         return
     if form is not None or files is not None:
         raise RequestError(
-            f"{escape(what)} is not a trace, and only a trace can be printed for fio",
+            f"{escape(study)} is not a trace, and only a trace can be printed for fio",
             hint=f"the name of a trace ends with {SUFFIX}; `iotrial record` makes one",
         )
-    _show(what, as_json)
+    _show(study, as_json)
 
 
 def _show_trace(trace: Path, form: str | None, files: str | None, *, as_json: bool) -> None:
@@ -109,7 +109,7 @@ def _show_trace(trace: Path, form: str | None, files: str | None, *, as_json: bo
         return
     summary = summary_of(trace)
     if form == "fio":
-        click.echo(fio_job(summary), nl=False)
+        tell(fio_job(summary))
         return
     close = similar(summary)
     if as_json:

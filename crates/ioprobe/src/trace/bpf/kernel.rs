@@ -15,7 +15,6 @@ use crate::sys::new_descriptor;
 const MAP_CREATE: c_int = 0;
 const MAP_LOOKUP: c_int = 1;
 const MAP_UPDATE: c_int = 2;
-const MAP_DELETE: c_int = 3;
 const MAP_NEXT_KEY: c_int = 4;
 const PROG_LOAD: c_int = 5;
 const INFO_BY_FD: c_int = 15;
@@ -219,16 +218,6 @@ impl Map {
         // SAFETY: as above; the kernel only reads the value.
         unsafe { bpf(MAP_UPDATE, &mut self.element(key, value.as_ptr() as u64)) }
             .map_err(|errno| Error::errno("write a BPF map", errno))
-    }
-
-    /// Remove a key. A missing one is no error.
-    pub fn remove(&self, key: &[u8]) -> Result<()> {
-        assert_eq!(key.len(), self.key);
-        // SAFETY: the key has the map's length.
-        match unsafe { bpf(MAP_DELETE, &mut self.element(key, 0)) } {
-            Ok(()) | Err(libc::ENOENT) => Ok(()),
-            Err(errno) => Err(Error::errno("change a BPF map", errno)),
-        }
     }
 
     pub fn keys(&self) -> Result<Vec<Vec<u8>>> {

@@ -198,8 +198,9 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_missing_and_what_to_do() {
-        let said =
-            |why: Error| serde_json::to_value(refused("count requests", "5.16", &why).report()).unwrap();
+        let said = |why: Error| {
+            serde_json::to_value(refused("count requests", "5.16", &why).report()).unwrap()
+        };
         assert_eq!(
             said(Error::errno("make a BPF map", libc::EPERM)),
             serde_json::json!({

@@ -45,6 +45,8 @@ const FIRST: i32 = 4;
 const SECOND: i32 = 8;
 const DESCRIPTOR: i32 = 12;
 const HAS_DESCRIPTOR: i32 = 1 << 16;
+/// The open file's position is needed as well.
+const HAS_POSITION: i32 = 1 << 17;
 
 const PLAIN: i32 = 1;
 /// Arguments 2 and 3 are a vector of buffers: the second becomes the sum of their lengths.
@@ -70,6 +72,10 @@ impl Form {
         Form(self.0 | argument << DESCRIPTOR | HAS_DESCRIPTOR as u32)
     }
 
+    const fn position(self) -> Self {
+        Form(self.0 | HAS_POSITION as u32)
+    }
+
     const fn arguments(self, first: u32, second: u32) -> Self {
         Form(self.0 | first << FIRST | second << SECOND)
     }
@@ -80,16 +86,20 @@ impl Form {
     pub const FCNTL: Form = Form::of(FCNTL).descriptor(1);
     pub const IOCTL: Form = Form::of(IOCTL).descriptor(1);
     pub const MMAP: Form = Form::of(MMAP).descriptor(5);
-    pub const VECTOR: Form = Form::of(VECTOR).descriptor(1);
+    pub const VECTOR: Form = Form::of(VECTOR).descriptor(1).position();
     pub const OPENAT2: Form = Form::of(OPENAT2).descriptor(0).arguments(2, 0);
 
     pub const fn file(argument: u32) -> Form {
         Form::of(PLAIN).descriptor(argument)
     }
 
+    /// A call that moves the position of its open file.
+    pub const MOVING: Form = Form::of(PLAIN).descriptor(1).position();
+
     pub const fn offsets(descriptor: u32, first: u32, second: u32) -> Form {
         Form::of(OFFSETS)
             .descriptor(descriptor)
+            .position()
             .arguments(first, second)
     }
 
@@ -534,11 +544,6 @@ impl Recorder {
             .update(&process.to_le_bytes(), &1_u64.to_le_bytes())
     }
 
-    /// Forget the number of a process that has ended: another one may get it.
-    pub fn ended(&self, process: u32) -> Result<()> {
-        self.targets.remove(&process.to_le_bytes())
-    }
-
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
@@ -664,6 +669,9 @@ fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     p.load(Eight, R1, R10, WORD);
     p.jump_if(R1, Equal, 0, "by-kind");
     p.store(Eight, R8, at::FILE, R1);
+    p.jump_if(R9, Any, HAS_POSITION, "position");
+    p.jump("by-kind");
+    p.label("position");
     read_kernel(&mut p, (R8, at::POSITION), 8, (R1, at.file_position));
 
     p.label("by-kind");
@@ -824,6 +832,13 @@ fn execute(maps: Maps, at: &Offsets) -> Vec<Instruction> {
 fn exit(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     recorded(&mut p, maps, at);
+    // Another process may get the number.
+    p.call(CurrentNumbers);
+    p.store(Four, R10, PROCESS, R0);
+    p.map(R1, maps.targets);
+    p.register(Move, R2, R10);
+    p.constant(Add, R2, PROCESS.into());
+    p.call(MapDelete);
     event(&mut p, Kind::Exit, EVENT);
     write_short(&mut p, maps);
     out(p)
