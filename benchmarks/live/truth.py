@@ -127,7 +127,8 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="file with the marks <!-- live --> and <!-- end -->")
     given = parser.parse_args()
     if not given.summary:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit(1))
         with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="truth-live-") as name:
             Path(name).chmod(0o755)  # PostgreSQL is another user
             for part in given.part or PARTS:
@@ -362,10 +363,10 @@ class Trial:
         Trial.alive.discard(self)
 
     def interrupt(self) -> None:
-        """End it as Ctrl-C does."""
+        """End it as Ctrl-C does (which a background job of a shell ignores)."""
         with suppress(ProcessLookupError):
             if not self._ended.is_set():
-                os.kill(self.process.pid, signal.SIGINT)
+                os.kill(self.process.pid, signal.SIGTERM)
 
     def line(self, *, ended: bool = True) -> Line:
         """Wait for its end, and return its line of the record. Not ``ended``: it was not meant to end by itself."""
