@@ -118,13 +118,17 @@ def main() -> None:
         "--trials", type=int, default=10, help="of each kind but A/A, those in the record counted"
     )
     parser.add_argument("--pairs", type=int, default=20, help="of an A/A trial")
-    parser.add_argument("--lanes", type=int, default=4, choices=range(1, 5), help="trials at the same time")
+    parser.add_argument("--lanes", type=int, default=4, help="trials at the same time")
+    parser.add_argument(
+        "--sysctl", action="append", help=f"of a lane; may be repeated (default: {', '.join(NULL_SYSCTLS)})"
+    )
     parser.add_argument("--rate", type=int, default=30, help="transactions a second of the database")
     parser.add_argument("--summary", action="store_true", help="only print the tables")
     parser.add_argument("--write", type=Path, help="file with the marks <!-- live --> and <!-- end -->")
     given = parser.parse_args()
     if not given.summary:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit(1))
         with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="truth-live-") as name:
             Path(name).chmod(0o755)  # PostgreSQL is another user
             for part in given.part or PARTS:
@@ -359,10 +363,10 @@ class Trial:
         Trial.alive.discard(self)
 
     def interrupt(self) -> None:
-        """End it as Ctrl-C does."""
+        """End it as Ctrl-C does (which a background job of a shell ignores)."""
         with suppress(ProcessLookupError):
             if not self._ended.is_set():
-                os.kill(self.process.pid, signal.SIGINT)
+                os.kill(self.process.pid, signal.SIGTERM)
 
     def line(self, *, ended: bool = True) -> Line:
         """Wait for its end, and return its line of the record. Not ``ended``: it was not meant to end by itself."""
@@ -497,10 +501,10 @@ def eventually(condition: Callable[[], bool], within_s: float) -> bool:
 
 
 @contextmanager
-def lanes_of(folder: Path, count: int) -> Iterator[list[Lane]]:
+def lanes_of(folder: Path, keys: Sequence[str]) -> Iterator[list[Lane]]:
     """Yield lanes; afterwards each sysctl holds what it held."""
     found = []
-    for number, key in enumerate(NULL_SYSCTLS[:count]):
+    for number, key in enumerate(keys):
         today = (Path("/proc/sys") / key.replace(".", "/")).read_text().strip()
         found.append(Lane(number, key, today, str(int(today) + 1), folder / f"state-{number}"))
     try:
@@ -518,7 +522,7 @@ def work(
     given: argparse.Namespace,
     folder: Path,
     *,
-    lanes: int = len(NULL_SYSCTLS),
+    lanes: int | None = None,
     endless: bool = False,
 ) -> None:
     """Run trials in lanes until there are enough of each kind (unless ``endless``), or the time is over."""
@@ -548,7 +552,8 @@ def work(
                 add(given.record, {"part": part, "kind": kind, "lane": lane.number, **line})
             print(f"{part}, {kind}, lane {lane.number}: {in_words(line)}", file=sys.stderr, flush=True)
 
-    with lanes_of(folder, min(lanes, given.lanes)) as found:
+    keys = (given.sysctl or NULL_SYSCTLS)[: lanes or given.lanes]
+    with lanes_of(folder, keys) as found:
         threads = [threading.Thread(target=lane_of_work, args=(lane,)) for lane in found]
         for thread in threads:
             thread.start()

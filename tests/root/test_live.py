@@ -537,7 +537,7 @@ def test_a_saved_study_runs_like_any_other(state: Path, service: Service, tmp_pa
 
 
 def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) -> None:
-    words = service.words("--pilot", "--blocks", "10", "--window", "3 s")
+    words = service.words("--pilot", "--blocks", "10", "--window", "6 s")
     done = iotrial("live", *words)
     assert "washout:" in done.stdout
     assert "not excluded: a window after it is off by up to" in done.stdout
