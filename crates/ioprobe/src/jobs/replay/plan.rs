@@ -575,7 +575,8 @@ impl Reading {
                 self.open -= 1;
             }
             Call::Read | Call::Write | Call::Send | Call::Copy => {
-                if op.positional {
+                // Several in flight would race for one position.
+                if op.positional || op.uring {
                     step.bits |= bit::POSITIONAL;
                 } else {
                     if op.offset != known.position {

@@ -713,6 +713,39 @@ fn operations_in_flight_at_once_stay_so() {
     }
 }
 
+#[test]
+fn a_plain_read_goes_on_where_the_ring_had_read() {
+    let mut trace = Trace::new(&[file(0, "a", Some(10_000))], 1);
+    trace
+        .open(0, 0, 0, 0, READ_WRITE)
+        .on(0, 2000, Call::Read, 0, (0, 4000));
+    trace.op(Op {
+        handle: Some(0),
+        uring: true,
+        offset: 4000,
+        length: 3000,
+        result: 3000,
+        ..op(0, Call::Read, 4000, 1000)
+    });
+    // The rest, and the end of the file.
+    for (offset, result, at) in [(7000, 3000, 6000), (10_000, 0, 8000)] {
+        trace.op(Op {
+            handle: Some(0),
+            offset,
+            length: 5000,
+            result,
+            ..op(0, Call::Read, at, 1000)
+        });
+    }
+    let plan = trace.plan();
+    let folder = Folder::new();
+    make(&folder, &plan);
+    for calls in [ReplayCalls::Recorded, ReplayCalls::IoUring] {
+        let (_, ended) = replayed(&folder, &plan, Timing::FlatOut, calls);
+        assert_eq!(differing(&plan, &ended), (0, None));
+    }
+}
+
 /// Write a trace of random operations on few files and handles by several threads, many of which
 /// overlap.
 fn tangled(seed: u64) -> Vec<u8> {

@@ -580,7 +580,7 @@ impl<'a> Performer<'a> {
         let (memory, room) = self.memory(write);
         let length = self.replay.plan.length(step).min(MOST_AT_ONCE) as usize;
         // Without an offset of its own it goes on where the description is.
-        let offset = match step.is(bit::POSITIONAL) || step.is(bit::URING) {
+        let offset = match step.is(bit::POSITIONAL) {
             true => step.offset,
             false => u64::MAX,
         };
