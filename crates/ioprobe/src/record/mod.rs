@@ -29,7 +29,8 @@ use self::names::{NameHash, Names, MOST_WALKED};
 use crate::error::{last_errno, Doing, Error, Result};
 use crate::isolate::require_privilege;
 use crate::sys;
-use crate::trace::bpf::recorder::{Attached, Event, Recorder};
+use crate::trace::bpf::event::Event;
+use crate::trace::bpf::recorder::{Attached, Recorder};
 
 const USAGE: &str = "usage: ioprobe record --output FILE [--pid P] [--under FOLDER] [--hash-names]
                       [--ring BYTES] [--names N] [--report FD] [-- COMMAND...]

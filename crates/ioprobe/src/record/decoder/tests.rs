@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::record::calls::*;
+use crate::trace::bpf::event::Opened;
+use crate::trace::bpf::recorder::uring;
 use iotrace::{Header, Reader, Record};
 use std::path::Path;
 

@@ -3,6 +3,7 @@
 
 mod assembler;
 pub mod block;
+pub mod event;
 pub mod kernel;
 mod programs;
 pub mod recorder;
