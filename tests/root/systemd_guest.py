@@ -46,14 +46,18 @@ FSTAB = (
 AGENT = """\
 import json, subprocess, sys
 port = open("/dev/virtio-ports/agent", "r+b", buffering=0)
-port.write(b'{"ready": true}\\n')
+def say(text):
+    left = text.encode() + b"\\n"
+    while left:
+        left = left[port.write(left):]
+say('{"ready": true}')
 held = b""
 while True:
     held += port.read(65536) or sys.exit(0)
     while b"\\n" in held:
         line, _, held = held.partition(b"\\n")
         done = subprocess.run(["/bin/sh", "-c", json.loads(line)["run"]], capture_output=True, text=True, errors="replace")
-        port.write(json.dumps({"status": done.returncode, "out": done.stdout, "err": done.stderr}).encode() + b"\\n")
+        say(json.dumps({"status": done.returncode, "out": done.stdout, "err": done.stderr}))
 """
 UNIT = """\
 [Unit]
