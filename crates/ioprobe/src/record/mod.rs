@@ -121,11 +121,11 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     };
     let mut text = text.unwrap_or_default();
     text.push('\n');
-    let told = match options.report {
+    let reported = match options.report {
         Some(report) => File::from(report).write_all(text.as_bytes()),
         None => std::io::stderr().write_all(text.as_bytes()),
     };
-    match done.is_ok() && told.is_ok() {
+    match done.is_ok() && reported.is_ok() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

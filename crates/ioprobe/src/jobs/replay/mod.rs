@@ -283,7 +283,7 @@ fn describe<'a>(
             *sum += count;
         }
         if let (None, Some((place, result))) = (&first_differing, one.first_differing) {
-            first_differing = Some(plan.told(&thread.steps[place as usize], result));
+            first_differing = Some(plan.in_words(&thread.steps[place as usize], result));
         }
     }
     let finish = |recorder: LatencyRecorder| recorder.finish(clock, 0, own.histograms);
@@ -310,7 +310,7 @@ fn describe<'a>(
 
 impl Plan {
     /// Describe an operation with another result than recorded.
-    fn told(&self, step: &plan::Step, result: i64) -> String {
+    fn in_words(&self, step: &plan::Step, result: i64) -> String {
         let shown = |result: i64| match result {
             0.. => result.to_string(),
             errno => errno_text(-errno as i32),
@@ -367,6 +367,6 @@ pub fn parse(bytes: &[u8]) {
         assert!(thread.steps.len() == *done as usize, "a deadlock");
     }
     for step in plan.threads.iter().flat_map(|thread| &thread.steps) {
-        let _ = (plan.length(step), plan.told(step, -1), step.vectors());
+        let _ = (plan.length(step), plan.in_words(step, -1), step.vectors());
     }
 }

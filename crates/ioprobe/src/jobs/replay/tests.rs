@@ -175,7 +175,7 @@ fn differing(plan: &Plan, ended: &[Ended]) -> (u64, Option<String>) {
     let count = ended.iter().flat_map(|one| one.differing).sum();
     let first = plan.threads.iter().zip(ended).find_map(|(thread, one)| {
         let (place, result) = one.first_differing?;
-        Some(plan.told(&thread.steps[place as usize], result))
+        Some(plan.in_words(&thread.steps[place as usize], result))
     });
     (count, first)
 }
