@@ -69,8 +69,8 @@ def harmful(cuts: PowerCuts) -> bool:
     return bool(cuts.lossy or cuts.corrupt)
 
 
-def verdict_of(cuts: PowerCuts) -> str:
-    """Return what power cuts did, in words, the worst first."""
+def verdict_of(cuts: PowerCuts, *, repairs: bool = True) -> str:
+    """Return what power cuts did, in words, the worst first. ``repairs``: also how often a fsck was needed."""
     parts = []
     if cuts.lossy:
         parts.append(f"loses acknowledged writes at {_share(cuts.lossy, cuts.points)}")
@@ -82,7 +82,7 @@ def verdict_of(cuts: PowerCuts) -> str:
         parts.append(
             f"loses nothing at {_points(cuts.points)} (95 %: at most {_percent(_most(cuts.points))})"
         )
-    if cuts.needs_fsck:
+    if cuts.needs_fsck and repairs:
         before = f", {cuts.unmountable:,} of them before it mounts" if cuts.unmountable else ""
         parts.append(f"needs fsck at {cuts.needs_fsck:,}{before}")
     return ", ".join(parts)
@@ -274,9 +274,10 @@ def durability_notes(rows: Sequence[DurabilityRow]) -> Iterator[Note]:
 def _harm_of(harmed: Sequence[DurabilityRow], conditions: int) -> str:
     worst = _worst([row.cuts for row in harmed])
     (row,) = [row for row in harmed if row.cuts is worst]
+    verdict = verdict_of(worst, repairs=False)
     if conditions == 1:
-        return f"{escape(row.arm)} {row.verdict}"
-    return f"{_with_conditions(row.arm, len(harmed), conditions)} does harm, most with {row.condition.text}: it {row.verdict}"
+        return f"{escape(row.arm)} {verdict}"
+    return f"{_with_conditions(row.arm, len(harmed), conditions)} does harm, most with {row.condition.text}: it {verdict}"
 
 
 def _with_conditions(arm: str, count: int, conditions: int) -> str:
