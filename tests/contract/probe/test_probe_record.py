@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from probe_client import BINARY, MIB, NOBODY, Probe, make_set
-from recording import Recording, python, read, record, recorder
+from probe_recordings import Recording, python, read, record, recorder
 
 pytestmark = pytest.mark.root
 
