@@ -76,7 +76,7 @@ class Exporter:
             return self._sum, sum(self._counts)
 
     def mean_s(self, over_s: float) -> float:
-        """Return the mean time of what is logged from now on for so many seconds, in seconds."""
+        """Return the mean time in seconds of what is logged from now on, for the given seconds."""
         sum_before, count_before = self.totals()
         time.sleep(over_s)
         sum_after, count_after = self.totals()

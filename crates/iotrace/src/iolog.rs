@@ -245,67 +245,22 @@ impl OneFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{End, Header, ThreadRecord, Writer, VERSION};
+    use crate::{made, End};
 
     fn trace(operations: &[Op]) -> Vec<u8> {
-        let header = Header {
-            version: VERSION,
-            recorded_at: String::new(),
-            kernel: String::new(),
-            command: Vec::new(),
-            under: String::new(),
-            names_hashed: false,
-        };
-        let mut writer = Writer::new(Vec::new(), &header).unwrap();
-        for (id, path, size) in [
-            (0, "a b/c d:e", Some(9000)),
-            (1, "new", None),
-            (2, "unused", Some(1)),
-        ] {
-            writer
-                .file(&FileRecord {
-                    id,
-                    path: path.as_bytes().to_vec(),
-                    kind: FileKind::Regular,
-                    size,
-                    stored: 0,
-                    extents: 1,
-                })
-                .unwrap();
-        }
-        let thread = ThreadRecord {
-            id: 0,
-            process: 0,
-            started_by: None,
-            name: String::new(),
-        };
-        writer.thread(&thread).unwrap();
-        operations.iter().for_each(|op| writer.op(op).unwrap());
-        let operations = operations.len() as u64;
-        writer
-            .finish(End {
-                operations,
-                ..End::default()
-            })
-            .unwrap()
+        let files = [
+            ("a b/c d:e", Some(9000)),
+            ("new", None),
+            ("unused", Some(1)),
+        ];
+        made::trace(&files, 1, operations, Some(End::default()))
     }
 
     fn op(call: Call, file: u32, handle: u32, at_us: u64) -> Op {
         Op {
-            thread: 0,
-            call,
-            positional: true,
-            vectors: 1,
-            uring: false,
             file: Some(file),
-            other: None,
             handle: Some(handle),
-            offset: 0,
-            length: 0,
-            result: 0,
-            flags: 0,
-            start_ns: at_us * 1000,
-            duration_ns: 0,
+            ..made::op(call, at_us * 1000)
         }
     }
 

@@ -51,4 +51,6 @@ pub const MAX_BLOCK: usize = 1 << 20;
 const FULL_BLOCK: usize = 1 << 16;
 
 #[cfg(test)]
+mod made;
+#[cfg(test)]
 mod tests;

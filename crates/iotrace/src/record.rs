@@ -192,7 +192,7 @@ pub struct Op {
     pub handle: Option<u32>,
     /// Where it read or wrote, also if the caller gave no offset.
     pub offset: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub length: u64,
     /// Bytes, or 0, or a negative error number.
     pub result: i64,

@@ -104,7 +104,7 @@ class Opens(JsonObject, frozen=True):
 
 
 class Depth(JsonObject, frozen=True):
-    """The time during which so many operations were in flight."""
+    """The time during which a number of operations were in flight."""
 
     depth: Count
     ns: Count

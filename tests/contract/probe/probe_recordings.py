@@ -59,7 +59,7 @@ def recorder(trace: Path, under: Path, report: int, *options: str) -> list[str]:
 
 
 def record(folder: Path, command: list[str], *options: str, check: bool = True) -> Recording:
-    """Run a command in a folder and return its recording; the trace is beside the folder."""
+    """Run a command in a folder and return its recording; the trace is next to the folder."""
     trace = folder.with_name("app.iotrace")
     reading, writing = os.pipe()
     done = subprocess.run(

@@ -299,17 +299,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn file(id: u32, path: &str, size: Option<u64>) -> FileRecord {
-        FileRecord {
-            id,
-            path: path.as_bytes().to_vec(),
-            kind: FileKind::Regular,
-            size,
-            stored: size.unwrap_or(0),
-            extents: 1,
-        }
-    }
+    use crate::made::file;
 
     #[test]
     fn a_map_doubles_its_cells_and_keeps_every_byte_in_its_place() {

@@ -1,22 +1,14 @@
 use super::*;
-use crate::{End, FileKind, FileRecord, Writer, VERSION};
+use crate::{made, End};
 
 fn op(thread: u32, call: Call, start_ns: u64, duration_ns: u64) -> Op {
     Op {
         thread,
-        call,
         positional: false,
-        vectors: 1,
-        uring: false,
         file: Some(0),
-        other: None,
         handle: Some(0),
-        offset: 0,
-        length: 0,
-        result: 0,
-        flags: 0,
-        start_ns,
         duration_ns,
+        ..made::op(call, start_ns)
     }
 }
 
@@ -32,52 +24,14 @@ fn data(call: Call, at_ns: u64, handle: u32, offset: u64, result: i64) -> Op {
 
 /// Return a trace of one file of 10,000 bytes, one that did not exist, and two threads.
 fn trace(operations: &[Op], complete: bool) -> Vec<u8> {
-    let header = Header {
-        version: VERSION,
-        recorded_at: "2026-01-02T03:04:05Z".to_string(),
-        kernel: "6.12.0".to_string(),
-        command: vec!["make".to_string()],
-        under: "/srv".to_string(),
-        names_hashed: false,
+    let end = End {
+        operations: 0,
+        lost: 3,
+        elsewhere: 5,
+        duration_ns: 1_000_000,
     };
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, &header).unwrap();
-    for (id, path, size) in [(0, "data/old", Some(10_000)), (1, "new", None)] {
-        writer
-            .file(&FileRecord {
-                id,
-                path: path.as_bytes().to_vec(),
-                kind: FileKind::Regular,
-                size,
-                stored: 0,
-                extents: 1,
-            })
-            .unwrap();
-    }
-    for id in 0..2 {
-        writer
-            .thread(&ThreadRecord {
-                id,
-                process: 0,
-                started_by: None,
-                name: String::new(),
-            })
-            .unwrap();
-    }
-    operations.iter().for_each(|op| writer.op(op).unwrap());
-    if complete {
-        writer
-            .finish(End {
-                operations: operations.len() as u64,
-                lost: 3,
-                elsewhere: 5,
-                duration_ns: 1_000_000,
-            })
-            .unwrap();
-    } else {
-        writer.flush().unwrap();
-    }
-    bytes
+    let files = [("data/old", Some(10_000)), ("new", None)];
+    made::trace(&files, 2, operations, complete.then_some(end))
 }
 
 fn summary(operations: &[Op]) -> Summary {

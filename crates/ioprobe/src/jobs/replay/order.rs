@@ -269,7 +269,7 @@ impl<'a> Sweep<'a> {
             };
             *work += (last.changes.len() + last.uses.len()) as u64;
             if changes {
-                // It has waited for these itself, so whoever waits for it waits for them.
+                // It has waited for these itself: waiting for it is waiting for them too.
                 let open = |other: &Before| other.end_ns > step.start_ns;
                 last.uses.retain(open);
                 last.changes

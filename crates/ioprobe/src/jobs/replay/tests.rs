@@ -121,7 +121,7 @@ impl Trace {
         })
     }
 
-    /// An operation on a handle, of which everything that was asked for is done.
+    /// An operation on a handle that moves all the bytes it requests.
     fn on(&mut self, thread: u32, at: u64, call: Call, handle: u32, part: (u64, u64)) -> &mut Self {
         self.op(Op {
             handle: Some(handle),

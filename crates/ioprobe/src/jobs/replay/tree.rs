@@ -34,7 +34,7 @@ const CONTENT: Content = Content {
     kind: Kind::Random,
     seed: 1,
 };
-/// More parts would take too long, and show no other effect.
+/// More parts would take too long, with the same effect.
 const MOST_PARTS: u64 = 1 << 20;
 /// Parts of a file: pairs of offset and length.
 type Parts = Vec<(u64, u64)>;
