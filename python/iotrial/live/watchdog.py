@@ -75,11 +75,10 @@ class Watchdog:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
         self.beat(60.0)  # until the trial has got as far as its first window
-        own = self._own
-        command = [*_command(), "-m", _MODULE, self._trial, str(own.pid), own.pid_started]
+        command = [*_command(), "-m", _MODULE, self._trial, str(self._own.pid), self._own.pid_started]
         machine = Machine()
         if machine.exists("/run/systemd/system"):
-            unit = f"--unit={_name(self._trial, own.pid)}"
+            unit = f"--unit={_name(self._trial, self._own.pid)}"
             machine.run("systemd-run", "--quiet", "--collect", unit, "-p", "OOMScoreAdjust=-1000", *command)
         else:
             detach(command)
@@ -112,9 +111,8 @@ def stand_by(trial: str, conductor: ProcessIdentity) -> None:
     looked, patient_until = time.monotonic(), 0.0
     while True:
         now = time.monotonic()
-        if (
-            now - looked > LOOKS_EVERY_S + _HELD_UP_S
-        ):  # and so the trial may have been, with the whole machine
+        # held up, and so the trial may have been, with the whole machine
+        if now - looked > LOOKS_EVERY_S + _HELD_UP_S:
             patient_until = now + STALE_S
         looked = now
         until = _until(path)

@@ -124,10 +124,7 @@ pub fn fork(maps: Maps) -> Vec<Instruction> {
 pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.load(Eight, R6, R1, 8);
-    p.call(CurrentTask);
-    p.register(Move, R7, R0);
-    p.register(Move, R2, R0);
-    storage(&mut p, maps.tasks, StorageOf::Present);
+    storage_of_this_task(&mut p, maps.tasks, R7);
     p.jump_if(R0, Equal, 0, "out");
     p.register(Move, R8, R0);
     p.load(Four, R1, R8, ROLE);
@@ -153,10 +150,7 @@ pub fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
 pub fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.register(Move, R6, R1);
-    p.call(CurrentTask);
-    p.register(Move, R8, R0);
-    p.register(Move, R2, R0);
-    storage(&mut p, maps.tasks, StorageOf::Present);
+    storage_of_this_task(&mut p, maps.tasks, R8);
     p.jump_if(R0, Equal, 0, "out");
     p.register(Move, R9, R0);
     p.load(Eight, R7, R9, BEGAN);
@@ -251,6 +245,14 @@ pub fn storage(p: &mut Assembler, tasks: i32, of: StorageOf) {
     p.constant(Move, R3, 0);
     p.constant(Move, R4, of as i32);
     p.call(TaskStorageGet);
+}
+
+/// The task in `task`, and its storage in R0, or 0 if it has none.
+pub fn storage_of_this_task(p: &mut Assembler, tasks: i32, task: Register) {
+    p.call(CurrentTask);
+    p.register(Move, task, R0);
+    p.register(Move, R2, R0);
+    storage(p, tasks, StorageOf::Present);
 }
 
 /// Count the error in R7 of the call in storage R9; R8 says whether it is a 32-bit call.

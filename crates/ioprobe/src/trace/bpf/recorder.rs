@@ -13,15 +13,15 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use super::assembler::{Assembler, Helper, If, Instruction, Operation, Register, Size};
 use super::event::{at, Kind};
 use super::kernel::{load_types, Map, MapKind, MapShape, Program};
-use super::programs::{storage, StorageOf, TS_COMPAT};
+use super::programs::{storage, storage_of_this_task, StorageOf, TS_COMPAT};
 use super::ring::Ring;
 use super::types::{self, Types};
 use crate::error::{Error, Result};
 use crate::trace::processors;
 
 use Helper::{
-    CurrentName, CurrentNumbers, CurrentTask, MapDelete, MapLookup, MapUpdate, ReadKernel,
-    ReadUser, ReadUserText, RingOutput, TimeNs,
+    CurrentName, CurrentNumbers, MapDelete, MapLookup, MapUpdate, ReadKernel, ReadUser,
+    ReadUserText, RingOutput, TimeNs,
 };
 use If::{Above, Any, AtLeast, Equal, NotEqual, SignedAtLeast, SignedBelow};
 use Operation::{Add, And, Move, ShiftLeft, ShiftRight, ShiftRightSigned};
@@ -471,10 +471,7 @@ fn enter(maps: Maps, at: &Offsets) -> Vec<Instruction> {
 fn leave(maps: Maps, at: &Offsets) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.register(Move, R6, R1);
-    p.call(CurrentTask);
-    p.register(Move, R7, R0);
-    p.register(Move, R2, R0);
-    storage(&mut p, maps.tasks, StorageOf::Present);
+    storage_of_this_task(&mut p, maps.tasks, R7);
     p.jump_if(R0, Equal, 0, "out");
     p.register(Move, R9, R0);
     p.load(Eight, R1, R9, BEGAN);
@@ -781,10 +778,7 @@ fn complete(maps: Maps, request: &UringOffsets) -> Vec<Instruction> {
 
 /// R7 = this task, R0 = its storage; leaves if it is not recorded. Keeps R6, R8 and R9.
 fn recorded(p: &mut Assembler, maps: Maps, at: &Offsets) {
-    p.call(CurrentTask);
-    p.register(Move, R7, R0);
-    p.register(Move, R2, R0);
-    storage(p, maps.tasks, StorageOf::Present);
+    storage_of_this_task(p, maps.tasks, R7);
     p.jump_if(R0, NotEqual, 0, "recorded");
     p.load(Four, R1, R7, at.process);
     p.store(Four, R10, PROCESS, R1);
