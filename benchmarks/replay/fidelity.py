@@ -8,6 +8,7 @@
 Each application is recorded once (`iotrial record`), in a folder on this machine's disk. Each pair is then one trial in an
 image lab with two workloads: the application itself, on a fresh copy of its folder, and the replay of the trace. A pair
 is one line of the record; what is recorded is not measured again, so that the benchmark can be stopped and continued.
+`--open` measures the pairs again that are open, for example with more `--seconds`; the last line of a pair counts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,12 +106,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--seconds", type=float, default=40.0, help="of measuring, for each pair")
     parser.add_argument("--only", metavar="WORD", default="", help="pairs whose names contain this")
+    parser.add_argument("--open", action="store_true", help="measure again what is open")
     parser.add_argument("--on", type=Path, default=Path("/var/tmp"), help="folder on the disk to use")
     parser.add_argument("--write", type=Path, help="file with the marks <!-- fidelity --> and <!-- end -->")
     given = parser.parse_args()
     if not given.table:
         measure(given)
-    text = table(list(read(given.record)))
+    text = table(read(given.record))
     print(text)
     if given.write:
         put(given.write, "fidelity", text)
@@ -118,7 +120,11 @@ def main() -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure all missing pairs."""
-    done = {(line["setting"], line["application"]) for line in read(given.record)}
+    done = {
+        (line["setting"], line["application"])
+        for line in read(given.record)
+        if not (given.open and line.get("standing") == "open")
+    }
     chosen = [one for one in APPLICATIONS if one.available]
     for one in APPLICATIONS:
         if one not in chosen:
@@ -159,7 +165,8 @@ def recorded(application: Application, folder: Path) -> Path:
     state.mkdir(parents=True)
     application.prepare(state)
     copy, trace = home / "copy", home / "app.iotrace"
-    shutil.copytree(state, copy, symlinks=True)
+    # As the trial copies it before each run, so that the files lie on the disk in the same order.
+    subprocess.run(["cp", "-a", state, copy], check=True)
     os.sync()
     subprocess.run(
         [*IOTRIAL, "record", "--under", str(copy), "-o", str(trace), "--", *application.argv],
@@ -263,11 +270,12 @@ def _output(*words: str) -> str:
     return subprocess.run([*IOTRIAL, *words], check=True, capture_output=True, text=True).stdout
 
 
-def read(record: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the record."""
-    if record.exists():
-        for line in record.read_text().splitlines():
-            yield json.loads(line)
+def read(record: Path) -> list[dict[str, Any]]:
+    """Return the last line of each pair of the record."""
+    if not record.exists():
+        return []
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    return list({(line["setting"], line["application"]): line for line in lines}.values())
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -275,27 +283,30 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
     names = [one.name for one in APPLICATIONS if any(line["application"] == one.name for line in lines)]
     rows = [f"| setting | {' | '.join(names)} |", f"| --- |{' --- |' * len(names)}"]
     found = {(line["setting"], line["application"]): line for line in lines}
-    for setting in dict.fromkeys(line["setting"] for line in lines):
+    for setting in (one.name for one in SETTINGS if any(line["setting"] == one.name for line in lines)):
         cells = (_cell(found.get((setting, name))) for name in names)
         rows.append(f"| {setting} | {' | '.join(cells)} |")
-    counts = Counter(
-        one["agreement"] for line in lines if "comparisons" in line for one in line["comparisons"]
+    compared = [one for line in lines for one in line.get("comparisons", ())]
+    counts = Counter(one["agreement"] for one in compared)
+    effects = sum(
+        one["agreement"] == "same" and "equivalent" not in one["application"]["conclusion"]
+        for one in compared
     )
     failed = sum("error" in line for line in lines)
     failures = f"; {failed} pairs failed" if failed else ""
     note = (
-        f"{sum(counts.values())} comparisons: the same verdict in {counts['same']}, another in {counts['different']}, open "
-        f"in {counts['open']}{failures}. Ratio of the second level to the first, application / replay.{_apart(lines)}"
+        f"{len(compared)} comparisons: the same verdict in {counts['same']} ({effects} with an effect), "
+        f"another in {counts['different']}, open in {counts['open']}{failures}. "
+        f"Ratio of the second level to the first, application / replay.{_apart(compared)}"
     )
     return "\n".join([*rows, "", note])
 
 
-def _apart(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return by how much the two ratios differ, as a sentence."""
+def _apart(compared: Sequence[Mapping[str, Any]]) -> str:
+    """Return by how much the two ratios of a comparison differ, as a sentence."""
     found = [
         abs(math.log(one["stand_in"]["value"] / one["application"]["value"]))
-        for line in lines
-        for one in line.get("comparisons", ())
+        for one in compared
         if one["stand_in"]["value"] and one["application"]["value"]
     ]
     if not found:

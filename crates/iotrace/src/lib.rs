@@ -34,7 +34,7 @@ pub use record::{Call, End, FileKind, FileRecord, Header, Op, Record, ThreadReco
 pub use write::Writer;
 
 pub const MAGIC: [u8; 8] = *b"iotrace\n";
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// What a file name of a trace ends with.
 pub const EXTENSION: &str = "iotrace";
 

@@ -21,6 +21,7 @@ pub fn file(id: u32, path: &str, size: Option<u64>) -> FileRecord {
         size,
         stored: size.unwrap_or(0),
         extents: 1,
+        position: 0,
     }
 }
 

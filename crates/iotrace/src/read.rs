@@ -205,6 +205,7 @@ impl Cursor<'_> {
             size,
             stored: self.number()?,
             extents: self.narrow("extents")?,
+            position: self.number()?,
         })
     }
 

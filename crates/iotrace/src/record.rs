@@ -46,6 +46,8 @@ pub struct FileRecord {
     /// Bytes that were allocated, from which holes are recreated.
     pub stored: u64,
     pub extents: u32,
+    /// Byte of the device at which its content began. 0: not known, or not on the disk yet.
+    pub position: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ fn file(id: u32, path: &str) -> FileRecord {
         size: Some(1 << 33),
         stored: 4096,
         extents: 3,
+        position: 1 << 40,
     }
 }
 
@@ -97,6 +98,7 @@ fn rich() -> Vec<Record> {
             size: None,
             extents: u32::MAX,
             stored: u64::MAX,
+            position: u64::MAX,
             kind: FileKind::Link,
             ..file(1, "")
         }),
@@ -275,9 +277,9 @@ fn other_files_and_versions_are_refused() {
         Problem::NotATrace
     ));
     let mut bytes = write(&rich());
-    bytes[MAGIC.len()] = 2;
+    bytes[MAGIC.len()] = VERSION as u8 + 1;
     let error = read(&bytes).1.unwrap();
-    assert!(matches!(error.problem, Problem::Version(2)));
+    assert!(matches!(error.problem, Problem::Version(found) if found == VERSION + 1));
 }
 
 #[test]
@@ -292,7 +294,7 @@ fn paths_out_of_the_folder_are_refused() {
         let mut payload = vec![0];
         write::number(&mut payload, path.len() as u64);
         payload.extend(path.as_bytes());
-        payload.extend([0, 0, 0, 0]);
+        payload.extend([0, 0, 0, 0, 0]);
         let (records, error) = read(&forge(&payload));
         assert!(records.is_empty());
         let problem = error.unwrap().problem;

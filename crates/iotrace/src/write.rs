@@ -64,6 +64,7 @@ impl<W: Write> Writer<W> {
         }
         number(block, file.stored);
         number(block, file.extents.into());
+        number(block, file.position);
         self.end_full_block()
     }
 

@@ -89,6 +89,21 @@ def test_calls_on_descriptors_are_recorded_with_offsets_lengths_and_results(data
     assert ends[-1] <= found.end["duration_ns"]
 
 
+def test_files_have_the_place_on_the_disk_that_filefrag_shows(data: Path) -> None:
+    os.truncate(data / "known", 1 << 20)
+    (data / "empty").touch()
+    os.sync()
+    shown = subprocess.run(
+        ["filefrag", "-v", "-b1024", str(data / "known")], capture_output=True, text=True, check=True
+    ).stdout
+    place = re.search(r"^ +0: +0\.\. +\d+: +(\d+)\.\.", shown, re.MULTILINE)
+    assert place is not None, shown
+    found = record(data, python("open('known').close(); open('empty').close()"))
+    assert found.known("known")["position"] == int(place[1]) * 1024
+    assert found.known("known")["extents"] == len(re.findall(r"^ +\d+: ", shown, re.MULTILINE))
+    assert found.known("empty")["position"] == 0
+
+
 def test_calls_on_names_are_recorded(data: Path) -> None:
     (data / "old").write_bytes(b"1" * 100)
     (data / "gone").write_bytes(b"2" * 200)

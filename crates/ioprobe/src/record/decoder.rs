@@ -477,6 +477,7 @@ impl<W: Write> Decoder<W> {
             size: known.size,
             stored: known.stored,
             extents: known.extents,
+            position: known.position,
         };
         match self.writer.file(&record) {
             Ok(()) => {}

@@ -38,6 +38,7 @@ fn shown(record: Record) -> Value {
             json!({"file": {
                 "id": file.id, "path": String::from_utf8_lossy(&file.path), "kind": kind,
                 "size": file.size, "stored": file.stored, "extents": file.extents,
+                "position": file.position,
             }})
         }
         Record::Thread(thread) => json!({"thread": {

@@ -3,24 +3,23 @@
 //! A name is a path relative to the folder, as in the trace. Paths are resolved as text, with the
 //! links that are known; what an open has found (device and inode) overrides that.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use iotrace::FileKind;
+
+use crate::fileset::extents;
 
 /// Names that are looked at before the start. Others are looked at when they are first used.
 pub const MOST_WALKED: usize = 1 << 18;
 const MOST_LINKS: usize = 40;
 /// Folders outside whose real place is remembered.
 const MOST_FOLDERS: usize = 1 << 14;
-/// Files from this many bytes on can have many extents.
-const LARGE: u64 = 1 << 20;
 /// File systems without files of their own.
 const OF_THE_KERNEL: [&str; 14] = [
     "proc",
@@ -50,6 +49,7 @@ pub struct Name {
     pub size: Option<u64>,
     pub stored: u64,
     pub extents: u32,
+    pub position: u64,
     /// The number in the trace, if it has been used.
     pub id: Option<u32>,
     inode: Option<Inode>,
@@ -93,6 +93,8 @@ pub struct Names {
     /// Symbolic links inside, with their targets.
     links: HashMap<Rc<[u8]>, Vec<u8>>,
     folders: HashMap<Vec<u8>, Vec<u8>>,
+    /// Devices whose file systems do not tell where files are.
+    without_extents: HashSet<u32>,
     /// Whether all names of the start are known.
     pub complete: bool,
 }
@@ -109,6 +111,7 @@ impl Names {
             by_inode: HashMap::new(),
             links: HashMap::new(),
             folders: HashMap::new(),
+            without_extents: HashSet::new(),
             complete: false,
         }
     }
@@ -162,10 +165,28 @@ impl Names {
         };
         let name = self.add(path, first);
         self.set_inode(name, (device, found.ino()));
-        if found.is_file() && found.len() >= LARGE {
-            if let Some(extents) = extents(&self.reach(path)) {
-                self.all[name as usize].extents = extents;
+        if found.is_file() && found.blocks() > 0 {
+            self.look_up_extents(name, path, device);
+        }
+    }
+
+    /// Ask where a file is on its disk, unless its file system has refused that before.
+    fn look_up_extents(&mut self, name: u32, path: &[u8], device: u32) {
+        if self.without_extents.contains(&device) {
+            return;
+        }
+        let mut options = fs::OpenOptions::new();
+        let quietly = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        let opened = options.read(true).custom_flags(quietly);
+        let Ok(file) = opened.open(self.reach(path)) else {
+            return;
+        };
+        match extents::on_disk(&file.into()) {
+            Some((extents, position)) => {
+                let known = &mut self.all[name as usize];
+                (known.extents, known.position) = (extents, position);
             }
+            None => drop(self.without_extents.insert(device)),
         }
     }
 
@@ -198,6 +219,7 @@ impl Names {
             size: first.size,
             stored: first.stored,
             extents: u32::from(first.stored > 0),
+            position: 0,
             id: None,
             inode: None,
         });
@@ -524,30 +546,4 @@ fn kind_of(found: &Metadata) -> FileKind {
     } else {
         FileKind::Other
     }
-}
-
-/// Return the number of extents as far as they are on the disk: nothing is written back for it.
-fn extents(path: &Path) -> Option<u32> {
-    /// struct fiemap (include/uapi/linux/fiemap.h), without room for extents: they are counted.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Fiemap {
-        start: u64,
-        length: u64,
-        flags: u32,
-        mapped: u32,
-        room: u32,
-        reserved: u32,
-    }
-    const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-    let mut options = fs::OpenOptions::new();
-    let quietly = libc::O_NOATIME | libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    let file = options.read(true).custom_flags(quietly).open(path).ok()?;
-    let mut map = Fiemap {
-        length: u64::MAX,
-        ..Fiemap::default()
-    };
-    // SAFETY: we own the structure, and it has room for no extents.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut map) };
-    (result == 0).then_some(map.mapped)
 }

@@ -97,6 +97,8 @@ pub struct FileFacts {
     pub size: Option<u64>,
     pub stored: u64,
     pub extents: u32,
+    /// Where it was on its disk; files are made in this order. 0: not known.
+    pub position: u64,
     /// The folder that it is in, if that has a record of its own.
     pub parent: u32,
     /// The replay may change it, so it is made again before the next one.
@@ -294,6 +296,7 @@ impl Reading {
             size: file.size,
             stored: file.stored,
             extents: file.extents,
+            position: file.position,
             parent: NONE,
             changed: false,
             growth: 0,

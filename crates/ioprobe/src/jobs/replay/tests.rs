@@ -54,6 +54,7 @@ fn file(id: u32, path: &str, size: Option<u64>) -> FileRecord {
         size,
         stored: size.unwrap_or(0),
         extents: 1,
+        position: 0,
     }
 }
 
@@ -234,6 +235,29 @@ fn the_tree_is_made_as_it_was_with_holes_and_without_what_came_later() {
     }
     let data = fs::read(tree.join("a/b/data")).unwrap();
     assert!(data.iter().filter(|byte| **byte == 0).count() < 200);
+}
+
+/// Inodes are given out in the order in which files are made.
+#[test]
+fn files_are_made_in_the_order_in_which_they_were_on_the_disk() {
+    let folder = Folder::new();
+    let positions = [3 << 20, 1 << 20, 0, 2 << 20];
+    let files: Vec<FileRecord> = (positions.iter().enumerate())
+        .map(|(number, position)| FileRecord {
+            position: *position,
+            ..file(number as u32, &format!("file{number}"), Some(4096))
+        })
+        .collect();
+    let mut trace = Trace::new(&files, 1);
+    trace.open(0, 0, 0, 0, READ_WRITE);
+    make(&folder, &trace.plan());
+    let mut found: Vec<usize> = (0..files.len()).collect();
+    let inode = |number: &usize| {
+        let path = folder.tree().join(format!("file{number}"));
+        fs::metadata(path).unwrap().ino()
+    };
+    found.sort_by_key(inode);
+    assert_eq!(found, [2, 1, 3, 0]);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! again if a replay has changed them.
 //!
 //! Contents are random bytes. A file of which less was stored than its size says gets holes: the
-//! recording has only the number of extents, so the stored parts are spread evenly. Names are
-//! resolved below the folder only, and never through a link.
+//! recording has only the number of extents, so the stored parts are spread evenly. Files are made
+//! in the order in which they were on their disk: an arm moves as far between them as it did. Names
+//! are resolved below the folder only, and never through a link.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -69,8 +70,11 @@ pub fn make(folder: &str, plan: &Plan, wanted: Wanted) -> Result<Done> {
     mkdirat(&parent, &name, Mode::from_bits_retain(0o755)).doing(|| doing.clone())?;
     give_at(&parent, &name, wanted.owner, folder)?;
     let mut maker = Maker::of(folder, plan, wanted)?;
-    let all: Vec<u32> = (0..plan.files.len() as u32).collect();
+    let mut all: Vec<u32> = (0..plan.files.len() as u32).collect();
     maker.make_folders(&all)?;
+    // A file system puts files roughly one behind the other as they are made. Folders and files
+    // without a known position come first.
+    all.sort_by_key(|number| plan.files[*number as usize].position);
     maker.make_files(&all)?;
     maker.finish()
 }
@@ -384,6 +388,7 @@ mod tests {
             size: Some(size),
             stored,
             extents,
+            position: 0,
             parent: u32::MAX,
             changed: false,
             growth: 0,
