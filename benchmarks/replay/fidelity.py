@@ -19,7 +19,6 @@ import math
 import os
 import platform
 import random
-import shutil
 import statistics
 import subprocess
 import sys
@@ -159,20 +158,33 @@ def measure(given: argparse.Namespace) -> None:
 
 
 def recorded(application: Application, folder: Path) -> Path:
-    """Prepare the application's folder, record it on a copy, and return the trace."""
+    """Prepare the application's folder, record it on a copy, and return the trace.
+
+    The copy is on a file system of its own, as in the trial: on the one of its source, a program that reads files as they
+    are listed would find them in this order on the disk too, since both are listed alike.
+    """
     home = folder / application.name
-    state = home / "state"
+    state, mounted, image, trace = (home / name for name in ("state", "mounted", "image", "app.iotrace"))
     state.mkdir(parents=True)
+    mounted.mkdir()
     application.prepare(state)
-    copy, trace = home / "copy", home / "app.iotrace"
-    # As the trial copies it before each run, so that the files lie on the disk in the same order.
-    subprocess.run(["cp", "-a", state, copy], check=True)
-    os.sync()
     subprocess.run(
-        [*IOTRIAL, "record", "--under", str(copy), "-o", str(trace), "--", *application.argv],
-        check=True, cwd=copy, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    shutil.rmtree(copy)
+        ["mkfs.ext4", "-q", image, LAB_SIZE.removesuffix("iB").replace(" ", "")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    subprocess.run(["mount", "-o", "loop", image, mounted], check=True)
+    try:
+        copy = mounted / "copy"
+        subprocess.run(["cp", "-a", state, copy], check=True)
+        os.sync()
+        subprocess.run(
+            [*IOTRIAL, "record", "--under", str(copy), "-o", str(trace), "--", *application.argv],
+            check=True, cwd=copy, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    image.unlink()
     return trace
 
 
