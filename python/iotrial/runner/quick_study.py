@@ -254,6 +254,9 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
             "there is nothing to compare: no setting has two levels",
             hint="separate the levels by commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
         )
+    for factor in factors:
+        if wish.replay is not None and factor.knob == VARIABLE:
+            raise RequestError(f"{_ENVIRONMENT}{factor.name}: a replay starts no program", hint="remove it")
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):
