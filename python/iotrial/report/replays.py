@@ -26,7 +26,8 @@ def on_replay(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[s
     lost = max(_of(rows, LOST), key=lambda row: row.value, default=None)
     if lost is not None:
         yield (
-            f"The recording lacks {counted(round(lost.value), 'operation')} that could not be recorded, and so does the replay."
+            f"The recording lacks {counted(round(lost.value), 'operation')} that could not be recorded, and so does "
+            f"the replay."
         )
     other = max(_of(rows, "other_results"), key=lambda row: row.value, default=None)
     if other is not None and other.value > 0:

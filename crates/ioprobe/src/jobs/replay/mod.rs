@@ -373,6 +373,7 @@ pub fn parse(bytes: &[u8]) {
         assert!(thread.steps.len() == *done as usize, "a deadlock");
     }
     for step in plan.threads.iter().flat_map(|thread| &thread.steps) {
-        let _ = (plan.length(step), plan.in_words(step, -1), step.vectors());
+        let _ = (plan.length(step), plan.target(step), step.vectors());
+        let _ = plan.in_words(step, -1);
     }
 }
