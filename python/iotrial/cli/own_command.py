@@ -76,7 +76,9 @@ class OwnCommand(GroupedCommand):
             ) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+        replays = any(param.name == "replay" for param in self.params)
+        own = "(-- COMMAND... | --replay TRACE)" if replays else "-- COMMAND..."
+        return [*super().collect_usage_pieces(ctx), own]
 
 
 def _begins_command(word: str) -> bool:
