@@ -75,17 +75,20 @@ def test_a_link_to_a_trace_is_followed(trace: Path) -> None:
     assert work_of(wished(SETTING, "--replay", str(link))).trace == "app.iotrace"
 
 
-def test_an_image_has_room_for_twice_the_files_and_what_is_added(tmp_path: Path, trace: Path) -> None:
+def test_an_image_has_room_for_twice_the_files_and_what_is_added(
+    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     large = Trace()
     large.thread()
-    large.file("old", 400 * MIB)
+    large.file("old", 500 * MIB)
     large.file("new", None)
     large.op("read", handle=large.open("old"), length=4096)
     new = large.open("new", os.O_WRONLY | os.O_CREAT)
     for place in range(100):
         large.op("write", handle=new, at=place * MIB, length=MIB)
     path = str(large.write(tmp_path / "large.iotrace"))
-    assert wished(SETTING, "--replay", path, "--lab", "image").size == "1000 MiB"
+    assert wished(SETTING, "--replay", path, "--lab", "image").size == "1200 MiB"
+    assert "note: the files of the replay take 600 MiB" in capsys.readouterr().err
     assert wished(SETTING, "--replay", str(trace), "--lab", "image").size == "512 MiB"
     wish = wished(SETTING, "--replay", path, "--lab", "image", "--size", "3 GiB")
     study = read_study(study_text(wish), "the command line", trusted=True)

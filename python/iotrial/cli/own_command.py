@@ -21,7 +21,7 @@ from iotrial.study.input_files import checksum_of
 from iotrial.study.places import IN_PLACE
 from iotrial.terminal import escape
 from iotrial.traces.reading import ReplayNeeds, replay_needs
-from iotrial.units import format_duration, parse_duration, parse_size
+from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
 
 F = TypeVar("F")
 ORIGIN = "the command line"
@@ -334,7 +334,7 @@ def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: d
 
 
 def _tell_limits(trace: Path, needs: ReplayNeeds, values: dict[str, Any]) -> None:
-    """Name on standard error what the trace lacks, and if there is no time for several replays."""
+    """Name on standard error what the trace lacks, if its files are large, and if there is no time for several replays."""
     if needs.lost:
         warn(
             f"{escape(trace)}: {counted(needs.lost, 'operation')} could not be recorded, so the replay lacks them; record "
@@ -342,6 +342,12 @@ def _tell_limits(trace: Path, needs: ReplayNeeds, values: dict[str, Any]) -> Non
         )
     if not needs.complete:
         warn(f"{escape(trace)}: the recording was cut off, and so is the replay")
+    if (data := _data_of_replay(needs)) > LEAST_IMAGE:
+        tell(
+            f"note: the files of the replay take {format_bytes(data)}, and are made before the first run",
+            err=True,
+            fold=6,
+        )
     time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
     lasts_s = needs.duration_ns / 1e9
     if values["timing"] != "flat-out" and lasts_s * _FEWEST_REPLAYS > time_s:
@@ -353,10 +359,14 @@ def _tell_limits(trace: Path, needs: ReplayNeeds, values: dict[str, Any]) -> Non
         )
 
 
+def _data_of_replay(needs: ReplayNeeds) -> int:
+    """Return the bytes of the files of a replay, with what it adds to them."""
+    return needs.stored_bytes + needs.growth_bytes + needs.files * _BYTES_PER_FILE
+
+
 def _room_for_replay(needs: ReplayNeeds) -> int:
-    """Return the size of an image for a replay: twice its files and what it adds to them."""
-    data = needs.stored_bytes + needs.growth_bytes + needs.files * _BYTES_PER_FILE
-    return max(LEAST_IMAGE, 2 * data)
+    """Return the size of an image for a replay: twice its data."""
+    return max(LEAST_IMAGE, 2 * _data_of_replay(needs))
 
 
 def _check_expression(text: str, expression: str) -> None:
