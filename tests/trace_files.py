@@ -96,13 +96,17 @@ class Trace:
         length: int = 0,
         result: int | None = None,
         flags: int = 0,
+        target: tuple[int, bool] | None = None,
         positional: bool = False,
         uring: bool = False,
         vectors: int = 1,
         start: int | None = None,
         took: int = MICROSECOND,
     ) -> None:
-        """Add an operation, which starts when the last one has ended unless ``start`` (ns) says otherwise."""
+        """Add an operation, which starts when the last one has ended unless ``start`` (ns) says otherwise.
+
+        ``target``: the offset in the file that a copy writes, and whether the caller gave it.
+        """
         start = self.now if start is None else start
         result = length if result is None else result
         last = self.last[thread]
@@ -120,7 +124,8 @@ class Trace:
         data += b"" if handle is None else folded(handle - last[1])
         data += b"" if vectors == 1 else number(vectors)
         data += folded(at - last[2]) + folded(length - last[3]) + folded(result)
-        data += number(flags) + folded(start - last[4]) + number(took)
+        data += number(flags) if target is None else number(1 + target[1]) + number(target[0])
+        data += folded(start - last[4]) + number(took)
         self.records.append(data)
         self.last[thread] = [
             last[0] if file is None else file,

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from running import failures_of, iotrial, run_json, stored_runs, write_study
+from test_in_place import contents, mounted, settings
 
 from trace_files import MIB, Trace, small
 
+__all__ = ["mounted"]
 pytestmark = pytest.mark.root
 
 STUDY = """
@@ -111,3 +113,53 @@ def test_a_trace_that_lacks_a_call_or_does_not_fit_is_a_clear_error(state: Path,
     assert done.returncode != 0
     assert "MiB are free" in done.stderr
     assert "use a larger lab (--size)" in done.stderr
+
+
+def test_try_replays_on_the_disk_that_holds_the_folder_and_leaves_nothing_there(
+    state: Path, mounted: Path, disk_folder: Path, tmp_path: Path
+) -> None:
+    disk_folder.chmod(0o755)  # the replay is that of another user
+    trace = small()
+    trace.lost = 2
+    words = ("--replay", str(trace.write(tmp_path / "app.iotrace")), "--in", str(mounted), "--cache", "cold")
+    before, held = settings(mounted), contents(mounted)
+    ending = ("--yes", "--blocks", "3", "--no-stop")
+    done = iotrial("try", "block.read_ahead_kb=16,1024", *words, *ending)
+    assert "app.iotrace: 2 operations could not be recorded" in done.stderr
+    assert (settings(mounted), contents(mounted)) == (before, held)
+    assert not list(mounted.glob("iotrial*"))
+    assert failures_of(state) == []
+    runs = stored_runs(state)
+    assert len(runs) >= 6
+    for run in runs:
+        checks = run["checks"]
+        assert checks["replay"] == {"operations": trace.operations, "other_results": 0}
+        assert checks["bytes_read"] >= checks["bytes_expected"] == 8192 + 4096
+    report = " ".join(iotrial("report", "--full").stdout.split())
+    assert "The recording lacks 2 operations that could not be recorded" in report
+    planned = iotrial("best", "--over", "block.read_ahead_kb=16,4096", *words, "--plan").stdout
+    assert "read_ahead_kb: today 764" in planned
+    assert "replay of app.iotrace" in planned
+
+
+def test_try_replays_on_an_image_what_a_file_system_in_use_cannot_have(state: Path, tmp_path: Path) -> None:
+    trace = small()
+    saved = tmp_path / "saved" / "study.toml"
+    saved.parent.mkdir()
+    replay = ("--replay", str(trace.write(tmp_path / "app.iotrace")), "--lab", "image", "--size", "320MiB")
+    iotrial(
+        "try",
+        "filesystem.type=ext4,xfs",
+        *replay,
+        "--blocks",
+        "2",
+        "--no-stop",
+        "--save",
+        str(saved),
+        "--json",
+    )
+    assert failures_of(state) == []
+    runs = stored_runs(state)
+    assert {run["treatment"]["type"] for run in runs} == {"ext4", "xfs"}
+    assert {run["checks"]["replay"]["operations"] for run in runs} == {trace.operations}
+    assert "replay of app.iotrace" in iotrial("plan", str(saved)).stdout

@@ -150,6 +150,14 @@ def test_studies_in_files_are_offered_with_their_factors(installed: Path, tmp_pa
     assert offers(installed, "bash", "run", "missing/study", "--set", "", cwd=tmp_path) == []
 
 
+@pytest.mark.parametrize("verb", ["try", "best"])
+def test_traces_are_offered_to_replay(installed: Path, verb: str, tmp_path: Path) -> None:
+    for name in ("app.iotrace", "app.toml"):
+        (tmp_path / name).touch()
+    assert offers(installed, "bash", verb, "--replay", "a", cwd=tmp_path) == ["app.iotrace"]
+    assert offers(installed, "bash", verb, "--timing", "fl", cwd=tmp_path) == ["flat-out"]
+
+
 def test_a_damaged_store_offers_nothing_and_says_nothing(
     installed: Path, state: Path, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iotrial.errors import RequestError
-from iotrial.runner.quick_study import Printed, Wish, study_text
+from iotrial.runner.quick_study import Printed, Replayed, Wish, study_text
 from iotrial.study.model import Role, Study
 from iotrial.study.reader import read_study
 from iotrial.workloads.command import CommandWork
@@ -129,6 +129,11 @@ def test_lines_before_and_after_run_in_a_shell() -> None:
         (wish("schedular=none,bfq"), "schedular", "scheduler"),
         (wish("scheduler=none,bfq", "block.scheduler=kyber,bfq"), "given twice", "commas"),
         (wish(parameters=(("n", "1,2"),)), "{n} is not in the command", "{n}"),
+        (
+            wish("env.A=1,2", commands=(), replay=Replayed("a", "/", "0" * 64)),
+            "env.A: a replay starts no",
+            "",
+        ),
     ],
 )
 def test_what_cannot_be_a_study_is_refused_with_a_hint(given: Wish, message: str, hint: str) -> None:

@@ -164,7 +164,7 @@ def answer(**more: object) -> dict[str, Any]:
         "first_differing": None,
         "bytes_read": 5,
         "bytes_written": 6,
-        "trace": {"complete": True, "left_out": 0},
+        "trace": {"complete": True, "left_out": 0, "lost": 0},
         **more,
     }
 
@@ -173,17 +173,18 @@ def test_numbers_and_checks_of_a_run(tmp_path: Path) -> None:
     found = work_of(tmp_path).measured(answer(), JobContext())
     assert found.numbers["rate"] == 100.0
     assert found.numbers["fsync_p99"] == 2e-6
-    assert "late_p50" not in found.numbers
+    assert not {"late_p50", "replay_lost"} & set(found.numbers)
     assert found.checks == {"replay": {"operations": 200, "other_results": 0}}
     behind = answer(
         late=LATENCY,
         behind=3,
         differing=1,
         first_differing="read a",
-        trace={"complete": False, "left_out": 4},
+        trace={"complete": False, "left_out": 4, "lost": 5},
     )
     found = work_of(tmp_path).measured(behind, JobContext())
     assert (found.numbers["behind_share"], found.numbers["late_max"]) == (1.5, 4e-6)
+    assert found.numbers["replay_lost"] == 5.0
     assert found.checks["replay"] == {
         "operations": 200,
         "other_results": 1,

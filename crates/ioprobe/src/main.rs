@@ -54,7 +54,8 @@ Answers one JSON object a line from standard input with one on standard output.
 --isolate   (root) private mount and PID namespaces: what it mounts and starts dies with it
 --init      as process 1 of a guest: load its modules, then answer from the virtio port \"iotrial\", and turn the guest off
 record      record the file operations of a command or a process
-trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it)
+trace       print of a recorded trace: summary (JSON), iolog (a log of fio), iolog-files (what must exist before it),
+            replay (what its replay needs, JSON)
 --powercap  where the energy meters are, instead of /sys/class/powercap (for tests)";
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Commands on recorded traces: `ioprobe trace summary|iolog|iolog-files FILE`.
+//! Commands on recorded traces: `ioprobe trace summary|iolog|iolog-files|replay FILE`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use iotrace::{iolog, summary};
 use serde::Serialize;
+
+use crate::jobs::replay;
 
 /// Run a command on a trace; errors go to standard error, with exit status 1.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -35,8 +37,12 @@ fn run(command: &OsStr, file: &Path) -> Done {
         Some("iolog-files") => {
             print(&iolog::files(opened(file)?).map_err(|error| of(file, error))?)
         }
+        Some("replay") => {
+            let name = file.display().to_string();
+            print(&replay::facts(opened(file)?, &name).map_err(|error| error.to_string())?)
+        }
         _ => Err(format!(
-            "trace: no command {}, only summary, iolog and iolog-files",
+            "trace: no command {}, only summary, iolog, iolog-files and replay",
             command.to_string_lossy()
         )),
     }

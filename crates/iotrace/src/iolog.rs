@@ -122,8 +122,12 @@ impl<W: Write> Log<W> {
             Call::Write if moved > 0 => self.data(op, op.file, "write", moved),
             Call::Copy if moved > 0 => {
                 self.data(op, op.file, "read", moved)?;
-                // Where in the destination is not recorded.
-                self.data(op, op.other, "write", moved)
+                let offset = op.target.map_or(op.offset, |target| target.offset);
+                let written = Op {
+                    offset,
+                    ..op.clone()
+                };
+                self.data(&written, op.other, "write", moved)
             }
             Call::Fsync if op.result == 0 => self.sync(op, "sync"),
             Call::Fdatasync if op.result == 0 => self.sync(op, "datasync"),
@@ -245,7 +249,7 @@ impl OneFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{made, End};
+    use crate::{made, End, Target};
 
     fn trace(operations: &[Op]) -> Vec<u8> {
         let files = [
@@ -314,6 +318,23 @@ mod tests {
             (reads, writes, written.syncs, written.left_out),
             ((1, 100), (1, 7), 1, 2)
         );
+    }
+
+    #[test]
+    fn a_copy_is_a_read_and_a_write_where_it_went() {
+        let bytes = trace(&[Op {
+            other: Some(1),
+            target: Some(Target {
+                offset: 300,
+                positional: true,
+            }),
+            ..data(Call::Copy, 0, 0, 3, (512, 4096, 100))
+        }]);
+        let mut log = Vec::new();
+        write(&bytes[..], &mut log).unwrap();
+        let log = String::from_utf8(log).unwrap();
+        assert!(log.contains("3 000000-c_d_e read 512 100\n"), "{log}");
+        assert!(log.contains("3 000001-new write 300 100\n"), "{log}");
     }
 
     #[test]

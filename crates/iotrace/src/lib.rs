@@ -30,7 +30,7 @@ mod write;
 
 pub use error::{Error, Problem, Result};
 pub use read::Reader;
-pub use record::{Call, End, FileKind, FileRecord, Header, Op, Record, ThreadRecord};
+pub use record::{Call, End, FileKind, FileRecord, Header, Op, Record, Target, ThreadRecord};
 pub use write::Writer;
 
 pub const MAGIC: [u8; 8] = *b"iotrace\n";

@@ -40,6 +40,7 @@ pub fn op(call: Call, start_ns: u64) -> Op {
         length: 0,
         result: 0,
         flags: 0,
+        target: None,
         start_ns,
         duration_ns: 0,
     }

@@ -3,7 +3,8 @@
 use std::io::Read;
 
 use crate::error::{Error, Problem, Result};
-use crate::record::{bit, tag, Call, End, FileKind, FileRecord, Header, Op, Record, ThreadRecord};
+use crate::record::{bit, tag, target, Target};
+use crate::record::{Call, End, FileKind, FileRecord, Header, Op, Record, ThreadRecord};
 use crate::state::{self, State};
 use crate::{MAGIC, MAX_BLOCK, MAX_PATH, MAX_STRING};
 
@@ -265,6 +266,21 @@ impl Cursor<'_> {
             true => self.stepped(0)? as i64,
             false => length as i64,
         };
+        let mut flags: u32 = self.narrow("flags")?;
+        let mut to = None;
+        if call == Call::Copy {
+            let positional = match flags {
+                target::UNKNOWN => None,
+                target::AT_POSITION => Some(false),
+                target::POSITIONAL => Some(true),
+                _ => return Err(Problem::Number("target of a copy")),
+            };
+            flags = 0;
+            if let Some(positional) = positional {
+                let offset = self.number()?;
+                to = Some(Target { offset, positional });
+            }
+        }
         Ok(Op {
             thread,
             call,
@@ -277,7 +293,8 @@ impl Cursor<'_> {
             offset,
             length,
             result,
-            flags: self.narrow("flags")?,
+            flags,
+            target: to,
             start_ns: self.stepped(last.end_ns)?,
             duration_ns: self.number()?,
         })

@@ -93,7 +93,8 @@ pub enum Call {
     Advise,
     /// From a file to something that is none: `sendfile` or `splice`.
     Send,
-    /// `copy_file_range`, from `file` to `other`; the offset is that in `file`.
+    /// `copy_file_range`, from `file` to `other`; the offset is that in `file`, and `target` that in
+    /// `other`.
     Copy,
     /// `mmap`; the protection is in the flags.
     Map,
@@ -176,6 +177,14 @@ impl Call {
     }
 }
 
+/// Where a copy wrote, also if the caller gave no offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub offset: u64,
+    /// The caller gave the offset.
+    pub positional: bool,
+}
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Op {
@@ -198,8 +207,10 @@ pub struct Op {
     pub length: u64,
     /// Bytes, or 0, or a negative error number.
     pub result: i64,
-    /// Flags of an open, mode of an allocation, advice.
+    /// Flags of an open, mode of an allocation, advice. A copy has none.
     pub flags: u32,
+    /// Where a copy wrote. None of any other call.
+    pub target: Option<Target>,
     /// Since the start of the recording.
     pub start_ns: u64,
     pub duration_ns: u64,
@@ -238,6 +249,13 @@ pub(crate) mod tag {
     pub const THREAD: u8 = 1;
     pub const END: u8 = 2;
     pub const OPERATION: u8 = 0x80;
+}
+
+/// What stands in place of the flags of a copy. An offset follows all but the first.
+pub(crate) mod target {
+    pub const UNKNOWN: u32 = 0;
+    pub const AT_POSITION: u32 = 1;
+    pub const POSITIONAL: u32 = 2;
 }
 
 /// Bits of an operation's second byte.

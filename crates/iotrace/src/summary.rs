@@ -446,8 +446,12 @@ impl Totals {
                 self.mapping.fault_bytes = self.mapping.fault_bytes.saturating_add(moved);
             }
             Call::Copy => {
-                if let Some(other) = op.other {
-                    self.files.copied(other, moved);
+                match (op.other, op.target) {
+                    (Some(other), Some(target)) if moved > 0 => {
+                        self.files.access(other, target.offset, moved, true);
+                    }
+                    (Some(other), _) => self.files.copied(other, moved),
+                    (None, _) => {}
                 }
                 self.writes_since += 1;
                 self.bytes_since = self.bytes_since.saturating_add(moved);

@@ -46,6 +46,7 @@ fn op(thread: u32, start_ns: u64) -> Op {
         length: 4096,
         result: 4096,
         flags: 0,
+        target: None,
         start_ns,
         duration_ns: 10,
     }
@@ -127,11 +128,19 @@ fn rich() -> Vec<Record> {
         duration_ns: u64::MAX,
         ..op(1, 0)
     }));
+    for (offset, positional) in [(0, false), (u64::MAX, true)] {
+        records.push(Record::Op(Op {
+            call: Call::Copy,
+            other: Some(1),
+            target: Some(Target { offset, positional }),
+            ..op(0, u64::MAX - 10)
+        }));
+    }
     records.push(Record::Op(Op {
         result: -2,
         ..op(0, u64::MAX - 10)
     }));
-    records.push(Record::End(end(Call::ALL.len() as u64 + 2)));
+    records.push(Record::End(end(Call::ALL.len() as u64 + 4)));
     records
 }
 

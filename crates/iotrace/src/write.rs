@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use crate::error::{Error, Problem, Result};
-use crate::record::{bit, tag, End, FileKind, FileRecord, Header, Op, ThreadRecord};
+use crate::record::{bit, tag, target};
+use crate::record::{Call, End, FileKind, FileRecord, Header, Op, ThreadRecord};
 use crate::state::{self, State};
 use crate::{FULL_BLOCK, MAGIC, MAX_BLOCK};
 
@@ -119,7 +120,18 @@ impl<W: Write> Writer<W> {
         if bits & bit::RESULT != 0 {
             difference(block, op.result as u64, 0);
         }
-        number(block, op.flags.into());
+        match (op.call, op.target) {
+            (Call::Copy, None) => number(block, target::UNKNOWN.into()),
+            (Call::Copy, Some(to)) => {
+                let kind = match to.positional {
+                    true => target::POSITIONAL,
+                    false => target::AT_POSITION,
+                };
+                number(block, kind.into());
+                number(block, to.offset);
+            }
+            _ => number(block, op.flags.into()),
+        }
         difference(block, op.start_ns, last.end_ns);
         number(block, op.duration_ns);
         self.end_full_block()

@@ -1,4 +1,4 @@
-"""The options of the verbs that run a command of the user's own: ``try`` and ``best``."""
+"""The options of the verbs that run a command of the user's own, or replay what one did: ``try`` and ``best``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,43 @@ from typing import Any, TypeVar
 import click
 
 from iotrial.cli.options import AFTER, GroupedCommand, in_group
-from iotrial.cli.run_request import RunRequest, request_of
+from iotrial.cli.output import tell, warn
+from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
-from iotrial.runner.quick_study import Printed, Wish
+from iotrial.report.notation import counted
+from iotrial.runner.quick_study import Printed, Replayed, Wish
+from iotrial.study.input_files import checksum_of
+from iotrial.study.places import IN_PLACE
+from iotrial.terminal import escape
+from iotrial.traces.reading import ReplayNeeds, replay_needs
+from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
 
 F = TypeVar("F")
 ORIGIN = "the command line"
 LEAST_IMAGE = 512 << 20
+IMAGE = "image"
+#: labs of a replay
+REPLAY_LABS = (IN_PLACE, IMAGE)
+#: room for the name and the inode of a file
+_BYTES_PER_FILE = 4096
+#: a verdict takes at least about so many replays
+_FEWEST_REPLAYS = 10
+#: options that only a command has, by the name of their value
+_OF_A_COMMAND = {
+    "parameters": "-L",
+    "commands": "--command",
+    "prepare": "--prepare",
+    "cleanup": "--cleanup",
+    "shell": "--shell",
+    "responses": "--response",
+    "units": "--unit",
+    "better": "--better",
+    "expect_exit": "--expect-exit",
+}
 
 compared = in_group("What is compared")
 command_group = in_group("The command")
+replay_group = in_group("A replay instead of a command")
 where = in_group("Where it runs")
 sure = in_group("How long, how sure")
 
@@ -49,7 +76,9 @@ class OwnCommand(GroupedCommand):
             ) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+        replays = any(param.name == "replay" for param in self.params)
+        own = "(-- COMMAND... | --replay TRACE)" if replays else "-- COMMAND..."
+        return [*super().collect_usage_pieces(ctx), own]
 
 
 def _begins_command(word: str) -> bool:
@@ -116,11 +145,23 @@ def own_command_options(function: F) -> F:
             metavar="N",
             help="Exit status that means success (0).",
         ),
+        replay_group(
+            "--replay",
+            metavar="TRACE",
+            help="Instead of a command, replay the file operations that `iotrial record` recorded, on files made for it.",
+        ),
+        replay_group(
+            "--timing",
+            type=click.Choice(["closed", "flat-out", "open"]),
+            help="closed (default): with the recorded pauses; flat-out: without pauses; open: each operation at its recorded "
+            "time.",
+        ),
         where(
             "--in",
             "on",
             metavar="FOLDER",
-            help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one).",
+            help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one). "
+            "A replay makes its files there, in a folder of its own that is removed at the end.",
         ),
         where(
             "--copy-from",
@@ -129,7 +170,7 @@ def own_command_options(function: F) -> F:
             "The command is started in the copy, and finds it as {dir}.",
         ),
         where(
-            "--size", metavar="SIZE", help="Size of that image (default: twice the data, at least 512 MiB)."
+            "--size", metavar="SIZE", help="Size of the image (default: twice the data, at least 512 MiB)."
         ),
         where(
             "--cache",
@@ -210,7 +251,16 @@ def own_request(values: dict[str, Any]) -> RunRequest:
 
 
 def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
-    """Return what the user typed. Raises RequestError for a response that cannot be read."""
+    """Return what the user typed. Raises RequestError for a response or a trace that cannot be read."""
+    if values["replay"] is not None:
+        return _wish_of_replay(settings, after, values)
+    for name in ("timing", "lab"):
+        if values[name] is not None:
+            raise RequestError(
+                f"--{name} is for a replay, and this is a command",
+                hint="omit it, or name a trace with --replay"
+                + ("; --copy-from FOLDER puts a copy of your files into a lab" if name == "lab" else ""),
+            )
     units, better = _by_name("--unit", values["units"]), _by_name("--better", values["better"])
     printed = []
     for text in values["responses"]:
@@ -242,8 +292,81 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
         expect_exit=values["expect_exit"],
         margin=values["margin"],
         time=values["time"],
-        lab="image" if values["copy_from"] else "in-place",
+        lab=IMAGE if values["copy_from"] else IN_PLACE,
     )
+
+
+def _wish_of_replay(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
+    """Return the wish for a replay. Names on standard error what the trace lacks, and if it is too long for the time."""
+    if after:
+        raise RequestError(
+            "both a command and --replay: a replay takes the place of the command", hint="omit one of them"
+        )
+    for name, option in _OF_A_COMMAND.items():
+        if values.get(name):
+            raise RequestError(f"{option} is for a command, and --replay starts none", hint="omit it")
+    lab = values["lab"] or IN_PLACE
+    if values["copy_from"]:
+        raise RequestError(
+            "--copy-from is for a command: a replay has no use for your files, it makes its own",
+            hint=f"--lab {IMAGE} replays on a file system of its own",
+        )
+    if lab not in REPLAY_LABS:
+        raise RequestError(
+            f'--lab "{lab}": a replay can be {" or ".join(REPLAY_LABS)}', hint=f"--lab {IMAGE}"
+        )
+    trace = Path(values["replay"]).expanduser()
+    needs = replay_needs(trace)
+    _tell_limits(trace, needs, values)
+    size_bytes = quantity_of("--size", values["size"], parse_size) or _room_for_replay(needs)
+    found = trace.resolve()
+    return Wish(
+        settings=settings,
+        parameters=(),
+        commands=(),
+        cache=values["cache"],
+        margin=values["margin"],
+        time=values["time"],
+        lab=lab,
+        size=f"{max(1, size_bytes >> 20)} MiB" if lab == IMAGE else None,
+        replay=Replayed(found.name, str(found.parent), checksum_of(found), values["timing"] or "closed"),
+    )
+
+
+def _tell_limits(trace: Path, needs: ReplayNeeds, values: dict[str, Any]) -> None:
+    """Name on standard error what the trace lacks, if its files are large, and if there is no time for several replays."""
+    if needs.lost:
+        warn(
+            f"{escape(trace)}: {counted(needs.lost, 'operation')} could not be recorded, so the replay lacks them; record "
+            f"again with a larger --buffer"
+        )
+    if not needs.complete:
+        warn(f"{escape(trace)}: the recording was cut off, and so is the replay")
+    if (data := _data_of_replay(needs)) > LEAST_IMAGE:
+        tell(
+            f"note: the files of the replay take {format_bytes(data)}, and are made before the first run",
+            err=True,
+            fold=6,
+        )
+    time_s = quantity_of("--time", values["time"], parse_duration) or 0.0
+    lasts_s = needs.duration_ns / 1e9
+    if values["timing"] != "flat-out" and lasts_s * _FEWEST_REPLAYS > time_s:
+        tell(
+            f"note: the recording took {format_duration(lasts_s)}, and a replay with its pauses takes as long; for a "
+            f"verdict give --time at least {format_duration(lasts_s * _FEWEST_REPLAYS)}, or use --timing flat-out",
+            err=True,
+            fold=6,
+        )
+
+
+def _data_of_replay(needs: ReplayNeeds) -> int:
+    """Return the bytes of the files of a replay, with what it adds to them."""
+    return needs.stored_bytes + needs.growth_bytes + needs.files * _BYTES_PER_FILE
+
+
+def _room_for_replay(needs: ReplayNeeds) -> int:
+    """Return the size of an image for a replay: twice its data."""
+    return max(LEAST_IMAGE, 2 * _data_of_replay(needs))
 
 
 def _check_expression(text: str, expression: str) -> None:

@@ -29,6 +29,7 @@ from iotrial.study.work import HasPrograms
 from iotrial.terminal import escape, escape_lines
 from iotrial.units import format_duration, format_percent
 from iotrial.workloads.live import LiveWork
+from iotrial.workloads.replay import ReplayWork
 
 _WIDTH = 11
 _FEW_LINES = 12
@@ -41,13 +42,14 @@ def intent_lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, A
 
 
 def typed_intent_lines(resolved: Resolved, folder: str) -> Iterator[str]:
-    """Yield the lines for a trial of a command that the user has just typed (``iotrial try``): folder and changes."""
+    """Yield the lines for a trial of work that the user has just typed (``iotrial try``): folder and changes."""
     if resolved.lab == IN_PLACE:
         yield from _held(folder)
     else:
         yield _line("lab", f"{resolved.lab}, in {escape(folder)}")
     if resolved.copy_from is not None:
         yield _line("data", f"a copy of {escape(resolved.copy_from)}")
+    yield from _replays(resolved)
     for note in resolved.notes:
         yield _line("", escape(note))
     if resolved.changes:
@@ -95,6 +97,14 @@ def _windows(study: Study) -> Iterator[str]:
 def _held(folder: str) -> Iterator[str]:
     yield _line("in place", escape(folder))
     yield _line("", escape(holding_of(folder).described))
+
+
+def _replays(resolved: Resolved) -> Iterator[str]:
+    for workload in resolved.study.workloads:
+        if isinstance(workload.work, ReplayWork):
+            yield _line("work", escape(workload.work.described()))
+            if resolved.lab == IN_PLACE:
+                yield _line("", "its files are made in a folder of their own there, and removed at the end")
 
 
 def _changes(resolved: Resolved) -> Iterator[str]:
@@ -173,6 +183,7 @@ def _lines(resolved: Resolved, folder: str, disks: Sequence[Mapping[str, Any]]) 
     yield from _places(resolved, folder, disks)
     if resolved.copy_from is not None:
         yield _line("data", f"a copy of {escape(resolved.copy_from)}")
+    yield from _replays(resolved)
     for note in shared_disks_in_words(plain(sharing(resolved, folder))):
         yield _line("", escape(f"NOTE: {note}"))
     for note in resolved.notes:

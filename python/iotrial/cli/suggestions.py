@@ -28,7 +28,7 @@ from iotrial.study.places import LABS
 
 MOST_TRIALS = 50
 MOST_FILES = 500
-PACKED, TOML = ".iotrial", ".toml"
+PACKED, TOML, TRACE = ".iotrial", ".toml", ".iotrace"
 
 Item = CompletionItem[str]
 Offer = Callable[[click.Context, str], Iterable[Item]]
@@ -195,6 +195,7 @@ _OFFERS: dict[str, Offer] = {
     "trial": trials,
     "trials": trials,
     "like": _of_suffix(PACKED),
+    "replay": _of_suffix(TRACE),
     "file": _by_the_shell("file"),
     "files": _by_the_shell("file"),
     "import file": _of_suffix(PACKED),

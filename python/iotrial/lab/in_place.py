@@ -1,4 +1,4 @@
-"""The user's own folder, file system and device, used in place: nothing is made there but a folder for output.
+"""The user's own folder, file system and device, used in place: nothing is made there but a folder for output and replays.
 
 Settings act on what holds the folder. A mount's access time mode is changed only in the probe's own mount namespace: other
 programs do not see it, and it ends with the probe; where a service in use is on trial (``shared``), it is changed for all
@@ -166,8 +166,8 @@ def remount_atime(target: Target, mount: MountInfo, atime: tuple[str, ...]) -> N
 class InPlace(Place):
     """The folder of the user's that is used in place.
 
-    ``scratch``: whether runs need an output folder there. ``shared``: whether all programs are to see a changed access time
-    mode of the mount.
+    ``makes_files``: whether runs need a folder there, for output or for the files of a replay. ``shared``: whether all
+    programs are to see a changed access time mode of the mount.
     """
 
     kind = "in-place"
@@ -180,7 +180,7 @@ class InPlace(Place):
         journal: Journal,
         *,
         folder: str,
-        scratch: bool,
+        makes_files: bool,
         trial: str = "",
         shared: bool = False,
     ) -> None:
@@ -191,7 +191,7 @@ class InPlace(Place):
         self.device = self.holding.device
         self._journal = journal
         self._trial = trial
-        self._scratch = f"{folder.rstrip('/')}/iotrial-lab-{trial[:8]}" if scratch else None
+        self._made = f"{folder.rstrip('/')}/iotrial-lab-{trial[:8]}" if makes_files else None
         self._entry: Entry | None = None
         self._wishes: dict[str, tuple[str, ...]] = {}
         self._applied: dict[str, tuple[str, ...]] = {}
@@ -222,12 +222,12 @@ class InPlace(Place):
         return self.holding.mount.type
 
     @property
-    def scratch(self) -> str:
-        return f"{self._scratch}/out"
+    def lab_folder(self) -> str:
+        return self._made or self.root
 
     def open(self) -> None:
-        if self._scratch is not None:
-            self._entry = LabPath().make_folder(self.target, self._journal, self._scratch, trial=self._trial)
+        if self._made is not None:
+            self._entry = LabPath().make_folder(self.target, self._journal, self._made, trial=self._trial)
 
     def close(self) -> None:
         if self._entry is not None:

@@ -153,9 +153,14 @@ class Place(ABC):
         self.sets[files.name] = files
 
     @property
+    def lab_folder(self) -> str:
+        """The folder that iotrial may fill as it likes: all of the place, unless its files are the user's."""
+        return self.root
+
+    @property
     def scratch(self) -> str:
         """The folder for the files that a run writes: ``{out}`` in its commands."""
-        return f"{self.root}/out"
+        return f"{self.lab_folder}/out"
 
     def make_scratch(self, owner: Mapping[str, int] | None) -> str:
         """Create an empty folder for the files that a run writes, deleting the previous run's; returns its path.

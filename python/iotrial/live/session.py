@@ -61,7 +61,7 @@ class LiveSession(Session):
             self.target,
             self.journal,
             folder=self.folder,
-            scratch=False,
+            makes_files=False,
             trial=self.trial,
             shared=True,
         )

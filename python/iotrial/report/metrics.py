@@ -120,6 +120,7 @@ _WORDS = {
     "other_results": "operations with another result than recorded",
     "replay_read_bytes": "bytes read by the replay",
     "replay_written_bytes": "bytes written by the replay",
+    "replay_lost": "operations that the recording lacks",
     "client_cpu": "processor time of the server’s clients",
     "page_resources": "style sheets, scripts and images loaded",
     "body_bytes": "bytes of all response bodies",

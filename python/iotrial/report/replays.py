@@ -1,4 +1,4 @@
-"""Sentences on replays: whether they kept up with the recorded times, and gave what was recorded."""
+"""Sentences on replays: whether they kept up with the recorded times, had all operations, and gave what was recorded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from iotrial.report.evidence import EvidenceRow
 from iotrial.report.notation import counted, percent
 from iotrial.study.model import Workload
 from iotrial.terminal import escape
-from iotrial.workloads.replay import MOST_BEHIND, ReplayWork
+from iotrial.workloads.replay import LOST, MOST_BEHIND, ReplayWork
 
 
 def on_replay(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[str]:
-    """Warn if the runs of a replay fell behind, or gave other results than recorded, by their medians."""
+    """Warn if the runs of a replay fell behind, lacked operations, or gave other results than recorded, by their medians."""
     if not isinstance(workload.work, ReplayWork):
         return
     rows = [row for row in evidence if row.condition.workload == workload.name]
@@ -22,6 +22,12 @@ def on_replay(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterator[s
             f"The replay fell behind the recording: {_under(late)}, {percent(late.value / 100.0)} of the operations "
             f"started more than 10 ms after their recorded time. Such a run shows the most that the machine can do, "
             f'not its response to the recorded load; use a lower speed, or timing = "closed".'
+        )
+    lost = max(_of(rows, LOST), key=lambda row: row.value, default=None)
+    if lost is not None:
+        yield (
+            f"The recording lacks {counted(round(lost.value), 'operation')} that could not be recorded, and so does "
+            f"the replay."
         )
     other = max(_of(rows, "other_results"), key=lambda row: row.value, default=None)
     if other is not None and other.value > 0:

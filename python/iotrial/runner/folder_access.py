@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from iotrial.design.plan import Plan
 from iotrial.errors import LabError
 from iotrial.lab.place import Place
+from iotrial.runner.invoking_user import unprivileged_user
 from iotrial.runner.resolve import Resolved
+from iotrial.study.places import IN_PLACE
 from iotrial.study.server import NOBODY
 
 
@@ -25,11 +27,12 @@ def check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None,
         users.append({"uid": NOBODY, "gid": NOBODY})
     served = any(one.work.never_root() for one in plan.study.workloads)
     if resolved.root and served and owner is None:
-        users.append({"uid": NOBODY, "gid": NOBODY})
+        users.append(unprivileged_user())
+    in_place = resolved.lab == IN_PLACE and resolved.study.quick
     for user in users:
         found = place.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
         if found["exit"] != 0:
             raise LabError(
                 f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
-                hint="name a folder that this user can enter with --on FOLDER",
+                hint=f"name a folder that this user can enter with {'--in' if in_place else '--on'} FOLDER",
             )

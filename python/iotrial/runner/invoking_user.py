@@ -1,4 +1,4 @@
-"""The user of a trial, and the user who runs its commands."""
+"""The user of a trial, the user who runs its commands, and the one who does what root must not do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from iotrial.ownership import invoking_user
 from iotrial.study.model import Study
 from iotrial.study.server import NOBODY
 
-__all__ = ["command_user", "invoking_user"]
+__all__ = ["command_user", "invoking_user", "unprivileged_user"]
 
 
 def command_user(study: Study) -> tuple[int, int]:
@@ -16,3 +16,9 @@ def command_user(study: Study) -> tuple[int, int]:
     """
     uid, gid = invoking_user()
     return (NOBODY, NOBODY) if uid == 0 and not study.trusted else (uid, gid)
+
+
+def unprivileged_user() -> dict[str, int]:
+    """Return uid and gid of the invoking user, or nobody's if that is root."""
+    uid, gid = invoking_user()
+    return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}

@@ -18,6 +18,7 @@ from iotrial.probe.client import Probe
 from iotrial.runner.invoking_user import invoking_user
 from iotrial.runner.resolve import Resolved
 from iotrial.study.places import IN_PLACE
+from iotrial.study.work import makes_files
 
 
 def default_folder(resolved: Resolved, on: str | None) -> str:
@@ -31,7 +32,7 @@ def default_folder(resolved: Resolved, on: str | None) -> str:
             _check_folder(resolved, site.where.folder, f"--place {site.name}={site.where.folder}", owners)
     if resolved.lab == IN_PLACE:
         # a folder that is only read may be anybody's
-        writes = any(one.work.needs_scratch() for one in resolved.study.workloads)
+        writes = any(makes_files(one.work) for one in resolved.study.workloads)
         folder, option = str(Path(on or ".").expanduser()), f"--in {on or '.'}"
         return _check_folder(resolved, folder, option, owners if writes else None, writable=writes)
     state = state_folder()

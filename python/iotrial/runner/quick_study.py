@@ -1,4 +1,5 @@
-"""Builds a study from a command line: settings with their levels, a command, and what it prints (``iotrial try``, ``best``).
+"""Builds a study from a command line: settings with their levels, and a command with what it prints, or the replay of a
+trace (``iotrial try``, ``best``).
 
 The result is the text of a study file, so that what was tried can be saved, read and run again like any other study.
 """
@@ -48,12 +49,22 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """A trace to replay: its name in ``folder`` (an absolute path), and its SHA-256. ``timing`` as in a study."""
+
+    trace: str
+    folder: str
+    checksum: str
+    timing: str = "closed"
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What the user typed.
 
     ``settings``: KNOB=LEVEL,LEVEL. ``parameters``: a placeholder's name and its values. ``commands``: argument lists; more
-    than one are compared. ``shell`` runs each; None: the command itself is started. ``prepare`` and ``cleanup`` are lines
-    for the shell. ``lab``: the kind of lab.
+    than one are compared; none if a trace is replayed. ``shell`` runs each; None: the command itself is started.
+    ``prepare`` and ``cleanup`` are lines for the shell. ``lab``: the kind of lab; ``size``: of its image, None: the default.
     """
 
     settings: tuple[str, ...]
@@ -68,6 +79,8 @@ class Wish:
     margin: str = "5 %"
     time: str = "1 min"
     lab: str = "in-place"
+    size: str | None = None
+    replay: Replayed | None = None
     #: whole settings to compare instead of ``settings`` and ``parameters``, the reference first, and their design
     bundles: tuple[Level, ...] = ()
     design: DesignKind = DesignKind.FULL
@@ -85,7 +98,7 @@ class Varied:
 
 def study_text(wish: Wish) -> str:
     """Return the study as TOML. Raises RequestError, or UnknownName for a knob that does not exist."""
-    if not wish.commands or not wish.commands[0]:
+    if wish.replay is None and not (wish.commands and wish.commands[0]):
         raise _no_command(wish.settings)
     if wish.bundles:
         return tomlkit.dumps(_bundled(wish))
@@ -102,19 +115,19 @@ def study_text(wish: Wish) -> str:
 def _document(
     wish: Wish, prefix: str, question: str, factors: list[dict[str, Any]], argv: list[str]
 ) -> dict[str, Any]:
-    program = PurePosixPath(wish.commands[0][0].split()[0]).name
+    program = wish.replay.trace if wish.replay else PurePosixPath(wish.commands[0][0].split()[0]).name
     return {
         "study": {
             "name": f"{prefix}{_NAME.sub('-', program)[:40].strip('.-') or 'command'}",
-            "title": _line(_shown(wish)),
+            "title": _line(_shown(wish) if wish.replay is None else f"replay of {wish.replay.trace}"),
             "question": _line(question),
             "margin": wish.margin,
             "account": False,
         },
-        "lab": {"kind": wish.lab},
+        "lab": {"kind": wish.lab, **({} if wish.size is None else {"size": wish.size})},
         "budget": {"time": wish.time},
         "factor": factors,
-        "workload": [_workload(wish, argv)],
+        "workload": [_command(wish, argv) if wish.replay is None else _replay(wish.replay, wish.cache)],
     }
 
 
@@ -142,7 +155,8 @@ def _no_command(settings: Sequence[str]) -> RequestError:
     if first is None or (not first and len(settings) == 1):
         return RequestError(
             "no command given",
-            hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log",
+            hint="put it after two dashes: iotrial try block.read_ahead_kb=128,1024 -- grep -r error /var/log; or replay "
+            "what `iotrial record` recorded: --replay app.iotrace",
         )
     words = " ".join([*map(shlex.quote, settings[:first]), "--", *map(shlex.quote, settings[first:])])
     return RequestError("no command given: it comes after two dashes", hint=f"iotrial try {words}")
@@ -216,7 +230,9 @@ def parameter_of(name: str, values: str) -> Varied:
 
 
 def _argv(wish: Wish) -> tuple[list[str], Varied | None]:
-    """Return the command to start, and the factor that compares several."""
+    """Return the command to start, and the factor that compares several; an empty one for a replay."""
+    if wish.replay is not None:
+        return [], None
     if len(wish.commands) > 1:
         lines = tuple(_as_line(command) for command in wish.commands)
         return [wish.shell or SHELL, "-c", COMMAND], Varied(
@@ -238,6 +254,9 @@ def _check(factors: Sequence[Varied], argv: Sequence[str], wish: Wish) -> None:
             "there is nothing to compare: no setting has two levels",
             hint="separate the levels by commas: block.scheduler=none,mq-deadline; `iotrial knobs` lists the settings",
         )
+    for factor in factors:
+        if wish.replay is not None and factor.knob == VARIABLE:
+            raise RequestError(f"{_ENVIRONMENT}{factor.name}: a replay starts no program", hint="remove it")
     texts = [*argv, *(text for command in wish.commands for text in command)]
     for name, _ in wish.parameters:
         if not any(f"{{{name}}}" in text for text in texts):
@@ -286,7 +305,19 @@ def value_labels(values: Sequence[str]) -> list[str]:
     return found
 
 
-def _workload(wish: Wish, argv: list[str]) -> dict[str, Any]:
+def _replay(replay: Replayed, cache: str) -> dict[str, Any]:
+    return {
+        "name": "replay",
+        "kind": "replay",
+        "trace": replay.trace,
+        "timing": replay.timing,
+        "cache": cache,
+        "checksum": replay.checksum,
+        "folder": replay.folder,
+    }
+
+
+def _command(wish: Wish, argv: list[str]) -> dict[str, Any]:
     return {
         "name": "command",
         "kind": "command",
@@ -311,6 +342,8 @@ def _output(printed: Printed) -> dict[str, str]:
 
 
 def _shown(wish: Wish) -> str:
+    if wish.replay is not None:
+        return f"the replay of {wish.replay.trace}"
     return "; ".join(_as_line(command) for command in wish.commands)
 
 

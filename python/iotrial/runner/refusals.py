@@ -30,6 +30,7 @@ from iotrial.study.trust import unmet
 from iotrial.study.work import HasPrograms, varied
 from iotrial.units import format_size
 from iotrial.workloads.mkfs import VOLUME, MkfsWork
+from iotrial.workloads.replay import ReplayWork
 
 #: Combinations of a workload's values tried in advance; others fail in the run, if they do.
 MOST_COMBINATIONS = 10_000
@@ -163,12 +164,12 @@ def check_requirement(
     """Refuse a setting that this lab cannot make, or that needs root or a missing program."""
     if kind not in need.labs:
         serving = ", ".join(sorted(need.labs & _labs_that_serve(study)))
-        raise RequestError(
-            f"knob {setting.knob}: {a_lab(kind)} cannot set it",
-            hint=f"it needs: {serving}{' (as root)' if need.root and not root else ''}"
-            if serving
-            else "no lab can set it for this work: remove it from the study",
-        )
+        hint = f"it needs: {serving}{' (as root)' if need.root and not root else ''}"
+        if not serving:
+            hint = "no lab can set it for this work: remove it from the study"
+        elif kind == IN_PLACE and (option := _into_a_lab(study)) is not None:
+            hint = f"try it on an image: {option}"
+        raise RequestError(f"knob {setting.knob}: {a_lab(kind)} cannot set it", hint=hint)
     if need.root and not root:
         raise PrivilegeError(f"knob {setting.knob}: needs root", hint="run it with sudo")
     for tool, package in need.tools.items():
@@ -344,8 +345,16 @@ def check_safe_in_place(study: Study) -> None:
         if found.safety is Safety.DATA_AT_RISK:
             raise RequestError(
                 f"knob {setting.knob}: {setting.value} puts data at risk ({found.sentence}), so it is not allowed in place",
-                hint="try it in a separate lab: omit --in and --lab in-place",
+                hint=f"try it in a separate lab: {_into_a_lab(study) or 'omit --in and --lab in-place'}",
             )
+
+
+def _into_a_lab(study: Study) -> str | None:
+    """Return the option that puts the work of a question of one line into a lab of its own; None for other studies."""
+    if not study.quick or study.in_windows:
+        return None
+    replays = any(isinstance(workload.work, ReplayWork) for workload in study.workloads)
+    return "--lab image" if replays else "--copy-from FOLDER"
 
 
 def check_in_use(study: Study, knobs: Iterable[Knob]) -> None:

@@ -47,6 +47,7 @@ from iotrial.runner.settings import Settings
 from iotrial.runner.signals import Stopped
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import IN_PLACE, LAB_DEVICE
+from iotrial.study.work import makes_files
 
 MOUNT_FOLDER = "/run/iotrial"
 _Found = TypeVar("_Found")
@@ -465,7 +466,7 @@ class Session:
                 self.target,
                 self.journal,
                 folder=self.folder,
-                scratch=any(one.work.needs_scratch() for one in self.plan.study.workloads),
+                makes_files=any(makes_files(one.work) for one in self.plan.study.workloads),
                 trial=self.trial,
             )
         if site.kind != "directory":

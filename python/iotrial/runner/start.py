@@ -41,6 +41,7 @@ from iotrial.store.model import (
     shared_disks_in_words,
 )
 from iotrial.study.places import GUEST, IN_PLACE
+from iotrial.study.work import makes_files
 from iotrial.terminal import escape
 
 _ON = {"device": "the disk given", GUEST: "a disk of {} MiB"}
@@ -369,6 +370,9 @@ def _making(resolved: Resolved) -> str | None:
         # a quick question names the folder already
         if resolved.study.quick:
             return None
+        works = [one.work for one in resolved.study.workloads]
+        if any(makes_files(work) and not work.starts_programs for work in works):
+            return "in place: the files are made in a folder of their own, which is removed at the end"
         return "in place: your own files are used, and no file is changed but by the command itself"
     if resolved.lab == "directory":
         return "making the lab: a folder on your own file system (no mount, no root)"

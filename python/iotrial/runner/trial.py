@@ -441,7 +441,7 @@ class Conductor:
                 if self._plan.study.quick:
                     text = (
                         "the disk had no requests during any timed run, so its settings could not matter; with "
-                        "--cache cold the command reads from the disk"
+                        "--cache cold the work reads from the disk"
                     )
                 else:
                     text = (

@@ -14,9 +14,9 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
-from iotrial.runner.invoking_user import invoking_user
+from iotrial.runner.invoking_user import unprivileged_user
 from iotrial.study import server
-from iotrial.study.server import NOBODY, Server
+from iotrial.study.server import Server
 from iotrial.study.work import HasOwnData, HasServer, LabContext, Work
 
 #: Name of a study's place for a database's write-ahead log.
@@ -33,10 +33,7 @@ class Serving:
 
     def user(self) -> dict[str, int] | None:
         """Return the user for programs that root must not run: the invoking user, or nobody if that is root."""
-        uid, gid = invoking_user()
-        if not self._root:
-            return None
-        return {"uid": uid, "gid": gid} if uid != 0 else {"uid": NOBODY, "gid": NOBODY}
+        return unprivileged_user() if self._root else None
 
     def lab_context(self, subject: RunContext) -> LabContext:
         """Return the context of the run in the lab."""
@@ -44,7 +41,7 @@ class Serving:
         folder = place.sets[files.set].folder if files is not None and files.set in place.sets else place.root
         return LabContext(
             target=subject.worker,
-            root=place.root,
+            root=place.lab_folder,
             files=folder if subject.work.view is None else f"{folder}.{subject.work.view}",
             user=self.user(),
             programs=dict(subject.work.programs),

@@ -553,6 +553,11 @@ class HasOwnData:
         return None
 
 
+def makes_files(work: Work) -> bool:
+    """Return whether it makes files in the lab apart from its file set: output, or data of its own."""
+    return work.needs_scratch() or (isinstance(work, HasOwnData) and work.has_own_data())
+
+
 class HasServer(HasOwnData):
     """A kind with servers.
 

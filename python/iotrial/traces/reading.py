@@ -1,4 +1,4 @@
-"""Read a trace through the probe: its summary, and its log for fio."""
+"""Read a trace through the probe: its summary, its log for fio, and what its replay needs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,23 @@ class LogFile(JsonObject, frozen=True):
     size: Count
 
 
+class ReplayNeeds(JsonObject, frozen=True, forbid_unknown_fields=False):
+    """What the replay of a trace needs.
+
+    ``stored_bytes`` are those of its files at the start, ``growth_bytes`` what it may add to them. ``duration_ns`` is the
+    time of the recording. ``lost``: operations that could not be recorded. ``complete`` is false if the recording was cut
+    off.
+    """
+
+    operations: Count
+    files: Count
+    stored_bytes: Count
+    growth_bytes: Count
+    duration_ns: Count
+    complete: bool
+    lost: Count
+
+
 def is_trace(name: str) -> bool:
     """Return whether this is a trace, by its name or its content."""
     if name.endswith(SUFFIX):
@@ -45,6 +62,13 @@ def summary_of(trace: Path) -> TraceSummary:
     return msgspec.json.decode(_output("summary", trace), type=TraceSummary)
 
 
+def replay_needs(trace: Path) -> ReplayNeeds:
+    """Return what the replay of a trace needs. Raises RequestError as ``summary_of``, and for a trace that is too long or
+    has no operations.
+    """
+    return msgspec.json.decode(_output("replay", trace), type=ReplayNeeds)
+
+
 def log_files(trace: Path) -> list[LogFile]:
     """Return the files that the log of a trace needs. Raises RequestError as ``summary_of``."""
     return msgspec.json.decode(_output("iolog-files", trace), type=list[LogFile])
@@ -57,8 +81,9 @@ def print_log(trace: Path) -> None:
 
 def _output(command: str, trace: Path, *, to_standard_output: bool = False) -> bytes:
     if not trace.is_file():
+        problem = "is a folder" if trace.is_dir() else "no such file"
         raise RequestError(
-            f"{escape(trace)}: no such file", hint="`iotrial record -o FILE -- COMMAND` makes a trace"
+            f"{escape(trace)}: {problem}", hint="`iotrial record -o FILE -- COMMAND` makes a trace"
         )
     argv = [str(find_binary()), "trace", command, str(trace)]
     # The inherited standard output is written by the probe itself: a log may be larger than memory.

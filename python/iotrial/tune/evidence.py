@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from iotrial.documents import JsonObject
@@ -16,6 +17,7 @@ from iotrial.errors import LabError
 from iotrial.study.places import IN_PLACE
 from iotrial.tune.applied import Entry, Record
 from iotrial.tune.machine import Machine
+from iotrial.workloads.replay import ReplayWork
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -110,7 +112,7 @@ def rerun_words(header: TrialHeader, *, imported: bool) -> tuple[str, ...]:
         return ()
     if not isinstance(argv, list | tuple) or len(argv) < 2 or argv[1] not in ("try", "run"):
         return ()
-    words = [str(word) for word in argv[1:]]
+    words = _with_trace([str(word) for word in argv[1:]], header)
     at = words.index("--") if "--" in words else len(words)
     kept, skip = [], 0
     for word in words[:at]:
@@ -123,6 +125,20 @@ def rerun_words(header: TrialHeader, *, imported: bool) -> tuple[str, ...]:
     where = "--in" if kept[0] == "try" else "--on"
     placed = [where, str(folder)] if folder else []
     return (*kept, *placed, "--yes", "--json", *words[at:])
+
+
+def _with_trace(words: Sequence[str], header: TrialHeader) -> list[str]:
+    """Return the words with the absolute path of the trace of ``--replay``: they are run in another folder."""
+    work = next((w.work for w in header.study.workloads if isinstance(w.work, ReplayWork)), None)
+    if work is None:
+        return list(words)
+    found = []
+    for before, word in pairwise(["", *words]):
+        path = f"{work.folder}/{work.trace}"
+        found.append(
+            path if before == "--replay" else f"--replay={path}" if word.startswith("--replay=") else word
+        )
+    return found
 
 
 def measure_again(record: Record) -> tuple[Held, ...]:

@@ -203,7 +203,7 @@ def _in_place(
 ) -> Space:
     target = Target(probe)
     journal = Journal(state_folder() / "journal")
-    place = InPlace("", target, journal, folder=folder, scratch=False)
+    place = InPlace("", target, journal, folder=folder, makes_files=False)
     subject = RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
     rows: list[tuple[Varied, tuple[str, str] | None, str | None]] = []
     for varied, condition in wanted:
@@ -248,7 +248,7 @@ def today_of(subject: RunContext, varied: Varied) -> str | None:
     if IN_PLACE not in knob.requires(_setting(varied, varied.values[0])).labs:
         raise RequestError(
             f"{varied.name} cannot be set in place",
-            hint="use a copy of the folder on an image: --copy-from .",
+            hint="use a copy of the folder on an image: --copy-from . (for a replay: --lab image)",
         )
     shown = isinstance(knob, KernelFileKnob) or knob.name == MountAtime.name
     return knob.read(subject, _setting(varied, "")) if shown else None

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from iotrial.errors import LabError, NoSpace, TargetError
 from iotrial.study.input_files import checksum_of, stamp_of
-from iotrial.study.places import GUEST
+from iotrial.study.places import GUEST, IN_PLACE
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Line, Problem
 from iotrial.study.work import (
@@ -40,6 +40,8 @@ SLOWEST, FASTEST = 1e-3, 1e3
 MOST_BEHIND = 1.0
 PERCENTILES = {"p50": "median", "p99": "99th percentile", "p999": "99.9th percentile"}
 LATE = {"p50": "median", "p99": "99th percentile", "max": "largest"}
+#: evidence of a run: the operations that the recording lacks
+LOST = "replay_lost"
 #: key among the checks of a run
 CHECKS = "replay"
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
@@ -119,7 +121,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         "other threads that had ended before it began and touch the same file or open file, if one of the two "
         "changes it. Files have the recorded sizes, holes and names, and random content; those that a run changes "
         'are made again before the next. With cache = "warm", the trace is replayed once before, without pauses. '
-        "Not in a guest."
+        "Not in a guest. In place, the files are made in a folder of their own, which is removed at the end."
     )
     documented = (
         _WALL,
@@ -231,6 +233,8 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         }
         for name, found in {"operation": answer["all"], **operations}.items():
             numbers |= {f"{name}_{short}": found[f"{short}_ns"] / 1e9 for short in PERCENTILES}
+        if lost := answer["trace"]["lost"]:
+            numbers[LOST] = float(lost)
         checks: dict[str, object] = {"operations": count, "other_results": answer["differing"]}
         if answer["first_differing"]:
             checks["first_other_result"] = str(answer["first_differing"])[:400]
@@ -326,7 +330,7 @@ class ReplayWork(HasOwnData, Work, frozen=True, kw_only=True):
         return False
 
     def labs(self) -> frozenset[str]:
-        return super().labs() - {GUEST}
+        return super().labs() - {GUEST} | {IN_PLACE}
 
     def as_root(self) -> bool:
         return False

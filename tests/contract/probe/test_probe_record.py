@@ -313,7 +313,9 @@ def test_copies_between_files_and_to_sockets(data: Path) -> None:
         ("send", "known", 1000, 70, 70, True),
         ("write", "copy", 4096, 70, 70, False),
     ]
-    assert [found.path(op["other"]) for op in found.ops if op["call"] == "copy"] == ["copy", "copy"]
+    copies = [op for op in found.ops if op["call"] == "copy"]
+    assert [found.path(op["other"]) for op in copies] == ["copy", "copy"]
+    assert [op["target"] for op in copies] == [[0, True], [0, False]]
 
 
 def test_pages_of_a_mapping_are_recorded_when_they_are_read_from_the_file(data: Path) -> None:

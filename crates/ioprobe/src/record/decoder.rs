@@ -393,6 +393,7 @@ impl<W: Write> Decoder<W> {
             length: 0,
             result: event.result,
             flags: 0,
+            target: None,
             start_ns: event.start_ns.saturating_sub(self.begin_ns),
             duration_ns: event
                 .end_ns

@@ -49,7 +49,9 @@ fn shown(record: Record) -> Value {
             "thread": op.thread, "call": op.call.name(), "positional": op.positional,
             "vectors": op.vectors, "uring": op.uring, "file": op.file, "other": op.other,
             "handle": op.handle, "offset": op.offset, "length": op.length, "result": op.result,
-            "flags": op.flags, "start_ns": op.start_ns, "duration_ns": op.duration_ns,
+            "flags": op.flags,
+            "target": op.target.map(|target| json!([target.offset, target.positional])),
+            "start_ns": op.start_ns, "duration_ns": op.duration_ns,
         }}),
         Record::End(end) => json!({"end": {
             "operations": end.operations, "lost": end.lost, "elsewhere": end.elsewhere,

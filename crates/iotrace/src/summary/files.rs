@@ -132,7 +132,7 @@ impl Files {
         map.add(offset, bytes, written);
     }
 
-    /// Count bytes that were copied to a file, nobody knows where in it.
+    /// Count bytes that were copied to a file, if nobody knows where in it.
     pub fn copied(&mut self, id: u32, bytes: u64) {
         if let Some(file) = self.files.get_mut(id as usize) {
             file.operations = file.operations.saturating_add(1);

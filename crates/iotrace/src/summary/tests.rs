@@ -1,5 +1,5 @@
 use super::*;
-use crate::{made, End};
+use crate::{made, End, Target};
 
 fn op(thread: u32, call: Call, start_ns: u64, duration_ns: u64) -> Op {
     Op {
@@ -190,18 +190,26 @@ fn the_timeline_covers_a_long_recording_with_few_spans() {
 
 #[test]
 fn a_copy_reads_one_file_and_writes_another() {
-    let copy = Op {
-        other: Some(1),
-        ..data(Call::Copy, 0, 0, 0, 5000)
+    let at = |offset| Target {
+        offset,
+        positional: true,
     };
-    let found = summary(&[copy]);
-    let files: Vec<(u32, u64, u64)> = (found.files.hottest.iter())
-        .map(|file| (file.id, file.read_bytes, file.written_bytes))
-        .collect();
-    assert_eq!(files, [(0, 5000, 0), (1, 0, 5000)]);
-    assert_eq!((found.files.created, found.files.bytes_before), (1, 10_000));
-    let span = &found.timeline.spans[0];
-    assert_eq!((span.read_bytes, span.written_bytes), (5000, 5000));
+    for (target, size) in [(None, 0), (Some(at(700)), 5700)] {
+        let copy = Op {
+            other: Some(1),
+            target,
+            ..data(Call::Copy, 0, 0, 0, 5000)
+        };
+        let found = summary(&[copy]);
+        let files: Vec<(u32, u64, u64)> = (found.files.hottest.iter())
+            .map(|file| (file.id, file.read_bytes, file.written_bytes))
+            .collect();
+        assert_eq!(files, [(0, 5000, 0), (1, 0, 5000)]);
+        assert_eq!(found.files.hottest[1].size, size);
+        assert_eq!((found.files.created, found.files.bytes_before), (1, 10_000));
+        let span = &found.timeline.spans[0];
+        assert_eq!((span.read_bytes, span.written_bytes), (5000, 5000));
+    }
 }
 
 #[test]

@@ -185,7 +185,7 @@ class _Search:
         return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
 
-@click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command.")
+@click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command or a replay.")
 @click.argument("study", required=False)
 @compared(
     "--over",
@@ -204,7 +204,11 @@ class _Search:
     metavar="NAME=LEVEL",
     help="The condition of STUDY to choose for, if it has several.",
 )
-@where("--lab", metavar="KIND", help="Kind of lab of STUDY: directory, image, guest or in-place.")
+@where(
+    "--lab",
+    metavar="KIND",
+    help="Kind of lab of STUDY (directory, image, guest or in-place) or of a replay (in-place or image).",
+)
 @where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="5 min", help="At most about this long (5 min).")
 @sure("--margin", metavar="PERCENT", default="5 %", help="Smallest gain that matters (5 %).")
@@ -226,25 +230,28 @@ def command(
       iotrial best --over block.scheduler=none,mq-deadline --over block.read_ahead_kb=128,4096 --cache cold -- grep -r x .
 
       iotrial best --over all --time 20m -- ./nightly-report.sh
+
+      iotrial best --over all --time 20m --replay app.iotrace
     """
     after = ctx.meta.get(AFTER, ())
-    if bool(after) is (study is not None):
+    own = bool(after) or values["replay"] is not None
+    if own is (study is not None):
         raise RequestError(
-            "name a study, or a command after two dashes"
-            if not after
-            else f"both a study ({study}) and a command",
+            "name a study, or a command after two dashes, or a trace with --replay"
+            if not own
+            else f"both a study ({study}) and a {'command' if after else 'replay'}",
             hint="iotrial best --over block.scheduler=none,mq-deadline -- grep -r error /var/log",
         )
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
-    request = own_request(values)
     base: Wish | Study
-    if after:
-        parameters, values["parameters"] = values["parameters"], ()
-        base = wish_of((), after, values)
+    if own:
+        parameters = values["parameters"]
+        base = wish_of((), after, {**values, "parameters": ()} if after else values)
+        request = own_request(values)
         space = space_of_settings(over, parameters, str(Path(values["on"] or ".").resolve()), lab=base.lab)
     else:
-        base, space, request = _of_study(str(study), over, request, values)
+        base, space, request = _of_study(str(study), over, own_request(values), values)
     seed = request.seed or new_seed()
     search = _Search(base, space, request, seed, quiet=as_json)
     if values["plan"]:

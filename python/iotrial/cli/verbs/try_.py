@@ -13,10 +13,12 @@ from iotrial.cli.options import as_json as json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
+    REPLAY_LABS,
     OwnCommand,
     compared,
     own_command_options,
     own_request,
+    replay_group,
     sure,
     sureness_options,
     where,
@@ -31,7 +33,9 @@ from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
 
 
-@click.command("try", cls=OwnCommand, short_help="Try settings with your own command, in place.")
+@click.command(
+    "try", cls=OwnCommand, short_help="Try settings with your own command or a replay of it, in place."
+)
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @own_command_options
 @compared(
@@ -40,6 +44,11 @@ from iotrial.units import parse_duration, parse_margin
     multiple=True,
     metavar="LINE",
     help="Compare the command with this one (a line for the shell; may be repeated).",
+)
+@replay_group(
+    "--lab",
+    type=click.Choice(REPLAY_LABS),
+    help="in-place (default); image: on a file system of its own, for settings that one in use cannot have.",
 )
 @where("--plan", is_flag=True, help="Only show what would be run and changed.")
 @sure("--time", metavar="DURATION", default="1 min", help="At most this long (1 min).")
@@ -58,7 +67,7 @@ from iotrial.units import parse_duration, parse_margin
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **values: Any) -> int:
-    """Does a setting make my command faster, on my files?
+    """Does a setting make my command, or what I recorded of it, faster?
 
     The settings act on what holds the folder, and are put back. Each block runs the command once with each level, in
     random order, until the answer is known.
@@ -68,6 +77,8 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
       iotrial try -L level 1,9 -- gzip -{level} -c data.sql
 
       iotrial try vm.swappiness=10,60 --response 'tps=regex:tps = ([0-9.]+)' --unit tps=1/s -- pgbench -T 5
+
+      iotrial try block.scheduler=none,mq-deadline --replay app.iotrace
     """
     outputs = Outputs(
         as_json=as_json,
@@ -81,8 +92,9 @@ def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **v
     refuse_missing_folder(values["save"])
     quantity_of("--time", values["time"], parse_duration)
     quantity_of("--margin", values["margin"], parse_margin)
+    wish = wish_of(settings, ctx.meta.get(AFTER, ()), values)
     request = own_request(values)
-    text = study_text(wish_of(settings, ctx.meta.get(AFTER, ()), values))
+    text = study_text(wish)
     study = read_study(text, ORIGIN, trusted=True)
     if values["save"]:
         write_report(text, Path(values["save"]))

@@ -13,11 +13,12 @@ mod tree;
 mod work;
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use iotrace::Call;
+use serde::Serialize;
 use serde_json::{json, Value};
 
 use self::plan::{bit, Facts, Plan, MOST_OPERATIONS};
@@ -133,6 +134,11 @@ impl Replays {
     }
 }
 
+/// Read a trace as a replay does, and return what the replay needs. `name` is for messages.
+pub fn facts(from: impl Read, name: &str) -> Result<impl Serialize> {
+    Ok(Plan::read(from, name)?.facts)
+}
+
 fn is_full(error: &Error) -> bool {
     matches!(
         error,
@@ -229,7 +235,7 @@ pub fn run(
 }
 
 /// The part of the answer that only this job has.
-#[derive(serde::Serialize)]
+#[derive(Serialize)]
 struct Described<'a> {
     trace: &'a Facts,
     /// By call.
@@ -367,6 +373,7 @@ pub fn parse(bytes: &[u8]) {
         assert!(thread.steps.len() == *done as usize, "a deadlock");
     }
     for step in plan.threads.iter().flat_map(|thread| &thread.steps) {
-        let _ = (plan.length(step), plan.in_words(step, -1), step.vectors());
+        let _ = (plan.length(step), plan.target(step), step.vectors());
+        let _ = plan.in_words(step, -1);
     }
 }

@@ -21,6 +21,8 @@ const BYTES_EACH: u64 = 110;
 const LOOK_EVERY: usize = 1 << 18;
 /// A cold page is read as a whole.
 const PAGE: u64 = 4096;
+/// In place of the offset of a copy that writes where the handle of its target is.
+const AT_POSITION: u64 = u64::MAX;
 /// Where a step has no file or handle.
 pub const NONE: u32 = u32::MAX;
 
@@ -138,7 +140,7 @@ pub struct Plan {
     pub open_before: Vec<OpenBefore>,
     /// The most handles that are open at once.
     pub most_open: usize,
-    /// Lengths that need more than 32 bits.
+    /// Lengths that need more than 32 bits, and those of copies, each with the offset in its target.
     lengths: Vec<u64>,
     flags: Vec<u32>,
     pub facts: Facts,
@@ -178,6 +180,12 @@ impl Plan {
             true => self.lengths[step.length as usize],
             false => step.length.into(),
         }
+    }
+
+    /// Return the offset that a copy gives for its target; None: it writes where the handle is.
+    pub fn target(&self, step: &Step) -> Option<u64> {
+        let offset = *self.lengths.get(step.length as usize + 1)?;
+        (step.call == Call::Copy && offset != AT_POSITION).then_some(offset)
     }
 
     pub fn flags(&self, step: &Step) -> u32 {
@@ -418,11 +426,14 @@ impl Reading {
             _ => step.extra = self.flag_place(op.flags)?,
         }
         match u32::try_from(op.length) {
-            Ok(length) => step.length = length,
-            Err(_) => {
+            Ok(length) if op.call != Call::Copy => step.length = length,
+            _ => {
                 step.bits |= bit::LONG;
                 step.length = self.plan.lengths.len() as u32;
                 self.plan.lengths.push(op.length);
+                if op.call == Call::Copy {
+                    self.plan.lengths.push(AT_POSITION);
+                }
             }
         }
         Ok(known)
@@ -509,12 +520,21 @@ impl Reading {
             facts.changed = true;
             known.exists |= succeeded;
             if op.call == Call::Copy {
-                // Where it wrote is not in the trace: where the description was, or where it read.
                 let to = &mut self.handles[step.second as usize].position;
-                let at = if op.positional { op.offset } else { *to };
-                *to = at.saturating_add(done);
+                let at = match op.target {
+                    Some(target) if target.positional || target.offset != *to => {
+                        self.plan.lengths[step.length as usize + 1] = target.offset;
+                        target.offset
+                    }
+                    // Where the description is: it moves on.
+                    _ => {
+                        let at = *to;
+                        *to = at.saturating_add(done);
+                        at
+                    }
+                };
                 known.wrote = known.wrote.saturating_add(done);
-                known.end = known.end.max(*to);
+                known.end = known.end.max(at.saturating_add(done));
             }
             self.plan.moves_folders |= facts.kind == FileKind::Directory && facts.size.is_some();
         }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use iotrace::{End, FileKind, FileRecord, Header, Op, ThreadRecord, Writer};
+use iotrace::{End, FileKind, FileRecord, Header, Op, Target, ThreadRecord, Writer};
 
 use super::order::WaitFor;
 use super::*;
@@ -72,6 +72,7 @@ fn op(thread: u32, call: Call, start_ns: u64, duration_ns: u64) -> Op {
         length: 0,
         result: 0,
         flags: 0,
+        target: None,
         start_ns,
         duration_ns,
     }
@@ -699,6 +700,56 @@ fn parts_that_were_copied_one_after_the_other_stay_so() {
     assert_eq!(plain(&folder, &plan), (0, None));
     let read = |name| fs::read(folder.tree().join(name)).unwrap();
     assert_eq!(read("both"), [&read("a")[..], &read("b"), &[7; 5]].concat());
+}
+
+#[test]
+fn a_copy_goes_where_the_recorded_one_went() {
+    let files = [file(0, "a", Some(3000)), file(1, "b", Some(8000))];
+    let mut trace = Trace::new(&files, 1);
+    trace
+        .open(0, 0, 0, 0, READ_WRITE)
+        .open(0, 2000, 1, 1, READ_WRITE);
+    // To a given offset, then at the position, then where a seek has gone that is not in the trace.
+    for (from, to, positional) in [(0, 5000, true), (1000, 0, false), (2000, 7000, false)] {
+        trace.op(Op {
+            handle: Some(0),
+            other: Some(1),
+            offset: from,
+            positional: true,
+            length: 1000,
+            result: 1000,
+            target: Some(Target {
+                offset: to,
+                positional,
+            }),
+            ..op(0, Call::Copy, 4000 + from, 100)
+        });
+    }
+    trace.on(0, 10_000, Call::Write, 1, (8000, 5));
+    let plan = trace.plan();
+    assert_eq!(plan.facts.growth_bytes, 5);
+    let targets = |number: usize| plan.target(&plan.threads[0].steps[number]);
+    assert_eq!(
+        [2, 3, 4].map(targets),
+        [Some(5000), None, Some(7000)],
+        "of the copies"
+    );
+    assert_eq!(targets(5), None, "of the write");
+    let folder = Folder::new();
+    make(&folder, &plan);
+    let before = fs::read(folder.tree().join("b")).unwrap();
+    assert_eq!(plain(&folder, &plan), (0, None));
+    let read = |name| fs::read(folder.tree().join(name)).unwrap();
+    let (a, b) = (read("a"), read("b"));
+    let wanted = [
+        &a[1000..2000],
+        &before[1000..5000],
+        &a[..1000],
+        &before[6000..7000],
+        &a[2000..],
+        &[7; 5],
+    ];
+    assert_eq!(b, wanted.concat());
 }
 
 #[test]

@@ -759,11 +759,12 @@ impl<'a> Performer<'a> {
                     result_of(libc::sendfile(null, self.of(step), at, length) as c_long)
                 }
                 Call::Copy => {
-                    let (mut from, mut to) = (offset, offset);
-                    let (from, to) = match step.is(bit::POSITIONAL) {
-                        true => (&mut from as *mut off_t, &mut to as *mut off_t),
-                        false => (std::ptr::null_mut(), std::ptr::null_mut()),
+                    let mut from = step.is(bit::POSITIONAL).then_some(offset);
+                    let mut to = replay.plan.target(step).map(|at| at as off_t);
+                    let pointer = |at: &mut Option<off_t>| {
+                        (at.as_mut()).map_or(std::ptr::null_mut(), |at| at as *mut off_t)
                     };
+                    let (from, to) = (pointer(&mut from), pointer(&mut to));
                     let target = replay.descriptor(step.second);
                     let length = length.min(MOST_AT_ONCE) as usize;
                     let source = self.of(step);

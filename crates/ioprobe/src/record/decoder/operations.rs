@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use iotrace::{Call, FileKind, Op};
+use iotrace::{Call, FileKind, Op, Target};
 use libc::c_int;
 
 use super::super::calls;
@@ -467,6 +467,10 @@ impl<W: Write> Decoder<W> {
         };
         if let (Call::Copy, Some(target)) = (call, target) {
             op.other = self.file(target)?;
+            op.target = Some(Target {
+                offset: to_offset,
+                positional: to_given,
+            });
         }
         self.put_handle(event, handle, op)
     }

@@ -411,6 +411,7 @@ fn copies_have_both_files_and_sends_one() {
     // Offsets that were pointed to are those after the call.
     scene.call(MAIN, COPY_FILE_RANGE, &[3, 1500, 4, none, 1000, 0], 1000);
     scene.call(MAIN, COPY_FILE_RANGE, &[3, none, 4, none, 1000, 0], 1000);
+    scene.call(MAIN, COPY_FILE_RANGE, &[3, none, 4, 8000, 1000, 0], 1000);
     scene.call(MAIN, SENDFILE, &[9, 3, none, 100], 100);
     scene.call(MAIN, SPLICE, &[8, none, 4, none, 50, 0], 50);
     let (_, ops, _) = scene.done();
@@ -426,12 +427,18 @@ fn copies_have_both_files_and_sends_one() {
             )
         })
         .collect();
+    let at = |op: &Op| op.target.map(|target| (target.offset, target.positional));
+    assert_eq!(
+        ops[2..].iter().map(at).collect::<Vec<_>>(),
+        [Some((0, false)), Some((1000, false)), Some((7000, true)), None, None]
+    );
     assert_eq!(
         seen,
         [
             (Call::Copy, Some(0), Some(1), 500, true, 1000),
             (Call::Copy, Some(0), Some(1), 0, false, 1000),
-            (Call::Send, Some(0), None, 1000, false, 100),
+            (Call::Copy, Some(0), Some(1), 1000, false, 1000),
+            (Call::Send, Some(0), None, 2000, false, 100),
             (Call::Write, Some(1), None, 2000, false, 50),
         ]
     );
