@@ -42,6 +42,8 @@ _MOST_OUTPUT_BYTES = 1 << 18
 _MOST_LAST_WORDS = 300
 _COPIED_WITHIN_S = 300.0
 _WARM_UP = "read"
+#: the kernel alone is larger
+_LEAST_READ_BYTES = 4 << 20
 _RESPONSES = (
     time_response("wall", "from the start of QEMU until the guest's init is ready and resets the machine"),
     time_response(
@@ -118,7 +120,7 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
         return Measured({"kernel_time": at_s["root"], "init_time": at_s["ready"] - at_s["root"]})
 
     def reads_bytes(self, size: int, files: int) -> int:
-        return 1
+        return _LEAST_READ_BYTES
 
     def writes(self) -> bool:
         return False
