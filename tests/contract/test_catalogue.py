@@ -45,10 +45,10 @@ HOMES = {
     "trees": "filesystem/copy-tree",
 }  # fmt: skip
 #: slow ones; smaller tests elsewhere cover the same: images of some GiB written in full, files in thousands
-#: of fragments, screens, a PHP site
+#: of fragments, screens, a PHP site, guests that boot
 SLOW = {
     "application/opcode-cache", "block/stream", "filesystem/copy-tree", "filesystem/fragmentation", "filesystem/make",
-    "filesystem/small-files", "system/screen", "system/screen-follow-up",
+    "filesystem/small-files", "system/boot", "system/screen", "system/screen-follow-up",
 }  # fmt: skip
 #: each boots a guest
 IN_GUESTS = {name for name in STUDIES if catalogue.find(name).lab.kind == "guest"}

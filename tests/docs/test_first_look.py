@@ -1,10 +1,15 @@
-"""README and docs/command-line.md show what the program prints: their commands are run and the output compared."""
+"""README and some pages of docs show what the program prints: their commands are run and the output compared."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import program
 from iotrial.report.live import live_lines
@@ -36,6 +41,62 @@ def assert_shows(said: list[str], wanted: list[str]) -> None:
         found = next((at for at in starts if said[at : at + len(stretch)] == stretch), None)
         assert found is not None, "\n".join(["not shown:", *stretch, "but:", *said[place:]])
         place = found + len(stretch)
+
+
+def output_of(command: str, folder: Path) -> list[str]:
+    """Run a command of iotrial or python in the folder, as the shell would, and return its lines."""
+    words, _, target = command.partition(" > ")
+    program_name, *rest = shlex.split(words)
+    if program_name == "iotrial":
+        done = program.iotrial(*rest, cwd=folder)
+    else:
+        assert program_name == "python"
+        done = subprocess.run(
+            [sys.executable, *rest], cwd=folder, capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    if target:
+        (folder / target).write_text(done.stdout)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("page", ["sharing.md", "evidence.md"])
+def test_commands_on_stored_examples_show_what_is_written_below_them(
+    page: str, state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    text = (ROOT / "docs" / page).read_text()
+    blocks = [
+        block
+        for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S)
+        if "docs/examples/" in block
+    ]
+    assert blocks
+    for block in blocks:
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, *wanted = part.splitlines()
+            said = output_of(command, tmp_path)
+            if wanted:
+                assert_shows(said, wanted)
+
+
+def test_a_made_up_meter_gives_each_load_the_watts_that_it_is_made_of(state: Path, tmp_path: Path) -> None:
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    packed = "docs/examples/power.iotrial"
+    for command in (
+        f"iotrial import {packed}",
+        f"python docs/examples/made_up_meter.py {packed} > readings.csv",
+        "iotrial meter last readings.csv",
+    ):
+        output_of(command, tmp_path)
+    report = json.loads("\n".join(output_of("iotrial report last --json", tmp_path)))
+    joules = {
+        row["treatment"]: row["value"] for row in report["evidence"] if row["metric"] == "energy_metered"
+    }
+    # 55 W idle and 120 W with all processors busy, for five seconds, read by a meter that is off by up to 1 W
+    assert joules["idle"] == pytest.approx(5 * 55, rel=0.02)
+    assert joules["all processors"] == pytest.approx(5 * 120, rel=0.05)
+    assert joules["idle"] < joules["one processor"] < joules["all processors"]
 
 
 def kept_trial(words: list[str]) -> str:

@@ -247,9 +247,9 @@ def test_json_keeps_to_its_schema_and_has_every_number() -> None:
 
 def test_medians_are_told_without_a_verdict() -> None:
     made = compare([one("a", faster(0.55, 0.5, 0.6)), one("b", faster(0.95, 0.9, 1.0))])
-    assert "Medians by arm (observational: no verdict)" in text_of(made, full=True)
+    assert "Machine by machine (observational: no verdict)" in text_of(made, full=True)
     assert "so there is no verdict" in said(made)
-    assert "Medians by arm (observational: no verdict)" in comparison_markdown(made)
+    assert "Machine by machine (observational: no verdict)" in comparison_markdown(made)
 
 
 def test_a_change_of_medians_has_the_interval_that_follows_from_the_bounds_of_both() -> None:
@@ -270,6 +270,81 @@ def test_a_change_of_medians_has_the_interval_that_follows_from_the_bounds_of_bo
     [row] = compare([first, unbounded]).levels
     assert row.changes[1] is not None
     assert (row.changes[1].low, row.changes[1].high) == (pytest.approx(21.875), None)
+
+
+def table_of_machines(comparison: Comparison) -> list[list[str]]:
+    """Return the cells of the table of machines, as Markdown prints it, without its headings."""
+    text = comparison_markdown(comparison).split("Machine by machine", 1)[1]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return rows[1:]
+
+
+def test_machines_have_a_line_each_with_median_interval_and_change_in_per_cent() -> None:
+    def at(median: float, low: float | None, high: float | None) -> tuple[Level, ...]:
+        return (Level(COLD, "probe", "0444", "wall", "s", median, 40, low, high),)
+
+    effects = faster(0.55, 0.5, 0.6)
+    processor = {
+        "processor": "Core i3 3330",
+        "processors": "2",
+        "memory bytes": str(4 << 30),
+        "kernel": "4.5",
+    }
+    made = compare(
+        [
+            one("a", effects, share=3, levels=at(659.0, 650.0, 668.0), machine=processor),
+            one(
+                "b",
+                effects,
+                share=3,
+                levels=at(579.0, 570.0, 588.0),
+                machine={**processor, "processor": "Core i3 4330"},
+            ),
+            one(
+                "c",
+                effects,
+                share=3,
+                levels=at(217.0, None, None),
+                machine={**processor, "memory bytes": str(8 << 30)},
+            ),
+        ]
+    )
+    [title, first, second, third] = table_of_machines(made)
+    assert title[0] == "**0444, wall**"
+    assert first[:3] == ["A", "2 x Core i3 3330, 4 GiB", "659 \\[650, 668\\] s"]
+    assert first[3] == "reference"
+    assert second[1] == "2 x Core i3 4330, 4 GiB"
+    # 579 / 659, 570 / 668 and 588 / 650
+    assert second[3] == "12 % \\[10, 15\\] less time"
+    assert third[1] == "2 x Core i3 3330, 8 GiB"
+    assert third[3] == "67 % less time \\[no interval yet\\]"
+    found = json.loads(json.dumps(comparison_json(made), allow_nan=False))
+    jsonschema.validate(found, SCHEMA)
+    assert [trial["hardware"] for trial in found["trials"]] == [first[1], second[1], third[1]]
+    assert found["levels"][0]["bounds"] == {"A": [650.0, 668.0], "B": [570.0, 588.0], "C": [None, None]}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ([{}, {}], ["", ""]),
+        ([{"kernel": "6.1"}, {"kernel": "6.12"}], ["6.1", "6.12"]),
+        (
+            [
+                {"places modelled": "disk-7200: turns_per_minute 7200, order nearest"},
+                {"places modelled": "ssd-sata: read_latency 85 µs"},
+            ],
+            ["disk-7200", "ssd-sata"],
+        ),
+        ([{"places modelled": "ssd-sata: jump 0 s"}, {}], ["ssd-sata", ""]),
+    ],
+)
+def test_a_machine_is_named_by_what_sets_it_apart(facts: list[dict[str, str]], words: list[str]) -> None:
+    trials = [
+        one(name, faster(0.55, 0.5, 0.6), machine={k: v for k, v in fact.items() if k == "kernel"}, lab=fact)
+        for name, fact in zip("ab", facts, strict=True)
+    ]
+    assert [column.machine for column in compare(trials).columns] == words
 
 
 def test_no_line_of_text_is_longer_than_a_terminal() -> None:

@@ -61,7 +61,7 @@ def initramfs(kernel: Kernel, needs: Needs, probe: Path, packages: Packages, fol
         b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
     )
     entries["/etc/group"] = cpio.Bytes(b"root:x:0:\nnogroup:x:65534:\n")
-    _write(made, cpio.archive(entries, _FOLDERS))
+    write(made, cpio.archive(entries, _FOLDERS))
     return made
 
 
@@ -72,7 +72,7 @@ def _key(kernel: Kernel, needs: Needs, probe: Path) -> str:
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
-def _write(target: Path, pieces: Iterable[bytes]) -> None:
+def write(target: Path, pieces: Iterable[bytes]) -> None:
     """Write the file atomically: another process may look for it at the same time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     making = target.with_name(target.name + ".making")

@@ -91,16 +91,7 @@ class Descriptors:
 def command(program: str, machine: Machine, accelerator: Accelerator, descriptors: Descriptors) -> list[str]:
     """Return the whole command. Its standard input and output are the protocol's port."""
     words = [
-        program,
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display", "none",
-        "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
-        "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
-        "-cpu", _PROCESSORS[accelerator],
-        "-smp", str(machine.processors),
-        "-m", f"{machine.memory_mib}M",
+        *_bare(program, accelerator, processors=machine.processors, memory_mib=machine.memory_mib),
         "-kernel", str(machine.kernel),
         "-initrd", str(machine.initramfs),
         "-append", " ".join((*_PARAMETERS, "--", "--init")),
@@ -124,6 +115,41 @@ def command(program: str, machine: Machine, accelerator: Accelerator, descriptor
         words += ["-netdev", f"socket,id=wire,fd={descriptors.wire}"]
         words += ["-device", f"{model},netdev=wire,mac={address},romfile="]
     return words
+
+
+def boot_command(kernel: str, initramfs: str, root: str, *, memory_mib: int) -> list[str]:
+    """Return the command of an emulated guest whose only disk is the image file ``root``, read through the page cache.
+
+    The guest's kernel log is the command's standard output; a reset ends it.
+    """
+    file = root.replace(",", ",,")
+    return [
+        *_bare(PROGRAM, Accelerator.TCG, processors=1, memory_mib=memory_mib),
+        "-kernel", kernel,
+        "-initrd", initramfs,
+        "-append", " ".join(_PARAMETERS),
+        "-chardev", "stdio,id=console,signal=off",
+        "-serial", "chardev:console",
+        "-blockdev", f"driver=file,node-name=file,filename={file},read-only=on,locking=off,aio=threads",
+        "-blockdev", "driver=raw,node-name=root,file=file,read-only=on",
+        "-device", "virtio-blk-pci,drive=root",
+    ]  # fmt: skip
+
+
+def _bare(program: str, accelerator: Accelerator, *, processors: int, memory_mib: int) -> list[str]:
+    """Return the part of the command that all guests share: a machine without devices."""
+    return [
+        program,
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display", "none",
+        "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny",
+        "-machine", f"q35,accel={accelerator},sata=off,smbus=off,i8042=off,hpet=off",
+        "-cpu", _PROCESSORS[accelerator],
+        "-smp", str(processors),
+        "-m", f"{memory_mib}M",
+    ]  # fmt: skip
 
 
 #: TCG gets a minimal CPU: with more features, the boot takes longer, because the kernel benchmarks every implementation it

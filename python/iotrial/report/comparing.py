@@ -25,6 +25,7 @@ from iotrial.report.comparison import (
     differences_of,
     gain_of,
     gain_of_ratio,
+    machines_of,
 )
 from iotrial.report.notation import elided, joined
 from iotrial.report.risks import risk_of
@@ -50,7 +51,10 @@ def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = Non
     wrong = [one.id for one in trials if one.share != len(trials)]
     if wrong:
         raise ValueError(f"trial {wrong[0]} is not analysed at alpha / {len(trials)}")
-    columns = tuple(Column(_mark(i), _name(one, names or {}), one) for i, one in enumerate(trials))
+    columns = tuple(
+        Column(_mark(i), _name(one, names or {}), one, machine)
+        for i, (one, machine) in enumerate(zip(trials, machines_of(trials), strict=True))
+    )
     rows = tuple(_rows(trials))
     _refuse_strangers(columns, rows)
     return Comparison(
@@ -202,6 +206,7 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
             first.unit,
             medians=tuple(None if level is None else level.median for level in levels),
             runs=tuple(0 if level is None else level.runs for level in levels),
+            bounds=tuple((None, None) if level is None else (level.low, level.high) for level in levels),
             changes=tuple(_change(level, first) for level in levels),
         )
 

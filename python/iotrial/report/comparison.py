@@ -25,7 +25,8 @@ from msgspec import Meta
 from iotrial.documents import Unbounded
 from iotrial.report.analysed import Analysed
 from iotrial.report.blocks import Note, View, Words, plain
-from iotrial.report.notation import counted, interval_numbers, joined, percent, quantity, some
+from iotrial.report.conditions import EVERYWHERE
+from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
 from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
 from iotrial.report.risks import explained
@@ -117,7 +118,9 @@ def _decimals(low: float | None, high: float | None) -> int:
 
 _PASSING = re.compile(r"^(probe clock (error|hz)|file sets\b.*|notes)$")
 _LOOP = re.compile(r"^(/dev/)?loop\d+$")
-_LONGEST = 200
+#: name of a modelled disk, before its properties
+_MODEL = re.compile(r"[a-z0-9-]+")
+_LONGEST, _LONGEST_MACHINE = 200, 60
 _MOST = 200
 
 
@@ -141,6 +144,31 @@ def differences_of(trials: Sequence[Analysed]) -> tuple[Difference, ...]:
     ):
         found += _differing(group, facts)
     return tuple(found[:_MOST])
+
+
+def machines_of(trials: Sequence[Analysed]) -> tuple[str, ...]:
+    """Return what sets the machine of each trial apart, as tables of hardware name it; "" where nothing does.
+
+    Of processors, memory, modelled disk and kernel, those that are not the same in all trials.
+    """
+    described = [_hardware(one) for one in trials]
+    parts = [part for part in zip(*described, strict=True) if len(set(part)) > 1]
+    return tuple(
+        elided(", ".join(part[i] for part in parts if part[i]), _LONGEST_MACHINE) for i in range(len(trials))
+    )
+
+
+def _hardware(one: Analysed) -> tuple[str, ...]:
+    """Return processors, memory, modelled disk and kernel in words, each "" if unknown."""
+    model, number = one.machine.get("processor", ""), one.machine.get("processors", "")
+    memory = _sized("bytes", one.machine.get("memory bytes", ""))
+    disk = _MODEL.match(one.lab.get("places modelled", ""))
+    return (
+        f"{number} x {model}" if number and model else model,
+        memory,
+        disk[0] if disk else "",
+        one.machine.get("kernel", ""),
+    )
 
 
 def _own(one: Analysed) -> Mapping[str, str]:
@@ -202,11 +230,21 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One trial. ``mark`` is "A", "B", ...; ``name`` is "trial 5", or the caller's name for it."""
+    """One trial.
+
+    ``mark`` is "A", "B", ...; ``name`` is "trial 5", or the caller's name for it. ``machine`` is what sets its machine
+    apart from those of the others: "2 x AMD EPYC, disk-7200"; "" if nothing does.
+    """
 
     mark: str
     name: str
     trial: Analysed
+    machine: str = ""
+
+    @property
+    def marked(self) -> str:
+        """The mark with the machine: "A disk-7200"."""
+        return f"{self.mark} {self.machine}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +335,9 @@ class Row:
 class LevelRow:
     """Medians of one arm, one per trial (None: it has none). Observational: nothing was randomised between trials.
 
-    ``changes`` are those of the medians against the first trial that has the arm, each with the interval that follows
-    from the bounds of both medians; None for that trial, and where a median is missing or not positive.
+    ``bounds`` are the ends of the interval of each median (None: no bound). ``changes`` are those of the medians against
+    the first trial that has the arm, each with the interval that follows from the bounds of both; None for that trial, and
+    where a median is missing or not positive.
     """
 
     condition: Mapping[str, str]
@@ -308,7 +347,8 @@ class LevelRow:
     unit: str
     medians: tuple[float | None, ...]
     runs: tuple[int, ...]
-    changes: tuple[Gain | None, ...] = ()
+    bounds: tuple[tuple[float | None, float | None], ...]
+    changes: tuple[Gain | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +382,7 @@ class Comparison:
         parts = [f"{escape(n)} {escape(v)}" for n, v in row.condition.items() if constant.get(n) != v]
         if len(self.workloads) > 1:
             parts.insert(0, f"workload {escape(row.workload)}")
-        text = ", ".join(parts) or "all conditions"
+        text = ", ".join(parts) or EVERYWHERE
         return f"pooled over {text}" if isinstance(row, Row) and row.kind == "pooled" else text
 
 
@@ -483,7 +523,7 @@ def _about(comparison: Comparison, row: Row) -> str:
     alone = is_speed(_any(row).effect) and not several
     response = "" if alone else f"{response_name(_any(row).effect)}, "
     place = comparison.place(row)
-    where = "" if place == "all conditions" else f" ({place})"
+    where = "" if place == EVERYWHERE else f" ({place})"
     return f"{response}{title(row)}{where}"
 
 

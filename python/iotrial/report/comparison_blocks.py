@@ -26,6 +26,7 @@ from iotrial.report.comparison import (
     NO_INTERVAL,
     Agreement,
     Comparison,
+    LevelRow,
     agreement_words,
     cell_numbers,
     headline,
@@ -37,9 +38,10 @@ from iotrial.report.comparison import (
 )
 from iotrial.report.comparison import Cell as Found
 from iotrial.report.comparison import Row as Compared
+from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.html import html
 from iotrial.report.markdown import markdown
-from iotrial.report.notation import capitalised, day_and_time, elided, quantity
+from iotrial.report.notation import capitalised, day_and_time, difference_numbers, elided, quantity
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.trials import fitting, trials_forest
 from iotrial.study.model import Scale
@@ -115,28 +117,12 @@ def _blocks(
             lede="Apart from their results. What all of them have in common is left out.",
         )
     if levels := [row for row in comparison.levels if sum(m is not None for m in row.medians) > 1]:
-        rows = [
-            (
-                (comparison.place(row), escape(row.arm), spoken(row.response)),
-                tuple(quantity(median, row.unit) for median in row.medians),
-            )
-            for row in levels
-        ]
-        changes = [
-            (what, tuple("–" if change is None else change.said for change in row.changes))
-            for row, (what, _) in zip(levels, rows, strict=True)
-        ]
-        names = ("~condition", "~arm", "response")
         yield Section(
-            "Medians by arm (observational: no verdict)",
-            (
-                *_by_trial(comparison, names, rows),
-                Note("Change of each median against that of the first trial:"),
-                *_by_trial(comparison, names, changes),
-            ),
+            "Machine by machine (observational: no verdict)",
+            (_machines(comparison, levels),),
             id="levels",
-            lede="Observational: nothing was randomised between trials, so there is no verdict.",
-            nav="Medians by arm",
+            lede="The change is that of the median against the first machine's. Nothing was randomised between trials.",
+            nav="Machine by machine",
             view=View.LONG,
         )
     if alone := [row for row in comparison.rows if not row.shared]:
@@ -167,12 +153,17 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
         rank = DECISIVE if row.agreement is Agreement.DIFFERS or row.verdict is None else EQUIVALENT
         kind = "where trials differ" if row.agreement is Agreement.DIFFERS else row.agreement.value
         lines = tuple(
-            Row((column.mark, interval(cell.effect), _gain(cell), verdict_of(cell)), rank, kind)
+            Row((column.marked, interval(cell.effect), _gain(cell), verdict_of(cell)), rank, kind)
             for column, cell in zip(comparison.columns, row.cells, strict=True)
             if cell is not None
         )
         groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {summary}"))
-    columns = (Column("trial"), Column("effect"), Column("change", wide=True), Column("verdict", wide=True))
+    columns = (
+        Column("trial", wide=True),
+        Column("effect"),
+        Column("change", wide=True),
+        Column("verdict", wide=True),
+    )
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
 
 
@@ -239,6 +230,43 @@ def _trials(comparison: Comparison) -> Table:
         )
     columns = ("", "~trial", "~study", "began", "took", "state", Column("verdict", wide=True, view=View.PAGE))
     return table(columns, rows)
+
+
+def _machines(comparison: Comparison, levels: Sequence[LevelRow]) -> Table:
+    """Build the table that articles on hardware print: for each work and arm a line per machine, with its change."""
+    groups = []
+    for row in levels:
+        has = [
+            column
+            for column, median in zip(comparison.columns, row.medians, strict=True)
+            if median is not None
+        ]
+        lines = tuple(
+            Row(
+                (
+                    column.mark,
+                    column.machine or column.name,
+                    _median(row.unit, median, bounds),
+                    "reference" if column is has[0] else change.said if change else "–",
+                )
+            )
+            for column, median, bounds, change in zip(
+                comparison.columns, row.medians, row.bounds, row.changes, strict=True
+            )
+            if median is not None
+        )
+        place = "" if (where := comparison.place(row)) == EVERYWHERE else f"{capitalised(where)}: "
+        groups.append(Group(lines, f"{place}{escape(row.arm)}, {spoken(row.response)}"))
+    columns = (Column("trial"), Column("machine", wide=True), Column("median"), Column("change", wide=True))
+    return Table(columns, tuple(groups), noun="median", whole=True)
+
+
+def _median(unit: str, median: float, bounds: tuple[float | None, float | None]) -> str:
+    """Format a median with its interval: "9.66 [9.61, 9.72] s"."""
+    if bounds == (None, None):
+        return quantity(median, unit)
+    estimate, low, high, suited = difference_numbers(median, *bounds, unit)
+    return f"{estimate} [{low}, {high}]{suited}"
 
 
 def _by_trial(

@@ -39,6 +39,13 @@ class TrialColumn(JsonObject, frozen=True):
     mark: Mark
     name: Annotated[str, Meta(description='"trial 5", or the name of a packed trial\'s file.')]
     id: str
+    hardware: Annotated[
+        str,
+        Meta(
+            description="What sets its machine apart: processors, memory, modelled disk and kernel, as far as they differ "
+            "between the trials."
+        ),
+    ]
     number: Annotated[int | None, Meta(description="Null for a packed trial that is not stored.")]
     study: str
     state: TrialState
@@ -145,6 +152,12 @@ class ArmMedians(JsonObject, frozen=True):
     unit: str
     medians: Mapping[Mark, float | None]
     runs: Mapping[Mark, int]
+    bounds: Annotated[
+        Mapping[Mark, tuple[float | None, float | None]],
+        Meta(
+            description="Ends of the interval of each median, at the level of the trial's other intervals here."
+        ),
+    ]
     changes: Annotated[
         Mapping[Mark, Gain | None],
         Meta(
@@ -204,6 +217,7 @@ def _trial(column: Column) -> TrialColumn:
         one,
         mark=column.mark,
         name=column.name,
+        hardware=column.machine,
         number=one.number or None,
         analysed_at=one.alpha / one.share,
         verdict=one.headline,
@@ -238,5 +252,6 @@ def _level(row: LevelRow, marks: Sequence[str]) -> ArmMedians:
         row,
         medians=dict(zip(marks, row.medians, strict=True)),
         runs=dict(zip(marks, row.runs, strict=True)),
+        bounds=dict(zip(marks, row.bounds, strict=True)),
         changes=dict(zip(marks, row.changes, strict=True)),
     )
