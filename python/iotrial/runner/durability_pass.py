@@ -38,9 +38,9 @@ from iotrial.runner.run import Runner
 from iotrial.runner.session import Session
 from iotrial.runner.signals import StopSignals
 from iotrial.store import Store
+from iotrial.store.event_records import NOT_CUT
 from iotrial.store.limits import MAX_LINE_TEXT
 from iotrial.store.model import PowerCuts
-from iotrial.store.power_cuts import NOT_CUT
 from iotrial.study.model import Workload
 from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 

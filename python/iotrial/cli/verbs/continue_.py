@@ -13,7 +13,7 @@ from iotrial.errors import RequestError
 from iotrial.runner.trial import Limits, is_decided
 from iotrial.stats.analyse import Spec
 from iotrial.store.checksums import now
-from iotrial.store.continued import MOST_BLOCKS
+from iotrial.store.event_records import MOST_BLOCKS
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape

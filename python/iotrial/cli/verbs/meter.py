@@ -20,7 +20,7 @@ from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.stats.energy import Readings, energies_j
 from iotrial.store import Store
-from iotrial.store.metered import KIND, notes
+from iotrial.store.event_records import ENERGY, energy_texts
 from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -98,7 +98,7 @@ def command(
                 f"{escape(path)}: no run of trial {stored.number} lies within its readings",
                 hint=_where(readings.at_s, known) + "; --shift and --utc-offset shift the meter's times",
             )
-        store.note_all(stored.header.id, KIND, notes(joules))
+        store.note_all(stored.header.id, ENERGY, energy_texts(joules))
     length = float(np.median([end - start for start, end in known]))
     if as_json:
         facts = Facts(stored.number, len(joules), len(covered), readings.period_s, length, sum(covered))
