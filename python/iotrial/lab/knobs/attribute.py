@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, RequestError
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -17,16 +17,8 @@ BATCH = 1000
 
 
 class FileAttribute(Knob, declared.FileAttribute):
+    requirement = Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
     LETTERS: ClassVar[dict[str, str]] = {"none": "", "no-atime": "A", "sync": "S", "journal-data": "j"}
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"

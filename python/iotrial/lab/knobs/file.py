@@ -6,7 +6,7 @@ import re
 
 from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import FileSelection, Knob, RunContext, one_of, size_within
+from iotrial.lab.knob import FileSelection, Knob, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 
@@ -45,9 +45,6 @@ class FileMode(Knob, declared.FileMode):
             )
         return f"{mode:04o}"
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "0000"
 
@@ -63,9 +60,6 @@ class FileMode(Knob, declared.FileMode):
 class FileSize(Knob, declared.FileSize):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         size = int(self.parse(setting))
@@ -87,14 +81,8 @@ class FileSize(Knob, declared.FileSize):
 
 
 class FileLink(Knob, declared.FileLink):
-    KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
+    LEVELS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.KINDS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.KINDS
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
@@ -118,13 +106,7 @@ class FileLink(Knob, declared.FileLink):
 
 
 class FileAtimeState(Knob, declared.FileAtimeState):
-    STATES = ("stale", "fresh", "day-old")
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.STATES)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.STATES
+    LEVELS = ("stale", "fresh", "day-old")
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "day-old"
@@ -149,9 +131,6 @@ class FileRewritten(Knob, declared.FileRewritten):
                 f'knob file.rewritten: "{setting.value}" is not a whole percentage', hint='for example "10 %"'
             )
         return f"{int(found[1])} %"
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "100 %"

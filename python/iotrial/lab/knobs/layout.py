@@ -14,7 +14,7 @@ from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import files as declared
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext, one_of
+from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work
@@ -40,6 +40,8 @@ def _count(subject: RunContext, files: FileSelection) -> tuple[int, int]:
 
 
 class FileFragmentation(Knob, declared.FileFragmentation):
+    requirement = Requirement(root=True, labs=DISK_LABS)
+
     def parse(self, setting: Setting) -> str:
         found = SHARE.fullmatch(setting.value)
         if found is None:
@@ -48,12 +50,6 @@ class FileFragmentation(Knob, declared.FileFragmentation):
                 hint='for example "50 %" or "99.9 %"',
             )
         return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         value = self.parse(setting)
@@ -102,14 +98,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
 
 
 class FileDefragment(Knob, declared.FileDefragment):
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
+    requirement = Requirement(root=True, labs=DISK_LABS)
 
     def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
         kind = FILESYSTEMS[filesystem]
