@@ -2,7 +2,7 @@
 
 Every number with a unit in a study file or an option is parsed here, so that "4 KiB" means the same everywhere.
 A number without a unit is rejected: iotrial does not guess whether 64 means bytes or sectors, seconds or minutes.
-The format functions round for human readers, except ``format_size``, whose text parses back to the same number.
+The format functions round for human readers, except ``format_size``: its text parses back to the same number.
 
 Patterns are compiled on first use, so callers that only format do not pay for the parser.
 """

@@ -137,7 +137,7 @@ class Knob(Declaration, ABC):
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         """Return the levels possible here; empty if ``open_levels`` describes them in words.
 
-        A knob whose levels depend on the kernel or the place overrides it.
+        Overridden where the levels depend on the kernel or the place.
         """
         return tuple(self.LEVELS)
 

@@ -87,7 +87,7 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self._logging = logging
-        #: with a guest whose disk logs: the probe of this machine that has it, and the disk's name here
+        #: if a guest's disk logs its writes: the probe of this machine that has the disk, and the disk's name here
         self._host: Probe | None = None
         self.logged_device: str | None = None
         self.sampler: Sampler | None = None

@@ -161,7 +161,7 @@ class Mechanism:
         raise NotImplementedError
 
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
-        """Add entry, lines and steps. ``folder``: whose mount and disks are meant. Raises RequestError."""
+        """Add entry, lines and steps. ``folder``: selects its mount and its disks. Raises RequestError."""
         raise NotImplementedError
 
 

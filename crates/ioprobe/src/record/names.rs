@@ -17,7 +17,7 @@ use iotrace::FileKind;
 /// Names that are looked at before the start. Others are looked at when they are first used.
 pub const MOST_WALKED: usize = 1 << 18;
 const MOST_LINKS: usize = 40;
-/// Folders outside whose real place is remembered.
+/// Folders outside, of which the real place is remembered.
 const MOST_FOLDERS: usize = 1 << 14;
 /// Files from this many bytes on can have many extents.
 const LARGE: u64 = 1 << 20;

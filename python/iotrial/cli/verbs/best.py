@@ -74,7 +74,7 @@ class _Cut(Exception):
 
 
 class _Search:
-    """Runs the stages, each as a trial of its own, within the time. ``trials``: the documents of those that have ended."""
+    """Runs the stages, each as a separate trial, within the time. ``trials``: the documents of those that have ended."""
 
     def __init__(
         self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool

@@ -144,7 +144,7 @@ def _blocks(
 
 
 def notable(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
-    """Return the comparisons whose hosts are listed.
+    """Return the comparisons of which the hosts are listed.
 
     All if they are few, else those with an outlying host or a verdict, in order; the first if there are none.
     """

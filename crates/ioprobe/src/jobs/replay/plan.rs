@@ -97,7 +97,7 @@ pub struct FileFacts {
     pub size: Option<u64>,
     pub stored: u64,
     pub extents: u32,
-    /// The folder that it is in, if that has a record of its own.
+    /// The folder that it is in, if that has a record.
     pub parent: u32,
     /// The replay may change it, so it is made again before the next one.
     pub changed: bool,
