@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from iotrial.cli.fleet_run import conducted
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.fleet.hosts import KEYS
 from iotrial.fleet.order import find_record
 

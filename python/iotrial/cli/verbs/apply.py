@@ -19,7 +19,7 @@ from iotrial.cli.kept_settings import (
     live_of,
     machine_here,
 )
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import quantity_of
 from iotrial.cli.verbs.report import document_at

@@ -14,7 +14,7 @@ from iotrial.audits.audit import audit
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.cli.finish import refuse_missing_folder, write_report
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.audit.blocks import audit_markdown, audit_text

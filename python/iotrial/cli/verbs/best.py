@@ -15,8 +15,7 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, write_page
-from iotrial.cli.options import AFTER
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,

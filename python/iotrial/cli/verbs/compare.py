@@ -19,8 +19,7 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import store_to_read
-from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.options import full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.comparing import compare

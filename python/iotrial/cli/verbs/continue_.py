@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import html_option, json_option, trust_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
 )
-@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
-@click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
+@html_option
+@trust_option
 @json_option
 def command(
     trial: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.doctor_view import doctor_lines, examined
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError

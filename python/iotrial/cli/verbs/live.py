@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import GroupedCommand, in_group
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import GroupedCommand, in_group, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import ORIGIN, compared, own_request, sure, sureness_options, where
 from iotrial.cli.planned_changes import typed_intent_lines

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from iotrial.audits.importers.contract import open_source
 from iotrial.audits.importers.meter import read_meter
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import AFTER, in_group
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, in_group, json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text

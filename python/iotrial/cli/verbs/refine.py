@@ -11,7 +11,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of

@@ -9,7 +9,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.kept_settings import machine_here, record_for
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RestoreError

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 from msgspec import UNSET, Meta, UnsetType, to_builtins
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import AFTER
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
