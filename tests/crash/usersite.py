@@ -79,7 +79,9 @@ class Site:
         self._kept.close()
 
     def environment(self, probe: Path) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        # with the last one, tests of other workers know whose processes these are
+        names = ("PATH", "HOME", "PYTEST_XDIST_WORKER")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
     def probe_without_anonymous_files(self) -> Path:
