@@ -12,16 +12,16 @@ from iotrial.knobs import network as declared
 from iotrial.lab.knob import Knob, Requirement, RunContext, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
 
-_GUEST = frozenset({"guest"})
 _LEAST_RATE, _MOST_RATE = 1e6, 100e9
 
 
 class LinkKnob(Knob):
     """A setting of both cards, or of the link between them. It vanishes with the guests, so nothing is restored."""
 
-    requirement = Requirement(root=True, labs=_GUEST)
+    requirement = Requirement(root=True, labs=GUESTS)
     plain: ClassVar[str | None] = None
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:

@@ -11,7 +11,7 @@ from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.study.model import Setting
-from iotrial.study.places import EVERYWHERE
+from iotrial.study.places import EVERYWHERE, GUESTS
 from iotrial.units import format_size, parse_size
 
 CPUS = "/sys/devices/system/cpu"
@@ -19,7 +19,6 @@ _CPU = re.compile(r"cpu[0-9]{1,5}", re.ASCII)
 _GOVERNOR_FILE = re.compile(rf"{CPUS}/cpu[0-9]{{1,5}}/cpufreq/scaling_governor", re.ASCII)
 _GOVERNOR = re.compile(r"[a-z][a-z0-9_]{0,14}", re.ASCII)
 _PLACE = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_GUEST = frozenset({"guest"})
 _LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
 #: the guest's kernel reserves part of the memory and does not include it in MemTotal
 _COUNTED = 0.65
@@ -31,7 +30,7 @@ class MachineKnob(Knob):
     The conductor boots it; the knob checks the value, and reads back what the guest's kernel reports.
     """
 
-    requirement = Requirement(root=True, labs=_GUEST)
+    requirement = Requirement(root=True, labs=GUESTS)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the conductor has booted the guest with this value."""

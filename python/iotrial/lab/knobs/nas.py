@@ -9,16 +9,16 @@ from iotrial.knobs import network as declared
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import format_size
 
-_GUEST = frozenset({"guest"})
 _LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
 
 
 class ShareKnob(Knob):
     """A setting of the server: requested for the next mount, and read back from it."""
 
-    requirement = Requirement(root=True, labs=_GUEST)
+    requirement = Requirement(root=True, labs=GUESTS)
     about: str
 
     def read(self, subject: RunContext, setting: Setting) -> str:

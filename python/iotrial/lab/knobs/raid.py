@@ -10,9 +10,9 @@ from iotrial.guest.array import ArrayPlace
 from iotrial.knobs import array as declared
 from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import format_size
 
-_GUEST = frozenset({"guest"})
 _MD = array.MAKERS["md"].tools
 _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 
@@ -20,7 +20,7 @@ _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 class ArrayKnob(Knob):
     """A property with which the array is created: requested for the next mkfs, and read back from the kernel."""
 
-    requirement = Requirement(root=True, labs=_GUEST, tools=_MD)
+    requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
     about: str
 
     def read(self, subject: RunContext, setting: Setting) -> str:
@@ -36,7 +36,7 @@ class RaidMaker(ArrayKnob, declared.RaidMaker):
 
     def requires(self, setting: Setting) -> Requirement:
         maker = array.MAKERS[self.parse(setting)]
-        return Requirement(root=True, labs=_GUEST, tools=maker.tools, modules=frozenset(maker.modules))
+        return Requirement(root=True, labs=GUESTS, tools=maker.tools, modules=frozenset(maker.modules))
 
 
 class RaidLevel(ArrayKnob, declared.RaidLevel):
@@ -45,7 +45,7 @@ class RaidLevel(ArrayKnob, declared.RaidLevel):
 
     def requires(self, setting: Setting) -> Requirement:
         module = array.LEVELS[self.parse(setting)].module
-        return Requirement(root=True, labs=_GUEST, tools=_MD, modules=frozenset({module}))
+        return Requirement(root=True, labs=GUESTS, tools=_MD, modules=frozenset({module}))
 
 
 class RaidChunk(ArrayKnob, declared.RaidChunk):
@@ -68,7 +68,7 @@ class RaidState(ArrayKnob, declared.RaidState):
 
 
 class RaidStripeCache(Knob, declared.RaidStripeCache):
-    requirement = Requirement(root=True, labs=_GUEST, tools=_MD)
+    requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
 
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 17, 32768)

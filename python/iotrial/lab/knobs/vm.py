@@ -18,7 +18,7 @@ from iotrial.lab.knob import Requirement, RunContext, TakenError, Undone, whole_
 from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
-from iotrial.study.places import EVERYWHERE, GUEST
+from iotrial.study.places import EVERYWHERE, GUESTS
 
 
 class SysctlKnob(KernelFileKnob):
@@ -115,7 +115,7 @@ class Sysctl(SysctlKnob, declared.Sysctl):
 class GuestSysctl(SysctlKnob, declared.GuestSysctl):
     """Sysctls of a guest, where they harm nobody else: memory kept free, and network buffers."""
 
-    requirement = Requirement(root=True, labs=frozenset({GUEST}))
+    requirement = Requirement(root=True, labs=GUESTS)
     listed = "sysctl of a guest"
 
     def known(self) -> Collection[str]:
