@@ -108,6 +108,12 @@ class RunContext:
         """The machine that does the work: the place's own, or one that reaches the place through a network."""
         return self.place.worker
 
+    def selection(self, knob: str) -> FileSelection:
+        """Return the files of the run. Raises RequestError, naming the knob, if the workload has none."""
+        if self.files is None:
+            raise RequestError(f"knob {knob}: this workload has no files to act on")
+        return self.files
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:

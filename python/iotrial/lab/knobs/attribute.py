@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from iotrial.errors import KnobError, RequestError
+from iotrial.errors import KnobError
 from iotrial.knobs import files as declared
 from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Finished
@@ -57,16 +57,15 @@ class FileAttribute(Knob, declared.FileAttribute):
 
 def _batches(subject: RunContext) -> Iterator[list[str]]:
     """Yield the paths of a run's files in batches. Uses the path in the view if the view holds regular files."""
-    if subject.files is None:
-        raise RequestError("knob file.attribute: this workload has no files to act on")
-    files = subject.place.sets[subject.files.set]
+    selection = subject.selection(FileAttribute.name)
+    files = subject.place.sets[selection.set]
     folder = files.folder
-    first = _name((subject.files.indices or (0,))[0], files.directories)
+    first = _name((selection.indices or (0,))[0], files.directories)
     seen = f"{folder}.{subject.work.view}/{first}"
     if subject.work.view is not None and subject.worker.stat(seen)["kind"] == "file":
         # a hard link works as well as the original name
         folder = f"{folder}.{subject.work.view}"
-    indices = range(files.count) if subject.files.indices is None else subject.files.indices
+    indices = range(files.count) if selection.indices is None else selection.indices
     paths = [f"{folder}/{_name(index, files.directories)}" for index in indices]
     for start in range(0, len(paths), BATCH):
         yield paths[start : start + BATCH]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.errors import UnsupportedLevel
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import FileSelection, Knob, RunContext, size_within
+from iotrial.lab.knob import Knob, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 
@@ -15,12 +15,6 @@ MAXIMUM_SIZE = 4 << 30
 OCTAL = re.compile(r"(?:0o)?[0-7]{1,5}")
 SET_ID = ~0o1777
 PERCENT = re.compile(r"([0-9]{1,3}) ?%")
-
-
-def _selection(knob: str, subject: RunContext) -> FileSelection:
-    if subject.files is None:
-        raise RequestError(f"knob {knob}: this workload has no files to act on")
-    return subject.files
 
 
 def _only(knob: str, counts: dict[str, int]) -> str:
@@ -49,11 +43,11 @@ class FileMode(Knob, declared.FileMode):
         return "0000"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
 
@@ -72,11 +66,11 @@ class FileSize(Knob, declared.FileSize):
         return "1"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
 
@@ -88,14 +82,14 @@ class FileLink(Knob, declared.FileLink):
         return "none"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         if subject.work.view is None:
             return "none"
         kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("unlink", set=files.set, view=VIEW)
         subject.work.view = None
         if value != "none":
@@ -112,12 +106,12 @@ class FileAtimeState(Knob, declared.FileAtimeState):
         return "day-old"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
         )
@@ -144,7 +138,7 @@ class FileRewritten(Knob, declared.FileRewritten):
             )
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
         if stale + states.get("fresh", 0) != files.count:
@@ -152,7 +146,7 @@ class FileRewritten(Knob, declared.FileRewritten):
         return f"{100 * stale / files.count:g} %"
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         percent = int(value.removesuffix(" %"))
         chosen = range(files.count) if files.indices is None else files.indices
         spread = {n for n in range(files.count) if (n + 1) * percent // 100 > n * percent // 100}
