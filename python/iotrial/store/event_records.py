@@ -14,6 +14,7 @@ import msgspec
 from iotrial.errors import StoreError
 from iotrial.store.model import Continuation, Event, PowerCuts, RunRecord
 from iotrial.store.records import to_json
+from iotrial.units import is_number
 
 # continuations of a trial that had ended, with its new limits
 
@@ -40,7 +41,7 @@ def continuations(events: Iterable[Event]) -> tuple[Continuation, ...]:
 def _continuation_of(event: Event) -> Continuation | None:
     value = _table(event.text)
     time_s, blocks, no_stop = value.get("time_s"), value.get("blocks"), value.get("no_stop")
-    if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not 0 <= time_s <= _LONGEST_S:
+    if not is_number(time_s, _LONGEST_S) or time_s < 0:
         return None
     if type(blocks) is not int or not 0 <= blocks <= MOST_BLOCKS or not isinstance(no_stop, bool):
         return None
