@@ -30,7 +30,7 @@ class Cleaned(JsonDocument, frozen=True):
     hosts: list[Host]
 
 
-@click.command("clean", short_help="Remove files that earlier versions copied to hosts by SSH.")
+@click.command("clean")
 @click.option(
     "--hosts", metavar="HOSTS", required=True, help="Host names separated by commas, as for `run --hosts`."
 )

@@ -26,7 +26,7 @@ class Made(JsonDocument, frozen=True):
     keys: Keys
 
 
-@click.command("keys", short_help="Create the keys of a fleet.")
+@click.command("keys")
 @click.argument("folder", type=click.Path())
 @json_option
 def command(folder: str, as_json: bool) -> None:

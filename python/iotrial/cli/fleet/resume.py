@@ -13,7 +13,7 @@ from iotrial.fleet.hosts import KEYS
 from iotrial.fleet.order import find_record
 
 
-@click.command("resume", short_help="Resume a fleet that was stopped.")
+@click.command("resume")
 @click.argument("fleet", default="last")
 @click.option("--keys", metavar="FOLDER", help="Folder with the client's keys, if they have moved.")
 @json_option

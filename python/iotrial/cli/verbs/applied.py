@@ -45,7 +45,7 @@ class Applied(JsonDocument, frozen=True):
     applied: list[Row]
 
 
-@click.command("applied", short_help="Show what is applied, and whether it still holds.")
+@click.command("applied")
 @click.option(
     "--check", is_flag=True, help="Measure the evidence again, in place, and say whether it still holds."
 )

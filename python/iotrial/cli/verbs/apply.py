@@ -62,7 +62,7 @@ class Applying(JsonDocument, frozen=True):
     warnings: list[str]
 
 
-@click.command("apply", short_help="Keep the settings that a trial found better.")
+@click.command("apply")
 @click.argument("trial", default="last")
 @click.option(
     "--only", multiple=True, metavar="KNOB", help="Only this setting; needed for one that puts data at risk."

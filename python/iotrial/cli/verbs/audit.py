@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_FILES = 200
 
 
-@click.command("audit", short_help="Check what published or imported measurements can show.")
+@click.command("audit")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
 @click.option(
     "--format",

@@ -184,7 +184,7 @@ class _Search:
         return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
 
-@click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command.")
+@click.command("best", cls=OwnCommand)
 @click.argument("study", required=False)
 @compared(
     "--over",

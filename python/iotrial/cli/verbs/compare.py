@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 
-@click.command("compare", short_help="Compare trials side by side.")
+@click.command("compare")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")

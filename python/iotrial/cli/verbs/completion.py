@@ -20,7 +20,7 @@ class Completion(JsonDocument, frozen=True):
     script: str
 
 
-@click.command("completion", short_help="Print the script for shell completion.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @json_option
 def command(shell: str, as_json: bool) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iotrial.store.model import StoredTrial, TrialData
 
 
-@click.command("continue", short_help="Measure more blocks of a finished trial.")
+@click.command("continue")
 @click.argument("trial", default="last")
 @click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
 @click.option(

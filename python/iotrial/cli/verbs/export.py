@@ -53,7 +53,7 @@ class Exported(JsonDocument, frozen=True):
     exported: Facts
 
 
-@click.command("export", short_help="Export a stored trial to a file.")
+@click.command("export")
 @click.argument("trial", default="last")
 @click.argument("file", required=False)
 @click.option(

@@ -29,7 +29,7 @@ class Imported(JsonDocument, frozen=True):
     imported: Trial
 
 
-@click.command("import", short_help="Import a packed trial of another machine.")
+@click.command("import")
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:

@@ -25,7 +25,7 @@ class Kept(JsonDocument, frozen=True):
     settings: Annotated[list[str], Meta(description="what is kept")]
 
 
-@click.command("keep", short_help="Keep what apply has set.")
+@click.command("keep")
 @click.argument("trial", required=False)
 @json_option
 def command(trial: str | None, as_json: bool) -> None:

@@ -32,7 +32,7 @@ from iotrial.workloads.live import work_of
 safety = in_group("What stops it")
 
 
-@click.command("live", cls=GroupedCommand, short_help="Try settings under a service in use.")
+@click.command("live", cls=GroupedCommand)
 @click.argument("settings", nargs=-1, metavar="KNOB=LEVEL,LEVEL...")
 @compared(
     "--metric",

@@ -43,7 +43,7 @@ class Metered(JsonDocument, frozen=True):
     meter: Facts
 
 
-@click.command("meter", short_help="Add the readings of a power meter to a trial.")
+@click.command("meter")
 @click.argument("trial")
 @click.argument("file")
 @click.option("--time-column", metavar="NAME", help="Column of times, if its name is not recognised.")

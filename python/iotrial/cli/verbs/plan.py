@@ -86,7 +86,7 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
     prediction: Annotated[Prediction | None, Meta(description="Null without --pilot.")]
 
 
-@click.command("plan", cls=GroupedCommand, short_help="Show what a run would do and change.")
+@click.command("plan", cls=GroupedCommand)
 @click.argument("study", required=False)
 @study_options
 @click.option(

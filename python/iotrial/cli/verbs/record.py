@@ -70,7 +70,7 @@ class Recorded(JsonDocument, frozen=True):
     recorded: Facts
 
 
-@click.command("record", cls=OwnCommand, short_help="Record the file operations of a command or a process.")
+@click.command("record", cls=OwnCommand)
 @recorded(
     "--pid",
     type=click.IntRange(1),

@@ -54,7 +54,7 @@ class Refined(JsonDocument, frozen=True):
     text: Annotated[str, Meta(description="The study file.")]
 
 
-@click.command("refine", short_help="Write a follow-up study for a trial.")
+@click.command("refine")
 @click.argument("trial", default="last")
 @click.option(
     "--out",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LONG = 2_000
 
 
-@click.command("report", short_help="Report a stored or packed trial.")
+@click.command("report")
 @click.argument("trial", default="last")
 @full_report
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report to this file.")

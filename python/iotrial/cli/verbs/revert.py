@@ -32,7 +32,7 @@ class Reverted(JsonDocument, frozen=True):
     reverted: list[Row]
 
 
-@click.command("revert", short_help="Take back what apply has set.")
+@click.command("revert")
 @click.argument("trial", required=False)
 @click.option("--force", is_flag=True, help="Take back also what somebody else has changed since.")
 @click.option(

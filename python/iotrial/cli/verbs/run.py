@@ -25,7 +25,7 @@ from iotrial.errors import RequestError
 in_fleet = in_group("On many hosts")
 
 
-@click.command("run", cls=GroupedCommand, short_help="Run a study on this machine.")
+@click.command("run", cls=GroupedCommand)
 @click.argument("study", required=False)
 @study_options
 @html_option

@@ -31,7 +31,7 @@ class Serving(JsonDocument, frozen=True):
     serve: Served
 
 
-@click.command("serve", short_help="Show stored trials in a web browser.")
+@click.command("serve")
 @click.option(
     "--port",
     metavar="PORT",

@@ -57,7 +57,7 @@ class Shown(JsonDocument, frozen=True):
     ) = UNSET
 
 
-@click.command("show", short_help="Show a study, or what a recorded application did.")
+@click.command("show")
 @click.argument("study", required=False, metavar="[STUDY|TRACE]")
 @click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
 @click.option(

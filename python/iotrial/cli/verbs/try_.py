@@ -30,7 +30,7 @@ from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
 
 
-@click.command("try", cls=OwnCommand, short_help="Try settings with your own command, in place.")
+@click.command("try", cls=OwnCommand)
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @own_command_options
 @compared(
