@@ -22,7 +22,7 @@ from iotrial.cli.open_store import store_to_read
 from iotrial.cli.options import full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
-from iotrial.report.comparing import compare
+from iotrial.report.comparing import compare, refuse_too_few
 from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import packed_summary, summary_of
@@ -81,10 +81,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     Raises RequestError, before any analysis, if too few trials are named or one is named twice; StoreError
     and PackedError.
     """
-    if len(refs) < 2:
-        raise RequestError(
-            f"a comparison needs two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
-        )
+    refuse_too_few(len(refs))
     files = {ref for ref in refs if _is_packed(ref)}
     store = store_to_read(needed=len(files) < len(set(refs)))
     share = len(refs)

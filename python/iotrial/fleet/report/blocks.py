@@ -27,6 +27,7 @@ from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scal
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
+    SELF_CONTAINED,
     UNDECIDED,
     Block,
     Cell,
@@ -98,7 +99,7 @@ def fleet_blocks(report: FleetReport, *, figures: bool = False, html_path: str |
         badges=(Words(word, tone, badge=True),),
         kind="iotrial",
         top=(name, f"fleet {report.id[:12]}, begun {day_and_time(began)} UTC"),
-        footer="Made by iotrial. The page is self-contained: it loads nothing and runs no scripts.",
+        footer=SELF_CONTAINED,
         blocks=tuple(_blocks(report, main, html_path, figures=figures)),
     )
 
