@@ -2,7 +2,7 @@
 
 Every number with a unit in a study file or an option is parsed here, so that "4 KiB" means the same everywhere.
 A number without a unit is rejected: iotrial does not guess whether 64 means bytes or sectors, seconds or minutes.
-The format functions round for human readers, except ``format_size``, whose text parses back to the same number.
+The format functions round for human readers, except ``format_size``: its text parses back to the same number.
 
 Patterns are compiled on first use, so callers that only format do not pay for the parser.
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from collections.abc import Collection, Mapping
 from fractions import Fraction
+from typing import TypeGuard
 
 MAX_BYTES = 2**63 - 1
 
@@ -74,6 +76,11 @@ class UnitError(ValueError):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def is_number(value: object, most: float = sys.float_info.max) -> TypeGuard[float]:
+    """Return whether a value from JSON is a finite number of at most this magnitude; a boolean is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= most
 
 
 def parse_size(text: str) -> int:

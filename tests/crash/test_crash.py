@@ -15,7 +15,7 @@ from typing import Any
 import host_state
 import pytest
 import studies
-from usersite import Ended, Site, drawn, site
+from usersite import Ended, Site, drawn, idle_loops_kept, site
 
 from iotrial.lab import registry
 
@@ -27,7 +27,7 @@ KILLED = -signal.SIGKILL
 
 @pytest.fixture(scope="module")
 def place(disk_folder: Path) -> Iterator[Site]:
-    with site(disk_folder) as made:
+    with site(disk_folder) as made, idle_loops_kept():
         yield made
 
 

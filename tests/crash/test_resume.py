@@ -11,20 +11,23 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import studies
-from usersite import Ended, Site, drawn, site
+from usersite import Ended, Site, drawn, idle_loops_kept, site
 
 from iotrial.store.checksums import checksum, numbered
 from iotrial.store.records import HEADER_COLUMNS, STATE_COLUMNS
 from study_texts import reading
 
-#: sysctls are turned; and what a killed trial had, as its loop device, must be free when it is restored
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = pytest.mark.root
+#: where sysctls are turned, and what a killed trial had, as its loop device, must be free when it is restored
+alone = pytest.mark.alone
+SETTINGS = pytest.param("settings", marks=alone)
 
 KILLED = -9
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -85,9 +88,10 @@ def everything(place: Site) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(autouse=True)
-def own_start(place: Site) -> Iterator[None]:
+def own_start(place: Site, request: pytest.FixtureRequest) -> Iterator[None]:
     """Leave nothing of a test that failed to the one after it."""
-    yield
+    with idle_loops_kept() if request.node.get_closest_marker("alone") else nullcontext():
+        yield
     journal = place.state_home / "iotrial" / "journal"
     if list(journal.glob("*.entry")):
         place.run("restore")
@@ -142,13 +146,16 @@ def killed_and_resumed_until_done(place: Site, study: str, kills: int) -> None:
     forget(place)
 
 
-@pytest.mark.parametrize("study", ["settings", "folder", pytest.param("formats", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "study", [SETTINGS, "folder", pytest.param("formats", marks=[alone, pytest.mark.long])]
+)
 def test_killed_at_random_and_resumed_the_trial_is_that_of_an_undisturbed_one(
     place: Site, study: str
 ) -> None:
     killed_and_resumed_until_done(place, study, kills=4)
 
 
+@alone
 @pytest.mark.long
 @pytest.mark.parametrize("study", sorted(studies.ALL))
 def test_killed_many_times_and_resumed_the_trial_is_that_of_an_undisturbed_one(
@@ -175,6 +182,7 @@ def test_killed_around_the_adding_of_a_run_exactly_the_added_ones_are_there(plac
     killed_around_runs(place, "folder", wanted, range(0, 2 * len(wanted["runs"]), 9))  # type: ignore[arg-type]
 
 
+@alone
 @pytest.mark.long
 def test_a_round_that_was_cut_off_goes_on_in_the_order_drawn_for_the_whole_of_it(place: Site) -> None:
     wanted, _ = undisturbed(place, "mounts")
@@ -198,7 +206,7 @@ def states(place: Site) -> list[str]:
     return [state for (state,) in query(place, "SELECT state FROM state ORDER BY sequence")]
 
 
-@pytest.mark.parametrize("study", ["settings", "folder"])
+@pytest.mark.parametrize("study", [SETTINGS, "folder"])
 def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site, study: str) -> None:
     wanted, _ = undisturbed(place, study, blocks="4")
     first = json.loads(start(place, study).stdout)
@@ -232,6 +240,7 @@ def packed_and_read_again(place: Site, report: dict[str, Any]) -> None:
     assert read["trial"]["continued"] == report["trial"]["continued"]
 
 
+@alone
 def test_killed_while_it_is_continued_a_trial_is_resumed_to_its_new_limits(place: Site) -> None:
     wanted, length = undisturbed(place, "settings", blocks="4")
     draw = drawn()
@@ -317,6 +326,7 @@ def test_only_a_trial_that_is_done_can_be_continued(place: Site, state: str, say
     forget(place)
 
 
+@alone
 @pytest.mark.parametrize(
     ("change", "says"),
     [

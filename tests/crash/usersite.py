@@ -10,13 +10,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import host_state
 
 from iotrial.probe.binary import find_binary
+from own_loop import own_loop
 from program import Forks
 
 HERE = Path(__file__).parent
@@ -49,7 +50,8 @@ class Site:
         with image.open("wb") as file:
             file.truncate(DISK_BYTES)
         _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image))
-        _run("mount", "-o", "loop", str(image), str(self.disk))
+        self._kept = ExitStack()
+        _run("mount", f"/dev/{self._kept.enter_context(own_loop(image))}", str(self.disk))
         self.home = self.disk / "home"
         self._furnish()
         self.seen()  # reading a link's target for the first time changes its access time
@@ -74,9 +76,12 @@ class Site:
             self.run("restore")  # after a case that failed
         self._forks.close()
         _run("umount", str(self.disk))
+        self._kept.close()
 
     def environment(self, probe: Path) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        # with the last one, tests of other workers know whose processes these are
+        names = ("PATH", "HOME", "PYTEST_XDIST_WORKER")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
     def probe_without_anonymous_files(self) -> Path:
@@ -168,8 +173,7 @@ def site(parent: Path) -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="iotrial-crash-", dir=parent))
     made = Site(folder)
     try:
-        with idle_loops_kept():
-            yield made
+        yield made
     finally:
         made.close()
         shutil.rmtree(folder)
@@ -181,7 +185,7 @@ NEVER_USED = {"read_ahead_kb": "128", "rotational": "0"}
 
 @contextmanager
 def idle_loops_kept() -> Iterator[None]:
-    """Restore the initial ``NEVER_USED`` settings of idle loop devices at the end."""
+    """Restore the initial ``NEVER_USED`` settings of idle loop devices at the end. Only for tests that run alone."""
     before = {file: file.read_text() for file in _idle_files()}
     try:
         yield

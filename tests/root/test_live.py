@@ -23,11 +23,13 @@ from breaking import Trial, entries, eventually, nothing_left, processes_with, s
 from running import iotrial, stored_runs
 from test_faults_clock import SHIFT
 
+from own_loop import own_loop
+
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.alone,
-]  # looks for processes and loop devices of its own
+    pytest.mark.waiting,
+]
 
 HERE = Path(__file__).parent
 TODAY, LOW = "764", "0"
@@ -93,22 +95,19 @@ def service(disk_folder: Path, tmp_path: Path) -> Iterator[Service]:
     os.truncate(image, 64 << 20)
     folder.mkdir()
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    before = {path: path.read_text() for path in Path("/sys/block").glob("loop*/queue/read_ahead_kb")}
-    subprocess.run(["mount", "-o", "loop,relatime", str(image), str(folder)], check=True)
-    (folder / "data").write_bytes(os.urandom(2 << 20))
-    os.sync()
-    number = folder.stat().st_dev
-    queue = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/queue").resolve()
-    (queue / "read_ahead_kb").write_text(TODAY)
-    log = tmp_path / "service.log"
-    running = Service(folder, log, queue)
-    running.start()
-    assert eventually(log.exists, 10)
-    yield running
-    running.kill()
-    assert eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 10)
-    for path, value in before.items():  # attaching an image raises it, and detaching leaves it
-        path.write_text(value)
+    with own_loop(image) as device:
+        subprocess.run(["mount", "-o", "relatime", f"/dev/{device}", str(folder)], check=True)
+        (folder / "data").write_bytes(os.urandom(2 << 20))
+        os.sync()
+        queue = Path(f"/sys/block/{device}/queue").resolve()
+        (queue / "read_ahead_kb").write_text(TODAY)
+        log = tmp_path / "service.log"
+        running = Service(folder, log, queue)
+        running.start()
+        assert eventually(log.exists, 10)
+        yield running
+        running.kill()
+        assert eventually(lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0, 10)
     folder.rmdir()
     image.unlink()
 
@@ -214,7 +213,7 @@ def test_the_watchdog_sets_the_settings_again_when_iotrial_dies_or_hangs(
     (text,) = events(state, "watchdog")
     assert "has set today's settings again" in text
     before = len(stored_runs(state))
-    done = iotrial("resume", "--time", "40 s", "--json", check=None)
+    done = iotrial("resume", "--time", "20 s", "--json", check=None)
     assert done.returncode in (0, 3), done.stderr
     assert len(stored_runs(state)) > before
     assert set(voids(state)) <= {"cut_off"}

@@ -27,9 +27,9 @@ from iotrial.runner.durability_pass import TICK, _Timed
 from iotrial.stats.model import Verdict
 from iotrial.stats.proportion import Proportion
 from iotrial.store import Store
+from iotrial.store.event_records import NOT_CUT, power_cuts_of, power_cuts_text
 from iotrial.store.model import PowerCuts, TrialState
 from iotrial.store.packed import read_packed
-from iotrial.store.power_cuts import NOT_CUT, of_text, text_of
 from iotrial.study.model import Design, DesignKind, Factor, Level, Role, Setting, Study
 from iotrial.study.reader import read_study
 from iotrial.study.work import LabContext, Recovered
@@ -116,17 +116,17 @@ def test_power_cuts_come_back_from_the_store_and_from_a_packed_trial(tmp_path: P
         "",
         "[]",
         "{}",
-        text_of(cuts()).replace('"points":200', '"points":0'),
-        text_of(cuts()).replace('"lossy":0', '"lossy":201'),
-        text_of(cuts()).replace('"corrupt":0', '"corrupt":-1'),
-        text_of(cuts()).replace('"most_lost":0', '"most_lost":41'),
-        text_of(cuts()).replace('"arm":"off"', '"arm":7'),
+        power_cuts_text(cuts()).replace('"points":200', '"points":0'),
+        power_cuts_text(cuts()).replace('"lossy":0', '"lossy":201'),
+        power_cuts_text(cuts()).replace('"corrupt":0', '"corrupt":-1'),
+        power_cuts_text(cuts()).replace('"most_lost":0', '"most_lost":41'),
+        power_cuts_text(cuts()).replace('"arm":"off"', '"arm":7'),
         "[" * 100_000,
     ],
 )
 def test_a_damaged_record_is_refused(damaged: str) -> None:
     with pytest.raises(StoreError, match="damaged"):
-        of_text(damaged)
+        power_cuts_of(damaged)
 
 
 # -- in words

@@ -22,7 +22,7 @@ from iotrial.cli import cli
 from iotrial.errors import IotrialError, RequestError
 from iotrial.stats.energy import Readings, energies_j
 from iotrial.store import Store
-from iotrial.store.metered import notes, with_energy
+from iotrial.store.event_records import energy_texts, with_energy
 from iotrial.store.model import Event, TrialState
 from iotrial.store.packed import read_packed
 from values import replace
@@ -190,10 +190,10 @@ def test_an_import_that_is_cut_off_leaves_the_one_before_it_as_it_is(
     meter(at, power())
 
     def cut_off(joules: Sequence[float | None]) -> Iterator[str]:
-        yield next(notes(joules))
+        yield next(energy_texts(joules))
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("iotrial.cli.verbs.meter.notes", cut_off)
+    monkeypatch.setattr("iotrial.cli.verbs.meter.energy_texts", cut_off)
     status, _, _ = meter(at, power(watts=30.0))
     assert status != 0
     with Store.open(at / "store") as store:
@@ -234,5 +234,5 @@ def test_events_of_another_shape_say_nothing() -> None:
         "[" * 100_000,
     ):  # fmt: skip
         assert with_energy(runs, [Event("2026-03-01T10:00:00Z", "energy", text)]) == runs
-    whole = [Event("2026-03-01T10:00:00Z", "energy", text) for text in notes([1.5] * len(runs))]
+    whole = [Event("2026-03-01T10:00:00Z", "energy", text) for text in energy_texts([1.5] * len(runs))]
     assert {run.evidence["energy_metered"] for run in with_energy(runs, whole)} == {1.5}

@@ -13,7 +13,7 @@ from report_fixtures import CONDITIONS, measured, study, trial
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow, gather
 from iotrial.report.metrics import is_system_wide, unit_of, words_of
-from iotrial.stats.moved_counters import movements
+from iotrial.stats.ebh import movements
 from iotrial.store.model import RunRecord, TrialData
 
 

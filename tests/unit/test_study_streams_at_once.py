@@ -8,7 +8,7 @@ import pytest
 from test_study_stream import study, work
 
 from iotrial.errors import StudyError
-from iotrial.runner.activity import activity
+from iotrial.runner.outcome import activity
 from iotrial.study.schema import Problem
 from iotrial.study.work import JobContext, varied
 from iotrial.workloads.stream import among

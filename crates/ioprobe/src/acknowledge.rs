@@ -227,7 +227,7 @@ impl Ears {
     }
 
     /// Write the next part of a dialog; after the last one, the input ends. A program that reads no
-    /// more has ended, which whoever waits for it reports.
+    /// more has ended; the code that waits for it reports this.
     fn say_next(&mut self) {
         let Some((ours, parts)) = &mut self.dialog else {
             return;

@@ -21,7 +21,7 @@ use files::{FileTotals, Files};
 use spread::{Quantiles, Spread};
 use timeline::{Timeline, TimelineReport};
 
-/// Handles whose position is remembered at once. Beyond it all positions are forgotten, and the
+/// The number of handles up to which positions are remembered. Beyond it all positions are forgotten, and the
 /// next access of each handle counts as its first.
 const MOST_HANDLES: usize = 1 << 16;
 /// Different sizes counted one by one, for each direction; further ones count in their power of two only.
@@ -139,7 +139,7 @@ pub struct Syncs {
     pub time_share: f64,
     /// Files that were synced at least once.
     pub files: u64,
-    /// Writes on files opened with O_SYNC or O_DSYNC: each is a sync of its own.
+    /// Writes on files opened with O_SYNC or O_DSYNC: each is also a sync.
     pub synchronous_writes: u64,
 }
 

@@ -361,7 +361,7 @@ fn image_over(path: &str, size: u64) -> Result<MmapMut> {
             "make a simulated disk: over {path}: expected {size} bytes, found {found}"
         )));
     }
-    // SAFETY: whoever changes the file does so while the disk is idle; it keeps its size.
+    // SAFETY: the file is only changed while the disk is idle, and keeps its size.
     unsafe { MmapOptions::new().len(size as usize).map_copy(&file) }.map_err(failed)
 }
 

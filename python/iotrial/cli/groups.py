@@ -52,6 +52,7 @@ class LazyGroup(click.Group):
                     raise
                 continue
             command: click.Command = module.command
+            command.short_help = self._short_helps.get(cmd_name, command.short_help)
             if COMPLETING in os.environ:
                 from iotrial.cli.suggestions import attach
 

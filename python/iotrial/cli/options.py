@@ -42,13 +42,26 @@ def in_group(title: str) -> Callable[..., Callable[[F], F]]:
     return partial(click.option, cls=GroupedOption, group=title)
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on standard output."
+)
 markdown_option = click.option(
     "--markdown",
     metavar="FILE",
     help="Write a Markdown report, e.g. for a pull request (-: standard output, instead of text).",
 )
-
+#: of the verbs that measure
+html_option = click.option(
+    "--html", metavar="FILE", help="File for the HTML report (default: in the state folder)."
+)
+#: of the verbs that go on with a trial
+trust_option = click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
+fail_option = click.option(
+    "--fail-if",
+    type=click.Choice(["slower", "inconclusive"]),
+    multiple=True,
+    help="Exit with status 4 if a main effect is slower (or probably slower), or undecided.",
+)
 full_report = click.option("--full", is_flag=True, help="Print everything instead of one screen.")
 
 

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from iotrial.documents import JsonObject, plain
 from iotrial.lab.in_place import holding_of
+from iotrial.ownership import invoking_user
 from iotrial.report.safety import study_safety_lines
 from iotrial.runner.checked_work import checked_workloads, why_not
-from iotrial.runner.invoking_user import command_user, invoking_user
+from iotrial.runner.command_user import command_user
 from iotrial.runner.places import Where
 from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing

@@ -71,7 +71,7 @@ def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # no
 
 def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
     """Yield FACTOR=LEVEL,LEVEL for the factors in this role, of the study on the command line."""
-    # click has not yet named the arguments before an option whose value is missing
+    # click has not yet named the arguments before an option without its value
     factors = _factors(ctx.params.get("study") or next(iter(ctx.args), None), role)
     name, equals, rest = incomplete.partition("=")
     if not equals:

@@ -54,7 +54,7 @@ class Modules:
     def _before(self, module: bytes) -> Iterator[str]:
         """Yield the module's soft dependencies (softdep "pre"), to be loaded first if they exist.
 
-        Often these are crypto algorithms under the kernel's name, whose portable module is called ``..._generic``.
+        Often these are crypto algorithms under the kernel's name; their portable module is called ``..._generic``.
         """
         for found in _BEFORE.findall(module):
             for name in found.decode().split():

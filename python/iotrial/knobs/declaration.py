@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum, StrEnum
 from functools import cache
 from types import MappingProxyType, ModuleType
@@ -104,6 +104,7 @@ class Declaration:
     #: True if a factor must set that key, False if it may
     option_needed: ClassVar[bool] = True
     open_levels: str | None = None
+    LEVELS: Collection[str] = ()
     rank: int = 0
     candidates: tuple[str, ...] = ()
     #: for every value that is not in ``consequences``

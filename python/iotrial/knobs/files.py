@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.knobs.declaration import (
     Consequence,
@@ -90,7 +89,7 @@ class FileAttribute(Declaration):
     stage = Stage.FILES
     scope = Scope.FILES
     rank = 2
-    LEVELS: ClassVar[tuple[str, ...]] = ("none", "no-atime", "sync", "journal-data")
+    LEVELS = ("none", "no-atime", "sync", "journal-data")
     consequence = harmless("no special attribute")
     consequences: Mapping[str, Consequence] = {
         "sync": trade_off("every write waits for the disk"),

@@ -162,7 +162,7 @@ class MemoryHugePages(Declaration):
     )
     stage = Stage.HOST
     candidates = ("always", "madvise", "never")
-    LEVELS: ClassVar[tuple[str, ...]] = ("always", "madvise", "never")
+    LEVELS = ("always", "madvise", "never")
     consequence = trade_off("huge pages take more memory, and compaction takes time")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from iotrial.knobs.declaration import (
     Consequence,
@@ -125,7 +124,7 @@ class LinkOffload(Declaration):
     )
     stage = Stage.DEVICE
     scope = Scope.FILESYSTEM
-    LEVELS: ClassVar[Mapping[str, Mapping[str, str]]] = {
+    LEVELS: Mapping[str, Mapping[str, str]] = {
         "none": {"rx": "off", "tx": "off", "sg": "off", "tso": "off", "gso": "off", "gro": "off"},
         "checksums": {"rx": "on", "tx": "on", "sg": "on", "tso": "off", "gso": "off", "gro": "off"},
         "full": {"rx": "on", "tx": "on", "sg": "on", "tso": "on", "gso": "on", "gro": "on"},

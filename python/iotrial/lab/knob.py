@@ -108,6 +108,12 @@ class RunContext:
         """The machine that does the work: the place's own, or one that reaches the place through a network."""
         return self.place.worker
 
+    def selection(self, knob: str) -> FileSelection:
+        """Return the files of the run. Raises RequestError, naming the knob, if the workload has none."""
+        if self.files is None:
+            raise RequestError(f"knob {knob}: this workload has no files to act on")
+        return self.files
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -124,17 +130,26 @@ class Knob(Declaration, ABC):
     """The code that applies one setting. The registry finds subclasses in ``iotrial.lab.knobs``; their declarations are in
     ``iotrial.knobs``."""
 
-    @abstractmethod
-    def parse(self, setting: Setting) -> str:
-        """Return the canonical value of a setting. Raises RequestError or UnsupportedLevel if it is never valid."""
+    #: what every setting of the knob needs; ``requires`` is overridden if it depends on the setting
+    requirement: Requirement = Requirement()
 
-    @abstractmethod
+    def parse(self, setting: Setting) -> str:
+        """Return the canonical value of a setting. Raises RequestError or UnsupportedLevel if it is never valid.
+
+        A knob without ``LEVELS`` overrides it.
+        """
+        return one_of(self.name, setting.value, tuple(self.LEVELS))
+
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        """Return the levels possible here, by asking the kernel; empty if ``open_levels`` describes them in words."""
+        """Return the levels possible here; empty if ``open_levels`` describes them in words.
+
+        Overridden where the levels depend on the kernel or the place.
+        """
+        return tuple(self.LEVELS)
 
     def requires(self, setting: Setting) -> Requirement:
         """Return what this setting needs."""
-        return Requirement()
+        return self.requirement
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         """Check before any change whether the files of this work, each of this size, can be brought to the setting.

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from iotrial.errors import IotrialError
 
@@ -112,9 +111,7 @@ class MachineLock:
             for holder in _others(path, restoring=self._restoring):
                 raise _busy(holder)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

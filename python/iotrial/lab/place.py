@@ -53,7 +53,7 @@ class Place(ABC):
     forgets_settings = False
     #: folder of the user's files, or of a copy of them, that works use; None: the lab makes their files
     data: str | None = None
-    #: False if other programs use its device too, whose requests are in the device's counters
+    #: False if other programs use its device too: their requests are in the device's counters
     own_device = True
     #: hint for the case that it is too small
     more_space = "free some space there, or name another folder with --on FOLDER"

@@ -7,7 +7,7 @@ import re
 UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 #: names of features in mke2fs that differ in the superblock
 SAME_FEATURE = {"extents": "extent", "sparse_super2": "sparse_super2", "quotas": "quota"}
-#: options whose value the superblock shows unchanged
+#: options that the superblock shows with their value unchanged
 PLAIN = {
     "-b": "Block size",
     "-I": "Inode size",

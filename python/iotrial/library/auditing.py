@@ -22,7 +22,7 @@ from iotrial.audits.importers.contract import (
 )
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, html
-from iotrial.library.table import Column, Table
+from iotrial.library.table import Column, Table, fields
 from iotrial.report.audit import sentences
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
@@ -77,15 +77,9 @@ class Comparisons(Table[Comparison]):
 
     def _columns(self) -> list[Column[Comparison]]:
         fixed: list[Column[Comparison]] = [
-            Column("group", "label", lambda one: one.group),
-            Column("reference", "label", lambda one: one.reference),
-            Column("response", "label", lambda one: one.response),
-            Column("unit", "label", lambda one: one.unit),
-            Column("n", "count", lambda one: one.n),
-            Column("n_reference", "count", lambda one: one.n_reference),
-            Column("ratio", "number", lambda one: one.ratio),
-            Column("low", "number", lambda one: one.low),
-            Column("high", "number", lambda one: one.high),
+            *fields("label", "group", "reference", "response", "unit"),
+            *fields("count", "n", "n_reference"),
+            *fields("number", "ratio", "low", "high"),
             Column("standing", "label", lambda one: one.standing),
             Column("reasons", "text", lambda one: "; ".join(one.reasons)),
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from iotrial.library.display import Card, html, markdown, text
-from iotrial.library.table import Column, Table
+from iotrial.library.table import Column, Table, fields
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
@@ -181,27 +181,15 @@ class Effects(Table[Effect]):
 
     def _columns(self) -> list[Column[Effect]]:
         fixed: list[Column[Effect]] = [
-            Column("kind", "label", lambda one: one.kind),
-            Column("factor", "label", lambda one: one.factor),
-            Column("level", "label", lambda one: one.level),
-            Column("reference", "label", lambda one: one.reference),
-            Column("workload", "label", lambda one: one.workload),
-            Column("response", "label", lambda one: one.response),
-            Column("unit", "label", lambda one: one.unit),
-            Column("scale", "label", lambda one: one.scale),
+            *fields("label", "kind", "factor", "level", "reference", "workload", "response", "unit", "scale"),
             Column("primary", "flag", lambda one: one.primary),
-            Column("value", "number", lambda one: one.value),
-            Column("low", "number", lambda one: one.low),
-            Column("high", "number", lambda one: one.high),
-            Column("alpha", "number", lambda one: one.alpha),
-            Column("p", "number", lambda one: one.p),
+            *fields("number", "value", "low", "high", "alpha", "p"),
             Column("verdict", "label", lambda one: one.verdict.value, order=[v.value for v in Verdict]),
             Column(
                 "conclusion", "label", lambda one: one.conclusion.value, order=[c.value for c in Conclusion]
             ),
             Column("reason", "label", lambda one: one.reason),
-            Column("blocks", "count", lambda one: one.blocks),
-            Column("failures", "count", lambda one: one.failures),
+            *fields("count", "blocks", "failures"),
             Column("block_sd", "number", lambda one: one.block_sd),
         ]
         return self._with_conditions(fixed, at=4)
@@ -263,14 +251,9 @@ class Controls(Table[Control]):
 
     def _columns(self) -> list[Column[Control]]:
         fixed: list[Column[Control]] = [
-            Column("kind", "label", lambda one: one.kind),
-            Column("response", "label", lambda one: one.response),
-            Column("injected", "number", lambda one: one.injected),
-            Column("ratio", "number", lambda one: one.ratio),
-            Column("low", "number", lambda one: one.low),
-            Column("high", "number", lambda one: one.high),
-            Column("passed", "flag", lambda one: one.passed),
-            Column("told_from_zero", "flag", lambda one: one.told_from_zero),
+            *fields("label", "kind", "response"),
+            *fields("number", "injected", "ratio", "low", "high"),
+            *fields("flag", "passed", "told_from_zero"),
             Column("blocks", "count", lambda one: one.blocks),
         ]
         return self._with_conditions(fixed, at=0)

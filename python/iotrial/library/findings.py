@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iotrial.library.table import Column, Table
+from iotrial.library.table import Column, Table, fields
 from iotrial.report.claims import HeldClaim
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
@@ -60,13 +60,8 @@ class Claims(Table[Claim]):
 
     def _columns(self) -> list[Column[Claim]]:
         return [
-            Column("source", "text", lambda one: one.source),
-            Column("text", "text", lambda one: one.text),
-            Column("published", "text", lambda one: one.published),
-            Column("here", "text", lambda one: one.here),
-            Column("ratio", "number", lambda one: one.ratio),
-            Column("low", "number", lambda one: one.low),
-            Column("high", "number", lambda one: one.high),
+            *fields("text", "source", "text", "published", "here"),
+            *fields("number", "ratio", "low", "high"),
             Column("outcome", "label", lambda one: one.outcome),
             Column("why", "text", lambda one: one.why),
         ]
@@ -135,16 +130,10 @@ class EvidenceTable(Table[Evidence]):
 
     def _columns(self) -> list[Column[Evidence]]:
         fixed: list[Column[Evidence]] = [
-            Column("metric", "label", lambda one: one.metric),
-            Column("treatment", "label", lambda one: one.treatment),
-            Column("workload", "label", lambda one: one.workload),
-            Column("unit", "label", lambda one: one.unit),
-            Column("median", "number", lambda one: one.median),
-            Column("low", "number", lambda one: one.low),
-            Column("high", "number", lambda one: one.high),
+            *fields("label", "metric", "treatment", "workload", "unit"),
+            *fields("number", "median", "low", "high"),
             Column("runs", "count", lambda one: one.runs),
-            Column("is_response", "flag", lambda one: one.is_response),
-            Column("is_reference", "flag", lambda one: one.is_reference),
+            *fields("flag", "is_response", "is_reference"),
             Column("moved", "label", lambda one: one.moved, order=["down", "up"]),
             Column("e_value", "number", lambda one: one.e_value),
         ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from iotrial.library.table import Column, Table, levels_columns, names_in
+from iotrial.library.table import Column, Table, fields, levels_columns, names_in
 from iotrial.report.metrics import unit_of
 from iotrial.report.notation import plain
 from iotrial.report.opening import spec_of
@@ -119,8 +119,7 @@ class Runs(Table[Run]):
         arms = self._orders.get(treatments[0], ()) if len(treatments) == 1 else ()
         fixed: list[Column[Run]] = [
             Column("workload", "label", lambda one: one.workload),
-            Column("block", "count", lambda one: one.block),
-            Column("slot", "count", lambda one: one.slot),
+            *fields("count", "block", "slot"),
             Column("arm", "label", lambda one: one.arm, order=arms),
             Column("kind", "label", lambda one: one.kind, order=("treatment", "negative", "positive")),
             Column("started_s", "number", lambda one: one.started_s, unit="s"),
@@ -222,15 +221,8 @@ class Contrasts(Table[Contrast]):
 
     def _columns(self) -> list[Column[Contrast]]:
         fixed: list[Column[Contrast]] = [
-            Column("factor", "label", lambda one: one.factor),
-            Column("level", "label", lambda one: one.level),
-            Column("reference", "label", lambda one: one.reference),
-            Column("workload", "label", lambda one: one.workload),
-            Column("response", "label", lambda one: one.response),
-            Column("unit", "label", lambda one: one.unit),
-            Column("scale", "label", lambda one: one.scale),
+            *fields("label", "factor", "level", "reference", "workload", "response", "unit", "scale"),
             Column("block", "count", lambda one: one.block),
-            Column("value", "number", lambda one: one.value),
-            Column("ratio", "number", lambda one: one.ratio),
+            *fields("number", "value", "ratio"),
         ]
         return self._with_conditions(fixed, at=4)

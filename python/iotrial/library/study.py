@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from iotrial.library.display import Card, html, markdown, text
-from iotrial.library.table import Column, Table
+from iotrial.library.table import Column, Table, fields
 from iotrial.report.notation import percent
 from iotrial.study.catalogue import entries, find
 
@@ -154,9 +154,7 @@ class Studies(Table[Study]):
 
     def _columns(self) -> list[Column[Study]]:
         return [
-            Column("name", "text", lambda one: one.name),
-            Column("title", "text", lambda one: one.title),
-            Column("question", "text", lambda one: one.question),
+            *fields("text", "name", "title", "question"),
         ]
 
 

@@ -38,6 +38,11 @@ class Column(Generic[Row]):
     order: Sequence[str] = ()
 
 
+def fields(kind: Kind, *names: str) -> list[Column[Any]]:
+    """Return columns of one kind, without unit, with the attributes of these names."""
+    return [Column(name, kind, attrgetter(name)) for name in names]
+
+
 class Table(Sequence[Row]):
     """An immutable sequence of values of one kind."""
 

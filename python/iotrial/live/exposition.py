@@ -1,7 +1,7 @@
 """A running live trial as OpenMetrics text, for the user's own dashboards and alarms.
 
-``Exporter`` serves it on loopback. It knows plain numbers only: whoever runs the trial hands it a ``Running`` after every
-window and every look at the guard, and a scrape never waits for the trial.
+``Exporter`` serves it on loopback. It knows plain numbers only: the trial hands it a ``Running`` after every window and every
+look at the guard, and a scrape never waits for the trial.
 
 Format: https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 """

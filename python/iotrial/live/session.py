@@ -88,7 +88,7 @@ class LiveSession(Session):
                     hint="name default first, or leave it out",
                 )
             return
-        found = turn.knob.read(self.subject_in_use, turn.setting)
+        found = turn.read(self.subject_in_use)
         if found != turn.value:
             raise RequestError(
                 f"{turn.knob.name} on {turn.knob.where(self.subject_in_use, turn.setting)}: today's setting is "
@@ -119,7 +119,7 @@ class LiveSession(Session):
             if turn not in today or not isinstance(turn.knob, MountAtime)
         ]
         for turn in sorted(turns, key=lambda turn: turn.knob.name != BlockScheduler.name):
-            turn.knob.write(self.subject_in_use, turn.setting, turn.value)
+            turn.write(self.subject_in_use)
         self.subject_in_use.place.settle(always=False, fresh=False)
         self.verify(condition, arm)
 
@@ -128,4 +128,4 @@ class LiveSession(Session):
         for turn in self.resolved.turns_of(condition, arm):
             # an option of the file system at its default was read back as the journal was undone
             if not isinstance(turn.knob, MountOption) or turn.value != "default":
-                turn.knob.verify(self.subject_in_use, turn.setting, turn.value)
+                turn.verify(self.subject_in_use)

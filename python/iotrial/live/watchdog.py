@@ -47,7 +47,7 @@ _KEPT = ("PYTHONPATH", "XDG_STATE_HOME", "IOTRIAL_STORE", "IOTRIAL_PROBE")
 
 
 def _name(trial: str, pid: int) -> str:
-    """Return the name of a trial's watchdog. A resumed trial has one of its own: the one before may still be ending."""
+    """Return the name of a trial's watchdog. A resumed trial has a new one: the one before may still be ending."""
     return f"iotrial-live-{trial[:8]}-{pid}"
 
 
@@ -165,7 +165,7 @@ def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
     """Undo the journal; return in words what became of it. None: the trial was restored and resumed, the journal is in use.
 
     A resumed trial has the lock, and a heartbeat before its first entry. For another holder this does not wait for long: it
-    is the dead conductor, whatever the kernel still does for it, or restores, or has a journal of its own.
+    is the dead conductor, whatever the kernel still does for it, or restores, or has its own journal.
     """
     with ExitStack() as held:
         deadline = time.monotonic() + _KILLED_S

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from iotrial.powercut.log import Entry, LogError, WriteLog
@@ -44,9 +43,7 @@ class Rebuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def build(self, point: CutPoint) -> None:

@@ -266,6 +266,10 @@ class Section:
 Block = Note | Table | Facts | Code | Claim | Drawn | Panels | Section
 
 
+#: the footer of a page that is no trial's
+SELF_CONTAINED = "Made by iotrial. The page is self-contained: it loads nothing and runs no scripts."
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """A whole report.

@@ -47,7 +47,8 @@ def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = Non
     ``names`` gives names by id to trials that are not in the store. Raises RequestError if there are fewer than two, if
     one occurs twice, or if one of another study shares no comparison with the others.
     """
-    _refuse(trials)
+    refuse_too_few(len(trials))
+    _refuse_twice(trials)
     wrong = [one.id for one in trials if one.share != len(trials)]
     if wrong:
         raise ValueError(f"trial {wrong[0]} is not analysed at alpha / {len(trials)}")
@@ -66,11 +67,15 @@ def compare(trials: Sequence[Analysed], *, names: Mapping[str, str] | None = Non
     )
 
 
-def _refuse(trials: Sequence[Analysed]) -> None:
-    if len(trials) < 2:
+def refuse_too_few(count: int) -> None:
+    """Raise RequestError if there is nothing to compare."""
+    if count < 2:
         raise RequestError(
-            f"a comparison needs two or more trials, found {len(trials)}", hint="`iotrial trials` lists them"
+            f"a comparison needs two or more trials, found {count}", hint="`iotrial trials` lists them"
         )
+
+
+def _refuse_twice(trials: Sequence[Analysed]) -> None:
     seen: dict[str, Analysed] = {}
     for one in trials:
         if one.id in seen:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
+    SELF_CONTAINED,
     Block,
     Cell,
     Code,
@@ -76,7 +77,7 @@ def comparison_report(
         badges=(Words(*_tone(shared), badge=True),),
         kind="iotrial",
         top=(f"{number} trials compared",),
-        footer="Made by iotrial. The page is self-contained: it loads nothing and runs no scripts.",
+        footer=SELF_CONTAINED,
         blocks=tuple(_blocks(comparison, shared, html_path, figures=figures)),
     )
 

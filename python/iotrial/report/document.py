@@ -312,7 +312,7 @@ def rerun_command(trial: StoredTrial, *, seeded: bool = True) -> str:
     # command of the user's own.
     typed = known[:2] in (["iotrial", "try"], ["iotrial", "best"], ["iotrial", "live"])
     if typed and not header.study.trusted:
-        return "iotrial run --like FILE --on FOLDER"  # with the packed trial, whose study has no file
+        return "iotrial run --like FILE --on FOLDER"  # with the packed trial: its study has no file
     own = typed or known[:2] == ["iotrial", "run"]
     words = known if own else []
     words = words or ["iotrial", "run", header.study.origin or header.study.name]

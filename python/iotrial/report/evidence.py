@@ -34,7 +34,7 @@ from iotrial.design.model import ArmKind
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.findings import row_label
 from iotrial.report.metrics import is_accounted_request, is_counter, unit_of
-from iotrial.stats.moved_counters import movements
+from iotrial.stats.ebh import movements
 from iotrial.store.loading import columns, shape_of
 from iotrial.store.model import AccountedCall, AccountedRequests, RunRecord, TrialData
 from iotrial.study.model import Factor, Study

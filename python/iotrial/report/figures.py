@@ -126,7 +126,7 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
 
 
 def _stands_for_arms(document: Document) -> str | None:
-    """Return the factor with the largest effect, whose levels are drawn if there are too many arms to distinguish."""
+    """Return the factor with the largest effect: its levels are drawn if there are too many arms to distinguish."""
     study = document.trial.header.study
     if not arms_are_rows(study):
         return None

@@ -363,7 +363,7 @@ class Setting:
 
     @property
     def plain(self) -> tuple[Effect, ...]:
-        """The effects whose whole interval lies beyond the margin, largest first."""
+        """The effects with their whole interval beyond the margin, largest first."""
         return tuple(effect for effect in self.loud if not effect.conclusion.probable)
 
     @property

@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.cells import cell_len, set_cell_size
@@ -63,9 +62,7 @@ class LiveView(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def live_view(console: Console, *, clock: Clock = time.monotonic) -> LiveView:
@@ -88,9 +85,7 @@ class TerminalView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pending is not None:
             self._draw(self._pending)
         self._put("")
@@ -146,9 +141,7 @@ class PlainView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to clean up."""
 
     def update(self, progress: Progress) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from iotrial.report.designs import DesignText, design_rows
 from iotrial.report.notation import counted, day_and_time, joined, percent
-from iotrial.store.continued import MOST_BLOCKS
+from iotrial.store.event_records import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
 from iotrial.study.model import Factor, Workload
 from iotrial.terminal import escape

@@ -40,7 +40,7 @@ from iotrial.store.model import RunRecord, TrialData
 from iotrial.study.model import Response
 from iotrial.study.scales import Scale
 from iotrial.terminal import escape
-from iotrial.units import format_duration, format_ratio
+from iotrial.units import format_duration, format_ratio, is_number
 from iotrial.workloads.live import Guard, LiveWork
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _window(run: RunRecord, void: bool) -> Window:
 def _seconds(facts: object, name: str) -> float:
     """Return a stored number of seconds, 0 if it is none: a packed trial may contain anything."""
     value = facts.get(name) if isinstance(facts, Mapping) else None
-    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else 0.0
+    return float(value) if is_number(value, _LARGEST) else 0.0
 
 
 # blocks
@@ -178,7 +178,7 @@ def _trend(run: RunRecord, name: str, *, log: bool) -> float:
     half_s = _seconds(run.checks.get("clock"), "lasted_s") / 2.0
     halves: tuple[list[float], list[float]] = ([], [])
     for moment, value in zip(at, values, strict=True):
-        if _is_number(moment) and _is_number(value) and 0.0 <= moment <= 2.0 * half_s:
+        if is_number(moment, _LARGEST) and is_number(value, _LARGEST) and 0.0 <= moment <= 2.0 * half_s:
             halves[moment >= half_s].append(float(value))
     if not all(halves):
         return math.nan
@@ -186,10 +186,6 @@ def _trend(run: RunRecord, name: str, *, log: bool) -> float:
     if not log:
         return second - first
     return math.log(second / first) if first > 0.0 and second > 0.0 else math.nan
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def windows_section(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]:

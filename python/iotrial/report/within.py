@@ -20,6 +20,7 @@ from iotrial.report.series import Arm, arms_of
 from iotrial.stats.change_points import changes
 from iotrial.store.checks import BY_SECOND, SERIES
 from iotrial.store.model import TrialData
+from iotrial.units import is_number
 
 Floats = npt.NDArray[np.float64]
 Kind = tuple[str, str, str, float]
@@ -113,18 +114,14 @@ def _series(value: object, kinds: Sequence[Kind]) -> Mapping[str, Floats] | None
     columns: dict[str, Floats] = {}
     for name in ("at_s", *(kind[0] for kind in kinds)):
         column = value.get(name)
-        if isinstance(column, list) and all(number is None or _is_number(number) for number in column):
+        if isinstance(column, list) and all(
+            number is None or is_number(number, _LARGEST) for number in column
+        ):
             columns[name] = np.asarray(column, dtype=np.float64)
     at_s = columns.get("at_s")
     if at_s is None or not 1 < at_s.size <= _LONGEST or not (np.diff(at_s) > 0).all():
         return None
     return {name: column for name, column in columns.items() if column.size == at_s.size}
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= _LARGEST  # false for NaN
 
 
 def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: float) -> Curve | None:

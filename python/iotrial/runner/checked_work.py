@@ -11,7 +11,7 @@ from iotrial.study.work import HasCheck
 
 
 def checked_workloads(study: Study, lab: str) -> tuple[str, ...]:
-    """Return the workloads whose acknowledged writes are looked for in this kind of lab; none without ``check``."""
+    """Return the workloads that are checked for their acknowledged writes in this kind of lab; none without ``check``."""
     if not study.check:
         return ()
     return tuple(

@@ -38,9 +38,9 @@ from iotrial.runner.run import Runner
 from iotrial.runner.session import Session
 from iotrial.runner.signals import StopSignals
 from iotrial.store import Store
+from iotrial.store.event_records import NOT_CUT
 from iotrial.store.limits import MAX_LINE_TEXT
 from iotrial.store.model import PowerCuts
-from iotrial.store.power_cuts import NOT_CUT
 from iotrial.study.model import Workload
 from iotrial.study.work import HasCheck, LabContext, Recovered, Work
 
@@ -272,8 +272,8 @@ class DurabilityPass:
                 for drawn in cut_points(log, seed, self._plan.study.cut_points, after=after):
                     if drawn.kind != "drawn":
                         continue
-                    # What was done before the work is taken to have reached the disk long ago: an arm whose
-                    # settings keep the kernel from flushing it would otherwise lose the file system as it was made.
+                    # Assume that what was done before the work has reached the disk long ago. Otherwise an arm with
+                    # settings that keep the kernel from flushing would lose the file system as it was made.
                     point = replace(drawn, stable=max(drawn.stable, after))
                     acknowledged = run.acknowledged(point.acknowledged_before, marks)
                     state = state_of(log, point)

@@ -14,7 +14,7 @@ from iotrial.design.plan import Plan
 from iotrial.lab.knob import FileSelection
 from iotrial.lab.knobs.file import VIEW
 from iotrial.lab.place import FileSet, Place
-from iotrial.runner.invoking_user import command_user
+from iotrial.runner.command_user import command_user
 from iotrial.runner.own_files import largest_own_file
 from iotrial.runner.resolve import Resolved
 from iotrial.study.model import Role

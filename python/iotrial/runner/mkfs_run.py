@@ -23,7 +23,7 @@ def wished(subject: RunContext, work: Work, turns: Sequence[KnobSetting]) -> boo
     if not work.makes_filesystem:
         return False
     for turn in turns:
-        turn.knob.write(subject, turn.setting, turn.value)
+        turn.write(subject)
     return True
 
 
@@ -47,6 +47,6 @@ def end(subject: RunContext, work: Work, turns: Iterable[KnobSetting], answer: d
     place.to_neutral(always=False, fresh=False)
     for turn in turns:
         if turn.knob.stage is Stage.FORMAT:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
     found: Mapping[str, int] = subject.worker.call("statfs", path=place.root)
     answer["made"] = {**found, "volume_bytes": work.volume_bytes or place.size_bytes}

@@ -13,9 +13,9 @@ from iotrial.lab.journal import Journal
 from iotrial.lab.lock import MachineLock
 from iotrial.lab.restore import refuse_leftovers
 from iotrial.lab.target import Target
+from iotrial.ownership import invoking_user
 from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
-from iotrial.runner.invoking_user import invoking_user
 from iotrial.runner.resolve import Resolved
 from iotrial.study.places import IN_PLACE
 from iotrial.study.work import makes_files

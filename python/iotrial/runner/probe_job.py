@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from iotrial.lab.knob import RunContext
-from iotrial.lab.knobs.environment import ProcessUser
-from iotrial.runner.invoking_user import command_user
+from iotrial.lab.knobs.work import ProcessUser
+from iotrial.runner.command_user import command_user
 from iotrial.runner.outcome import counters_of
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session

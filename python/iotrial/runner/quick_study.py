@@ -21,7 +21,7 @@ from iotrial.knobs.declaration import declarations
 from iotrial.knobs.machine import Sysctl
 from iotrial.study.model import BEST, QUICK, DesignKind, Level
 
-#: the factor whose levels are whole settings
+#: the factor with whole settings as levels
 SETTINGS = "settings"
 #: options of the command that hold more than one word are run by this shell, as in hyperfine
 SHELL = "sh"

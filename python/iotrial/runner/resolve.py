@@ -22,7 +22,7 @@ from iotrial.guest.protocols import PROTOCOLS
 from iotrial.knobs.declaration import Stage
 from iotrial.lab import cache, registry
 from iotrial.lab.guard import Consent
-from iotrial.lab.knob import Knob, a_lab
+from iotrial.lab.knob import Knob, RunContext, a_lab
 from iotrial.runner import combinations, refusals
 from iotrial.runner.own_files import check_own_files
 from iotrial.runner.places import Site, Where, disk_bytes, image_bytes, lab_of, sites_of
@@ -46,6 +46,18 @@ class KnobSetting:
     value: str
     values: tuple[str, ...]
     role: Role | None
+
+    def read(self, subject: RunContext) -> str:
+        """Return the knob's current value."""
+        return self.knob.read(subject, self.setting)
+
+    def write(self, subject: RunContext) -> None:
+        """Set the value. Raises what the knob raises."""
+        self.knob.write(subject, self.setting, self.value)
+
+    def verify(self, subject: RunContext) -> None:
+        """Read the value back. Raises KnobError if it was not applied."""
+        self.knob.verify(subject, self.setting, self.value)
 
 
 @dataclass(frozen=True, slots=True)

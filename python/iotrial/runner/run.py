@@ -311,7 +311,7 @@ class Runner:
                 every.syncfs()
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
         for turn in by_stage[Stage.MACHINE]:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
         # a place that is about to be reassembled gets its settings after that: until then they may not even
         # exist
         if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
@@ -341,8 +341,8 @@ class Runner:
         ]
         self._turn_through_neutral(subject, files)
         for turn in by_stage[Stage.WORK] + by_stage[Stage.CACHE]:
-            turn.knob.write(subject, turn.setting, turn.value)
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.write(subject)
+            turn.verify(subject)
         workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
         self._serving.provide(subject, workload.work)
         before = workload.work.before()
@@ -350,13 +350,13 @@ class Runner:
         if files or fresh or scratch or before:
             place.syncfs()
         for turn in by_stage[Stage.MOUNT]:
-            turn.knob.write(subject, turn.setting, turn.value)
+            turn.write(subject)
         place.settle(always=treated, fresh=fresh)
         for other in subject.extra_places.values():
             if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
                 other.settle(always=False, fresh=True)
         for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
         self._enter(subject, by_stage[Stage.WORK])
         self._serving.start(subject, workload.work, state)
         mkfs_run.begin(subject, workload.work)
@@ -373,7 +373,7 @@ class Runner:
         if any(t.knob.stage is Stage.DEVICE for t in settings):
             self._session.settings.repin(subject.place)
         for turn in settings:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
 
     def _turn_through_neutral(
         self, subject: RunContext, turns: list[KnobSetting], *, verify: bool = True
@@ -383,10 +383,10 @@ class Runner:
             neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
             if neutral is not None:
                 turn.knob.write(subject, turn.setting, neutral)
-            turn.knob.write(subject, turn.setting, turn.value)
+            turn.write(subject)
         if verify:
             for turn in turns:
-                turn.knob.verify(subject, turn.setting, turn.value)
+                turn.verify(subject)
 
     def _format_due(
         self, subject: RunContext, turns: list[KnobSetting], stretch: tuple[str, int, int] | None
@@ -399,16 +399,16 @@ class Runner:
         if self._formats:
             made_for = self._stretch_formatted.get(subject.place.name)
             return self._formats_each_run or stretch is None or stretch != made_for
-        return any(turn.knob.read(subject, turn.setting) != turn.value for turn in turns)
+        return any(turn.read(subject) != turn.value for turn in turns)
 
     def _format(self, subject: RunContext, turns: list[KnobSetting], condition: Condition, arm: Arm) -> None:
         place = subject.place
         assert isinstance(place, DiskPlace)
         for turn in turns:
-            turn.knob.write(subject, turn.setting, turn.value)
+            turn.write(subject)
         place.format()
         for turn in turns:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
         if place.forgets_settings:
             self._turn_settings(subject, self._session.resolved.turns_of(condition, arm))
             self._session.settings.repin(place)

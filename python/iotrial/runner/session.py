@@ -17,7 +17,7 @@ from typing import TypeVar
 from iotrial.design.model import Arm, Condition
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
-from iotrial.errors import IotrialError, ProbeError, RequestError, RestoreError
+from iotrial.errors import IotrialError, LabError, ProbeError, RequestError, RestoreError
 from iotrial.guest.machine import DiskImage
 from iotrial.lab import host, registry
 from iotrial.lab.directory import DirectoryPlace, make_folder
@@ -34,9 +34,9 @@ from iotrial.lab.simulated_disk import WriteLogging, make_logging
 from iotrial.lab.target import Target
 from iotrial.paths import guests_folder
 from iotrial.probe.client import Probe
+from iotrial.runner.command_user import unprivileged_user
 from iotrial.runner.disks import place_for
 from iotrial.runner.file_sets import FileSets
-from iotrial.runner.folder_access import check_reach
 from iotrial.runner.guest import MachineSpec, clock_ahead_ns, guest_spec, own_boot_id
 from iotrial.runner.guests import Guests
 from iotrial.runner.places import FILESYSTEM, FOLDERS, Site
@@ -47,6 +47,7 @@ from iotrial.runner.settings import Settings
 from iotrial.runner.signals import Stopped
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import IN_PLACE, LAB_DEVICE
+from iotrial.study.server import NOBODY
 from iotrial.study.work import makes_files
 
 MOUNT_FOLDER = "/run/iotrial"
@@ -88,7 +89,7 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self._logging = logging
-        #: with a guest whose disk logs: the probe of this machine that has it, and the disk's name here
+        #: if a guest's disk logs its writes: the probe of this machine that has the disk, and the disk's name here
         self._host: Probe | None = None
         self.logged_device: str | None = None
         self.sampler: Sampler | None = None
@@ -457,7 +458,7 @@ class Session:
                     place.data = f"{place.root}/data"
                 place.open()
                 if site.kind in FOLDERS:
-                    check_reach(self.resolved, self.plan, self.files.owner(), place)
+                    _check_reach(self.resolved, self.plan, self.files.owner(), place)
 
     def _place(self, site: Site, filesystem: str) -> Place:
         if site.kind == IN_PLACE:
@@ -530,3 +531,28 @@ class Session:
             **({"shared": together} if together else {}),
             **({"disks": kinds} if (kinds := disk_kinds(self.resolved, self.folder)) else {}),
         }
+
+
+def _check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None, place: Place) -> None:
+    """Check that every user who works in the lab can enter it: root's state folder is closed to others.
+
+    ``owner``: owner of its files. Raises LabError with the user and a remedy.
+    """
+    users = [] if owner is None else [owner]
+    if resolved.root and any(
+        turn.knob.name == "process.user" and turn.value == "unprivileged"
+        for turns in (*resolved.turns.values(), resolved.pinned)
+        for turn in turns
+    ):
+        users.append({"uid": NOBODY, "gid": NOBODY})
+    served = any(one.work.never_root() for one in plan.study.workloads)
+    if resolved.root and served and owner is None:
+        users.append(unprivileged_user())
+    in_place = resolved.lab == IN_PLACE and resolved.study.quick
+    for user in users:
+        found = place.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
+        if found["exit"] != 0:
+            raise LabError(
+                f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
+                hint=f"name a folder that this user can enter with {'--in' if in_place else '--on'} FOLDER",
+            )

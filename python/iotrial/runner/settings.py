@@ -86,8 +86,8 @@ class Settings:
         if subject.place.forgets_settings:
             return  # not yet created as runs will use it; the setting may not even exist
         for turn in varied:
-            turn.knob.write(subject, turn.setting, turn.value)
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.write(subject)
+            turn.verify(subject)
 
     def _record(self, subject: RunContext, turn: KnobSetting) -> None:
         neutral = turn.knob.neutral(turn.setting, turn.values)
@@ -95,7 +95,7 @@ class Settings:
         if turn.knob.stage is Stage.DEVICE and turn.role is not None and not subject.place.forgets_settings:
             # Try it on the lab's own device before the first run: report now what the kernel lacks, and what
             # it offers.
-            turn.knob.write(subject, turn.setting, turn.value)
+            turn.write(subject)
             self._note_dragged(subject)
 
     def _note_dragged(self, subject: RunContext) -> None:
@@ -120,10 +120,10 @@ class Settings:
         subject = self._subject_of(place)
         pins = self._pins.get(place.name, ())
         for turn in pins:
-            if turn.knob.read(subject, turn.setting) != turn.value:
-                turn.knob.write(subject, turn.setting, turn.value)
+            if turn.read(subject) != turn.value:
+                turn.write(subject)
         for turn in pins:
-            turn.knob.verify(subject, turn.setting, turn.value)
+            turn.verify(subject)
 
 
 def _pin(setting: Setting) -> KnobSetting:

@@ -14,7 +14,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.simulated_disk import at_once
 from iotrial.lab.target import Target
-from iotrial.runner.invoking_user import unprivileged_user
+from iotrial.runner.command_user import unprivileged_user
 from iotrial.study import server
 from iotrial.study.server import Server
 from iotrial.study.work import HasOwnData, HasServer, LabContext, Work

@@ -526,7 +526,7 @@ class _Between:
 
 def _between(units: Sequence[Unit], own: Sequence[int], history: _History) -> list[_Between]:
     row_of = {place: row for row, place in enumerate(own)}
-    used = -1  # the last unit whose results were used in a bet
+    used = -1  # the last unit with results that were used in a bet
     found = []
     for row, place in enumerate(own):
         unit = units[place]

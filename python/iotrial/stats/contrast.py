@@ -130,7 +130,7 @@ class Runs:
             found[~np.isfinite(found)] = math.nan
         else:
             positive = np.flatnonzero(np.isfinite(found) & (found > 0.0))
-            # math.log, not numpy's, whose last digit differs between processors
+            # math.log, because the last digit of numpy's differs between processors
             logs = [*map(math.log, found[positive].tolist())]
             found = np.full(len(runs), np.nan)
             found[positive] = logs

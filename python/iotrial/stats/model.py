@@ -339,7 +339,7 @@ class CarryOver:
 
 @dataclass(frozen=True, slots=True)
 class VoidCount:
-    """Number of blocks that a void rule discarded, by the level whose check failed."""
+    """Number of blocks that a void rule discarded, by the level that failed its check."""
 
     rule: str
     level: str

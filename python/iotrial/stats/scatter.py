@@ -1,4 +1,4 @@
-"""Estimate the scatter of a contrast from block to block, from blocks whose arms all have the same treatment.
+"""Estimate the scatter of a contrast from block to block, from blocks in which all arms have the same treatment.
 
 All arms of such a block are copies, so every pair of them is a contrast without an effect. The pairs give two
 figures: their root mean square (the plain SD), and 1.4826 times the median of their magnitudes, which is the SD

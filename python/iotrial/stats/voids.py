@@ -26,7 +26,7 @@ Hit = tuple[bool, float]
 
 
 def count_voids(blocks: Sequence[ObservedBlock]) -> tuple[VoidCount, ...]:
-    """Count void blocks by rule and by the level whose check failed (an empty string if the level is not known)."""
+    """Count void blocks by rule and by the level that failed the check (an empty string if the level is not known)."""
     counts = Counter((block.void, block.void_level or _UNKNOWN) for block in blocks if block.void is not None)
     return tuple(VoidCount(rule, level, count) for (rule, level), count in sorted(counts.items()))
 
@@ -92,7 +92,7 @@ def _of_levels(
 
 
 def _failed(block: ObservedBlock) -> Mapping[str, str]:
-    """Return the treatment whose check failed in this block; empty if it is not one of the block's."""
+    """Return the treatment that failed its check in this block; empty if it is not one of the block's."""
     level = block.void_level or _UNKNOWN
     return next((run.treatment for run in block.observations if _is_of(run, level)), {})
 

@@ -13,12 +13,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from iotrial.errors import RequestError, StoreError, UnknownName
 from iotrial.paths import store_path
-from iotrial.store import checksums, power_cuts, records
+from iotrial.store import checksums, records
 from iotrial.store.accounted import (
     CALL,
     REQUESTS,
@@ -30,8 +29,13 @@ from iotrial.store.accounted import (
 )
 from iotrial.store.checksums import HINT, Digest, Seals, sealed
 from iotrial.store.connection import connect, explained
-from iotrial.store.continued import KIND as CONTINUED
-from iotrial.store.continued import text_of
+from iotrial.store.event_records import (
+    CONTINUED,
+    POWER_CUTS,
+    continuation_text,
+    power_cuts_of,
+    power_cuts_text,
+)
 from iotrial.store.exchange import Gathering, packed_records, take_in
 from iotrial.store.finding import number_meant, numbers, rows, runs_in_order, stored_trial
 from iotrial.store.loading import assembled, runs_of
@@ -48,7 +52,6 @@ from iotrial.store.model import (
     TrialState,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, write_packed
-from iotrial.store.power_cuts import KIND as POWER_CUTS
 from iotrial.store.states import ProcessIdentity, identity
 
 MAX_RUNS = 5_000_000  # of one trial that is read into memory
@@ -93,9 +96,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- adding
@@ -154,7 +155,7 @@ class Store:
         with explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                event = sealed("event", trial_id, number, (further.at, CONTINUED, text_of(further)))
+                event = sealed("event", trial_id, number, (further.at, CONTINUED, continuation_text(further)))
                 self._connection.execute(checksums.INSERT_EVENT, event)
                 self._insert_state(trial_id, number, TrialState.RUNNING, None, identity())
                 self._connection.execute("COMMIT")
@@ -173,14 +174,14 @@ class Store:
 
     def append_power_cuts(self, trial_id: str, record: PowerCuts) -> None:
         """Add what power cuts left of one run of an arm."""
-        self._append_events(trial_id, [(POWER_CUTS, power_cuts.text_of(record))])
+        self._append_events(trial_id, [(POWER_CUTS, power_cuts_text(record))])
 
     def power_cuts(self, trial_id: str) -> tuple[PowerCuts, ...]:
         """Return what a trial already has of power cuts."""
         number = self._number(trial_id)
         with explained(self.path):
             events = self._events(number)
-        return tuple(power_cuts.of_text(event.text) for event in events if event.kind == POWER_CUTS)
+        return tuple(power_cuts_of(event.text) for event in events if event.kind == POWER_CUTS)
 
     def note_all(self, trial_id: str, kind: str, texts: Iterable[str]) -> None:
         """Add several events of one kind, all or none."""

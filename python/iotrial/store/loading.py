@@ -34,9 +34,7 @@ from iotrial.store.accounted import (
     WATCHDOG,
     of_event,
 )
-from iotrial.store.continued import KIND as CONTINUED
-from iotrial.store.continued import continuations
-from iotrial.store.metered import with_energy
+from iotrial.store.event_records import NOT_CUT, POWER_CUTS, continuations, power_cuts_of, with_energy
 from iotrial.store.model import (
     AccountedCall,
     AccountedRequests,
@@ -48,9 +46,6 @@ from iotrial.store.model import (
     TrialHeader,
 )
 from iotrial.store.packed import PackedEnd, PackedRecord, PackedRun, PackedState
-from iotrial.store.power_cuts import KIND as POWER_CUTS
-from iotrial.store.power_cuts import NOT_CUT
-from iotrial.store.power_cuts import of_text as power_cuts_of
 from iotrial.store.states import Measured, StateChange, duration_s, present
 
 NOT_STORED = 0  # in place of a trial's number
@@ -76,7 +71,7 @@ def assembled(
         tuple(record for record in accounted if isinstance(record, AccountedCall)),
         tuple(record for record in accounted if isinstance(record, AccountedRequests)),
         not_accounted,
-        continuations(event for event in events if event.kind == CONTINUED),
+        continuations(events),
         outside,
         unused,
         _texts(events, GUARD),

@@ -160,7 +160,7 @@ def with_checks(requests: Sequence[AccountedRequests]) -> bool:
 @dataclass(frozen=True, slots=True)
 class PowerCuts:
     """What was left of one untimed run of an arm after its power was cut: at each of ``points`` drawn points of the run, the
-    disk was rebuilt as it may have been left, recovered, and checked for what the run had been told is durable by then.
+    disk was rebuilt as it may have been left, recovered, and checked for what had been acknowledged to the run by then.
 
     Points at which something was wrong, a point may count several times: ``lossy``, where acknowledged items were
     missing; ``corrupt``, where something held what nobody had written; ``needs_fsck``, where the file system had to be

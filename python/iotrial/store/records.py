@@ -7,7 +7,6 @@ code relies on, and anything else raises StoreError.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -18,6 +17,7 @@ from iotrial.errors import StoreError, StudyError
 from iotrial.stats.model import Observation, ObservedBlock
 from iotrial.store.model import WASH_IN, BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.study.codec import study_from_json, study_to_json
+from iotrial.units import is_number
 
 
 def _columns(record: type[TrialHeader | RunRecord | BlockEnd | Event]) -> str:
@@ -60,7 +60,7 @@ def header_of(row: Row) -> TrialHeader:
     trial_id, study, seed, seed_chosen, alpha, margin, started, lab, host, options, version = row
     _wanted("trial", all(isinstance(text, str) for text in (trial_id, seed, started, version)))
     _wanted("trial", len(seed) == SEED_DIGITS and set(seed) <= set("0123456789abcdef"))
-    _wanted("trial", all(_is_number(value) and value > 0 for value in (alpha, margin)))
+    _wanted("trial", all(is_number(value) and value > 0 for value in (alpha, margin)))
     try:
         declared = study_from_json(_from_json(study), origin=f"trial {trial_id}")
         datetime.fromisoformat(started)
@@ -113,9 +113,9 @@ def run_of(row: Row) -> RunRecord:
     levels = object_of(treatment)
     indices = None if files is None else _from_json(files)
     _wanted("run", all(isinstance(text, str) for text in (condition, arm, kind, *levels.values())))
-    _wanted("run", all(isinstance(number, int) for number in (block, slot)) and _is_number(started_s))
+    _wanted("run", all(isinstance(number, int) for number in (block, slot)) and is_number(started_s))
     _wanted("run", failure is None or isinstance(failure, str))
-    _wanted("run", all(map(_is_number, (*responses.values(), *evidence.values()))))
+    _wanted("run", all(map(is_number, (*responses.values(), *evidence.values()))))
     _wanted("run", all(_is_histogram(bins) for bins in histograms.values()))
     _wanted(
         "run", indices is None or (isinstance(indices, list) and all(isinstance(n, int) for n in indices))
@@ -165,7 +165,7 @@ def state_of(name: object) -> TrialState:
 
 def number_of(value: object) -> float:
     """Return a row's value as a finite number."""
-    _wanted("time", _is_number(value))
+    _wanted("time", is_number(value))
     return float(value)  # type: ignore[arg-type]
 
 
@@ -242,10 +242,6 @@ def object_of(text: object) -> dict[str, Any]:
 def _wanted(what: str, holds: object) -> None:
     if not holds:
         raise StoreError(f"holds a damaged record: a {what} of another shape")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_histogram(bins: object) -> bool:

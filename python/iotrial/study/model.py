@@ -91,7 +91,7 @@ class DesignKind(StrEnum):
     FRACTIONAL = "fractional"
     PLACKETT_BURMAN = "plackett-burman"
     DEFINITIVE = "definitive-screening"
-    #: one factor whose levels leave the trial once they cannot be the best (``iotrial best``)
+    #: one factor; its levels leave the trial once they cannot be the best (``iotrial best``)
     RACE = "race"
     #: one factor: today's settings, those to be confirmed, and these without one setting each
     CONFIRM = "confirm"

@@ -16,10 +16,11 @@ from iotrial.study.schema import Disk, Line, Name, PlaceName, Size
 GUEST = "guest"
 IN_PLACE = "in-place"
 LABS = ("directory", "image", "device", GUEST, IN_PLACE)
-#: labs with a block device of their own
+#: labs with a block device
 DISK_LABS = frozenset({"image", "device", GUEST})
 #: labs that make their files; in place the work uses the user's own
 OWN_LABS = frozenset(LABS) - {IN_PLACE}
+GUESTS = frozenset({GUEST})
 EVERYWHERE = frozenset(LABS)
 LAB_DEVICE = "lab.device"
 LOG_KNOB = "filesystem.log"

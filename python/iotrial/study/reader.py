@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from iotrial.errors import StudyError
 from iotrial.ownership import other_writer_of_open
 from iotrial.study.checks import MAX_BYTES, MAX_LINE, WORKLOAD, check_distinct_knobs
-from iotrial.study.input_files import InputFile, input_file
+from iotrial.study.input_files import InputFile, input_file, text_file, with_texts
 from iotrial.study.labels import fold, match
 from iotrial.study.model import (
     CACHE_STATES,
@@ -83,7 +83,6 @@ from iotrial.study.schema import (
 )
 from iotrial.study.schema import label as label_of
 from iotrial.study.source import Source, table_name
-from iotrial.study.text_files import text_file, with_texts
 from iotrial.study.work import HasCheck, HasPrograms, ResponseSpec, kinds, nameable, past_kinds, work_of
 
 Tables = tuple[dict[str, Any], ...]

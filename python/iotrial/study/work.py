@@ -1,7 +1,7 @@
 """The interface of a workload kind: its keys, its responses, the job for the probe, and how to read the probe's answer.
 
-A kind is one module of ``iotrial.workloads``: a Struct whose fields are the keys of its ``[[workload]]``
-table. What it does beyond the common core it declares by the mixin classes at the end of this module
+A kind is one module of ``iotrial.workloads``: a Struct with the keys of its ``[[workload]]`` table as
+fields. What it does beyond the common core it declares by the mixin classes at the end of this module
 (``HasServer``, ``HasOwnData`` ...).
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from iotrial.study.server import Server
 
 W = TypeVar("W", bound="Work")
-#: the package whose modules are the kinds
+#: the package with a module for each kind
 PACKAGE = "iotrial.workloads"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -255,7 +255,7 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
     input_files: ClassVar[Mapping[str, tuple[str, str]]] = {}
     #: what to use instead, if the kind can only be read from stored trials
     gone: ClassVar[str] = ""
-    #: the known slowdown is injected into each of its own times, so that each primary one has a positive control
+    #: the known slowdown is injected into each of its times, so that each primary one has a positive control
     stretches_each: ClassVar[bool] = False
     #: what the responses are into which the slowdown cannot be injected
     unstretchable: ClassVar[str] = "what the program reports"

@@ -112,7 +112,7 @@ class LinkStep(Step, frozen=True, tag="link"):
 
 
 class FileStep(Step, frozen=True, tag="file"):
-    """A file that is made, or whose content is replaced. ``before`` is None if it did not exist."""
+    """A file that is made, or gets new content. ``before`` is None if it did not exist."""
 
     path: str
     before: bytes | None
@@ -187,7 +187,7 @@ class FileStep(Step, frozen=True, tag="file"):
 
 
 class LiveStep(Step, frozen=True, tag="live"):
-    """A kernel file. ``device``: the block device whose file it is, which may have another kernel name after a reboot.
+    """A kernel file. ``device``: the block device that it belongs to, which may have another kernel name after a reboot.
 
     ``path`` then has ``{device}`` in the place of that name. ``restore``: what else the change moves, with the values to
     write back after it, in order; ``back``: path and value that bring ``before`` back, if it is not written to ``path``.

@@ -12,7 +12,7 @@ from iotrial.tune.machine import Machine
 
 #: udev properties from the most to the least telling; 60-persistent-storage.rules and dm's and md's own rules set them
 _PROPERTIES = ("DM_UUID", "MD_UUID", "ID_WWN_WITH_EXTENSION", "ID_SERIAL", "ID_WWN", "ID_PATH")
-#: attributes in sysfs for a machine whose udev knows nothing of the disk
+#: attributes in sysfs, for a machine where udev does not know the disk
 _ATTRIBUTES = ("loop/backing_file", "serial", "wwid", "device/serial", "device/wwid")
 
 

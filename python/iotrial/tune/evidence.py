@@ -31,7 +31,7 @@ _OUTPUT = {
 
 
 class Held(JsonObject, frozen=True):
-    """One setting whose evidence was measured again: ``holds`` is None if the new trial has not decided."""
+    """One setting, measured again: ``holds`` is None if the new trial has not decided."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""The machine whose settings are kept: its files, its kernel files, its mounts and its programs.
+"""The machine that keeps the settings: its files, its kernel files, its mounts and its programs.
 
 Everything that ``apply`` and ``revert`` read or change goes through here. With another root than ``/`` the kernel files
 below it are plain files, programs are not started and mounts are not changed: a tree can be prepared for another machine,

@@ -20,7 +20,7 @@ from iotrial.knobs.filesystem import MountAtime, MountOption
 from iotrial.knobs.machine import CpuGovernor, GuestSysctl, MemoryHugePages, Sysctl
 from iotrial.lab import registry
 from iotrial.lab.in_place import Holding, holding_by_number, holding_of
-from iotrial.lab.knobs.governor import CPUS
+from iotrial.lab.knobs.machine import CPUS
 from iotrial.lab.knobs.memory import HUGE_PAGES, MIN_FREE
 from iotrial.lab.knobs.mount import family
 from iotrial.lab.knobs.setting import chosen_word
@@ -161,7 +161,7 @@ class Mechanism:
         raise NotImplementedError
 
     def plan(self, draft: Draft, choice: Choice, folder: str | None) -> None:
-        """Add entry, lines and steps. ``folder``: whose mount and disks are meant. Raises RequestError."""
+        """Add entry, lines and steps. ``folder``: selects its mount and its disks. Raises RequestError."""
         raise NotImplementedError
 
 

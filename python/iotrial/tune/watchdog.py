@@ -151,7 +151,7 @@ def disarm(machine: Machine, kind: str, record: Record) -> None:
 
 
 def stand_by(short: str) -> None:
-    """Wait until a record is due, and take it back; end if it was kept or taken back before. Runs as a process of its own."""
+    """Wait until a record is due, and take it back; end if it was kept or taken back before. Runs as a separate process."""
     records = Records(Machine())
     while True:
         found = next((one for one in records.all() if one.short == short), None)

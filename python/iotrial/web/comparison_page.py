@@ -12,8 +12,7 @@ from iotrial.errors import RequestError
 from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.web.jobs import NotReady
-from iotrial.web.pages import download, not_ready, report
-from iotrial.web.pages import page as rendered
+from iotrial.web.pages import download, not_ready, render_page, report
 from iotrial.web.query_params import pairs_of, trials_of
 from iotrial.web.store_view import StoreView
 
@@ -25,7 +24,7 @@ def page(view: StoreView, request: Request) -> Response:
     trials = [view.trial(number) for number in numbers]
     running = _running(trials)
     if len(trials) < 2 or running or any(name == "choose" for name, _ in pairs):
-        return rendered(
+        return render_page(
             request,
             "compare.html.j2",
             title="Compare",

@@ -29,8 +29,7 @@ from iotrial.store.states import TrialState
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.web.figures import Axis, Mark, both_widths, timeline
-from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S
-from iotrial.web.pages import page as rendered
+from iotrial.web.pages import QUIET_REFRESH_S, REFRESH_S, render_page
 from iotrial.web.query_params import pairs_of, value_of
 from iotrial.web.store_view import StoreView
 from iotrial.web.trial_list import Row, row_of
@@ -83,7 +82,7 @@ def page(view: StoreView, request: Request) -> Response:
     effect = next((one for one in choices if one.key == wanted), choices[0] if choices else None)
     points = _points(ended, summaries.found, effect)
     refresh = QUIET_REFRESH_S if summaries.measuring else REFRESH_S
-    return rendered(
+    return render_page(
         request,
         "history.html.j2",
         title="History",

@@ -29,7 +29,7 @@ _BODY = re.compile(r"<body\b[^>]*>")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 
-def page(
+def render_page(
     request: Request,
     template: str,
     *,
@@ -46,7 +46,7 @@ def message(
     request: Request, title: str, text: str, hint: str | None = None, *, status: int = 200
 ) -> Response:
     """Return a page with a single message."""
-    return page(request, "message.html.j2", status=status, title=title, text=text, hint=hint)
+    return render_page(request, "message.html.j2", status=status, title=title, text=text, hint=hint)
 
 
 def report(request: Request, html: str, links: Mapping[str, str], downloads: Mapping[str, str]) -> Response:
@@ -66,7 +66,7 @@ def not_ready(request: Request, what: str, error: NotReady, *, download: bool = 
     else:
         title, wait = f"{what} is being analysed", REFRESH_S
         text = "A large trial takes a while. This page reloads by itself."
-    return page(
+    return render_page(
         request,
         "message.html.j2",
         status=503 if download else 202,

@@ -83,7 +83,7 @@ def bracketed(host: str) -> str:
 
 
 class Impatient(H11Protocol):
-    """Aborts a connection whose client is too slow."""
+    """Aborts the connection of a client that is too slow."""
 
     _request: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None

@@ -14,7 +14,7 @@ from iotrial.store.outline import Outline
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_bytes
-from iotrial.web.pages import page as rendered
+from iotrial.web.pages import render_page
 from iotrial.web.query_params import Search, holds, pairs_of
 from iotrial.web.store_view import StoreView
 
@@ -51,7 +51,7 @@ def page(view: StoreView, request: Request) -> Response:
     of_page = found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
     summaries = view.stored(of_page) if snapshot.running else view.summaries(of_page, wait_s=WAIT_S).found
     rows = [row_of(trial, summaries.get(trial.number)) for trial in of_page]
-    return rendered(
+    return render_page(
         request,
         "list.html.j2",
         title="Trials",

@@ -21,8 +21,7 @@ from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.web.figures import Axis, Mark, both_widths, forest
 from iotrial.web.jobs import NotReady
-from iotrial.web.pages import REFRESH_S, download, not_ready, report
-from iotrial.web.pages import page as rendered
+from iotrial.web.pages import REFRESH_S, download, not_ready, render_page, report
 from iotrial.web.query_params import number_of, pairs_of, value_of
 from iotrial.web.store_view import StoreView
 
@@ -104,7 +103,7 @@ def _live(view: StoreView, request: Request, trial: Outline) -> Response:
             age_s = max(0.0, time.time() - path.stat().st_mtime)
         except OSError:
             progress = None
-    return rendered(
+    return render_page(
         request,
         "live.html.j2",
         title=f"Trial {trial.number} is running",

@@ -12,6 +12,7 @@ from typing import Any
 
 from iotrial.errors import RequestError
 from iotrial.terminal import escape
+from iotrial.units import is_number
 from iotrial.workloads.output import near, values_at
 
 
@@ -32,7 +33,7 @@ def picked(result: dict[str, Any], path: str) -> float:
     roots = list(_roots(result))
     for root in roots:
         for value in values_at(root, path):
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            if is_number(value):
                 return float(value)
     raise RequestError(f'fio\'s result has no number "{path}"', hint=near(roots, path))
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from iotrial.errors import LabError
+from iotrial.study.places import GUESTS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Problem, Share, Size
 from iotrial.study.work import (
@@ -204,7 +205,7 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         return False  # the load writes only what it has read
 
     def labs(self) -> frozenset[str]:
-        return frozenset({"guest"})
+        return GUESTS
 
     def needed_programs(self) -> Mapping[str, str]:
         return {"mdadm": "mdadm", "dd": "coreutils"}

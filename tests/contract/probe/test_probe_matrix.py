@@ -191,17 +191,27 @@ def test_bytes_rates_and_times_belong_together(probe: Probe, folder: Path) -> No
     assert len(descriptors(probe)) == held
 
 
+def usual_ratio(tests: list[dict[str, Any]]) -> float:
+    """Return the lower quartile of spun over original time.
+
+    A spin that loses the CPU is too long, on a busy machine more than half of them; the next one may be too short by four
+    steps of the clock.
+    """
+    return statistics.quantiles(
+        [one["spun"]["wall_ns"] / (one["wall_ns"] - one["spun"]["wall_ns"]) for one in tests], n=4
+    )[0]
+
+
 def test_every_time_is_stretched_by_the_same_ratio(probe: Probe, folder: Path) -> None:
     make_set(probe, folder, count=1)
-    jobs = [matrix(probe, stretch=0.5) for _ in range(9)]
-    for name in TESTS:
-        ratios = []
-        for done in jobs:
-            test = done["tests"][name]
-            spun = test["spun"]["wall_ns"]
-            ratios.append(spun / (test["wall_ns"] - spun))
-        # A spin that loses the CPU is too long; half of them may be, hence the median.
-        assert statistics.median(ratios) == pytest.approx(0.5, rel=0.02), name
+    jobs: list[dict[str, Any]] = []
+    wanted = pytest.approx(dict.fromkeys(TESTS, 0.5), rel=0.02)
+    for _ in range(10):
+        jobs += [matrix(probe, stretch=0.5) for _ in range(9)]
+        found = {name: usual_ratio([done["tests"][name] for done in jobs]) for name in TESTS}
+        if found == wanted:
+            break
+    assert found == wanted
     for done in jobs:
         assert done["spun"]["wall_ns"] == sum(test["spun"]["wall_ns"] for test in done["tests"].values())
         assert done["injected"] >= 1.49

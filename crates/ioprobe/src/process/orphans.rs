@@ -93,7 +93,7 @@ fn members(
 
 /// Return whether a process has released its memory, and with it its environment, but not yet its
 /// files and mounts. It is waited for, because what it holds (such as an image's space) is not free
-/// before. Whose it was can no longer be determined, and does not matter.
+/// before. Who started it can no longer be determined, and does not matter.
 fn is_dying(process: &Process) -> bool {
     !matches!(process.state, 'Z' | 'X' | 'x')
         && fs::read(format!("/proc/{}/environ", process.pid))

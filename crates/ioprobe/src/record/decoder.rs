@@ -2,8 +2,8 @@
 //!
 //! What an event does not say is followed here: which open file description each descriptor of each
 //! process means (shared by threads, copied by fork, closed by execve), the current folders, and
-//! names. Descriptions are also known by the address of the kernel's open file, so a descriptor that
-//! came another way, or whose open was lost, is still the right one.
+//! names. Descriptions are also known by the address of the kernel's open file, so a descriptor is
+//! still the right one if it came another way, or if its open was lost.
 //!
 //! Memory is bounded by what the application has open at a time, and by the number of names.
 
@@ -194,7 +194,7 @@ impl<W: Write> Decoder<W> {
         }
     }
 
-    /// A thread whose start was not seen: it is like the others of its process.
+    /// A thread that started unseen: it is like the others of its process.
     fn found(&mut self, event: &Event) {
         let other = self
             .tasks
@@ -285,7 +285,7 @@ impl<W: Write> Decoder<W> {
         let Some(task) = self.tasks.get_mut(&event.thread) else {
             return Ok(());
         };
-        // execve gives the task a table of its own.
+        // execve gives the task a private table.
         let mut table = match Rc::strong_count(&task.descriptors) {
             1 => task.descriptors.take(),
             _ => {

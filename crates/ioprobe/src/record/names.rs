@@ -18,7 +18,7 @@ use crate::fileset::extents;
 /// Names that are looked at before the start. Others are looked at when they are first used.
 pub const MOST_WALKED: usize = 1 << 18;
 const MOST_LINKS: usize = 40;
-/// Folders outside whose real place is remembered.
+/// Folders outside, of which the real place is remembered.
 const MOST_FOLDERS: usize = 1 << 14;
 /// File systems without files of their own.
 const OF_THE_KERNEL: [&str; 14] = [

@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import IotrialError
@@ -30,7 +30,7 @@ class Cleaned(JsonDocument, frozen=True):
     hosts: list[Host]
 
 
-@click.command("clean", short_help="Remove files that earlier versions copied to hosts by SSH.")
+@click.command("clean")
 @click.option(
     "--hosts", metavar="HOSTS", required=True, help="Host names separated by commas, as for `run --hosts`."
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.keys import VALID_DAYS, Part, make_keys
@@ -26,7 +26,7 @@ class Made(JsonDocument, frozen=True):
     keys: Keys
 
 
-@click.command("keys", short_help="Create the keys of a fleet.")
+@click.command("keys")
 @click.argument("folder", type=click.Path())
 @json_option
 def command(folder: str, as_json: bool) -> None:

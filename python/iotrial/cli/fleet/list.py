@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.verdict import fleets_of

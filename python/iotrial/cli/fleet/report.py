@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from iotrial.cli.finish import refuse_twice_on_standard_output, write_markdown, write_report
-from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.options import full_report, json_option, markdown_option
 from iotrial.cli.output import warn
 from iotrial.fleet.report.blocks import fleet_html, fleet_markdown, print_fleet
 from iotrial.fleet.report.json_report import fleet_json

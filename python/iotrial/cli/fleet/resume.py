@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from iotrial.cli.fleet_run import conducted
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.fleet.hosts import KEYS
 from iotrial.fleet.order import find_record
 
 
-@click.command("resume", short_help="Resume a fleet that was stopped.")
+@click.command("resume")
 @click.argument("fleet", default="last")
 @click.option("--keys", metavar="FOLDER", help="Folder with the client's keys, if they have moved.")
 @json_option

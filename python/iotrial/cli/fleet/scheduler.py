@@ -10,7 +10,7 @@ from iotrial.fleet.engine import address_of, serve_scheduler
 from iotrial.fleet.keys import STDIN, Part
 
 
-@click.command("scheduler", short_help="Run the scheduler of a fleet.")
+@click.command("scheduler")
 @click.option(
     "--bind", required=True, metavar="ADDRESS", help="Address to listen on, such as tls://192.168.1.10:8786."
 )

@@ -11,7 +11,7 @@ from iotrial.fleet.engine import Place, address_of, greet_standard_output, host_
 from iotrial.fleet.keys import STDIN, Part
 
 
-@click.command("worker", short_help="Run this machine as a host of a fleet.")
+@click.command("worker")
 @click.argument("address")
 @click.option(
     "--keys",

@@ -9,7 +9,7 @@ import click
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from iotrial.cli.kept_settings import entry_lines, machine_here
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.tune.applied import Entry, Record, Records, ReloadStep
@@ -45,7 +45,7 @@ class Applied(JsonDocument, frozen=True):
     applied: list[Row]
 
 
-@click.command("applied", short_help="Show what is applied, and whether it still holds.")
+@click.command("applied")
 @click.option(
     "--check", is_flag=True, help="Measure the evidence again, in place, and say whether it still holds."
 )

@@ -19,7 +19,7 @@ from iotrial.cli.kept_settings import (
     live_of,
     machine_here,
 )
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import quantity_of
 from iotrial.cli.verbs.report import document_at
@@ -62,7 +62,7 @@ class Applying(JsonDocument, frozen=True):
     warnings: list[str]
 
 
-@click.command("apply", short_help="Keep the settings that a trial found better.")
+@click.command("apply")
 @click.argument("trial", default="last")
 @click.option(
     "--only", multiple=True, metavar="KNOB", help="Only this setting; needed for one that puts data at risk."

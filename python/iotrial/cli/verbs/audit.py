@@ -14,7 +14,7 @@ from iotrial.audits.audit import audit
 from iotrial.audits.importers import read
 from iotrial.audits.importers.contract import MAX_BYTES, ReadOptions, open_source, source_of
 from iotrial.cli.finish import refuse_missing_folder, write_report
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
 from iotrial.report.audit.blocks import audit_markdown, audit_text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_FILES = 200
 
 
-@click.command("audit", short_help="Check what published or imported measurements can show.")
+@click.command("audit")
 @click.argument("files", nargs=-1, required=True, metavar="[LABEL=]FILE...")
 @click.option(
     "--format",

@@ -15,8 +15,7 @@ from msgspec import structs
 from iotrial.cli.best_summary import Outcome, print_outcome
 from iotrial.cli.consent import seek_consent
 from iotrial.cli.finish import EXIT_INVALID, write_page
-from iotrial.cli.options import AFTER
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -74,7 +73,7 @@ class _Cut(Exception):
 
 
 class _Search:
-    """Runs the stages, each as a trial of its own, within the time. ``trials``: the documents of those that have ended."""
+    """Runs the stages, each as a separate trial, within the time. ``trials``: the documents of those that have ended."""
 
     def __init__(
         self, base: Wish | Study, space: Space, request: RunRequest, seed: str, *, quiet: bool
@@ -185,7 +184,7 @@ class _Search:
         return Outcome(space, result, tuple(self.trials), undecided=result is None)
 
 
-@click.command("best", cls=OwnCommand, short_help="Find the best of many settings for a command or a replay.")
+@click.command("best", cls=OwnCommand)
 @click.argument("study", required=False)
 @compared(
     "--over",

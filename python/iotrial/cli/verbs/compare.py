@@ -19,11 +19,10 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import store_to_read
-from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.options import full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
-from iotrial.report.comparing import compare
+from iotrial.report.comparing import compare, refuse_too_few
 from iotrial.report.comparison_blocks import comparison_html, comparison_markdown, comparison_report
 from iotrial.report.comparison_json import comparison_json
 from iotrial.report.opening import packed_summary, summary_of
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from iotrial.store import Store
 
 
-@click.command("compare", short_help="Compare trials side by side.")
+@click.command("compare")
 @click.argument("trials", nargs=-1, required=True, metavar="TRIAL TRIAL...")
 @full_report
 @click.option("--html", metavar="FILE", help="Write a self-contained HTML page to this file.")
@@ -82,10 +81,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     Raises RequestError, before any analysis, if too few trials are named or one is named twice; StoreError
     and PackedError.
     """
-    if len(refs) < 2:
-        raise RequestError(
-            f"a comparison needs two or more trials, found {len(refs)}", hint="`iotrial trials` lists them"
-        )
+    refuse_too_few(len(refs))
     files = {ref for ref in refs if _is_packed(ref)}
     store = store_to_read(needed=len(files) < len(set(refs)))
     share = len(refs)

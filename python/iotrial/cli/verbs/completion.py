@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.shells import SHELLS, script
 from iotrial.documents import JsonDocument, json_text
@@ -20,7 +20,7 @@ class Completion(JsonDocument, frozen=True):
     script: str
 
 
-@click.command("completion", short_help="Print the script for shell completion.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @json_option
 def command(shell: str, as_json: bool) -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import html_option, json_option, trust_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
 from iotrial.runner.trial import Limits, is_decided
 from iotrial.stats.analyse import Spec
 from iotrial.store.checksums import now
-from iotrial.store.continued import MOST_BLOCKS
+from iotrial.store.event_records import MOST_BLOCKS
 from iotrial.store.model import Continuation
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iotrial.store.model import StoredTrial, TrialData
 
 
-@click.command("continue", short_help="Measure more blocks of a finished trial.")
+@click.command("continue")
 @click.argument("trial", default="last")
 @click.option("--time", metavar="DURATION", help="Measure this much longer, such as 5m.")
 @click.option(
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--no-stop", is_flag=True, help="Go on until the budget is spent, even if everything is decided."
 )
-@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
-@click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
+@html_option
+@trust_option
 @json_option
 def command(
     trial: str,

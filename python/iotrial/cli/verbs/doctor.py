@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iotrial.cli.doctor_view import doctor_lines, examined
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError
@@ -27,7 +27,7 @@ AA_S = 120.0
 QUICK_S = 15.0
 
 
-@click.command("doctor", short_help="Check what this machine can measure, and how precisely.")
+@click.command("doctor")
 @click.option("--time", "time", metavar="DURATION", help="Duration of the A/A test (default 2 min).")
 @click.option("--quick", is_flag=True, help="Same as --time 15s.")
 @click.option("--no-aa", is_flag=True, help="Skip the A/A test: facts only.")

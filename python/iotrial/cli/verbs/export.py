@@ -15,7 +15,7 @@ import click
 from msgspec import Meta, field
 
 from iotrial.cli.open_store import store_to_read
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.verbs.report import document_at
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
@@ -53,7 +53,7 @@ class Exported(JsonDocument, frozen=True):
     exported: Facts
 
 
-@click.command("export", short_help="Export a stored trial to a file.")
+@click.command("export")
 @click.argument("trial", default="last")
 @click.argument("file", required=False)
 @click.option(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
@@ -29,7 +29,7 @@ class Imported(JsonDocument, frozen=True):
     imported: Trial
 
 
-@click.command("import", short_help="Import a packed trial of another machine.")
+@click.command("import")
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:

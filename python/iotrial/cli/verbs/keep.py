@@ -9,7 +9,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.kept_settings import machine_here, record_for
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
@@ -25,7 +25,7 @@ class Kept(JsonDocument, frozen=True):
     settings: Annotated[list[str], Meta(description="what is kept")]
 
 
-@click.command("keep", short_help="Keep what apply has set.")
+@click.command("keep")
 @click.argument("trial", required=False)
 @json_option
 def command(trial: str | None, as_json: bool) -> None:

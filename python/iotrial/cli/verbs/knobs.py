@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import TargetError, UnsupportedLevel

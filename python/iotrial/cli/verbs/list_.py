@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import GroupedCommand, in_group
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import GroupedCommand, in_group, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import ORIGIN, compared, own_request, sure, sureness_options, where
 from iotrial.cli.planned_changes import typed_intent_lines
@@ -33,7 +32,7 @@ from iotrial.workloads.live import work_of
 safety = in_group("What stops it")
 
 
-@click.command("live", cls=GroupedCommand, short_help="Try settings under a service in use.")
+@click.command("live", cls=GroupedCommand)
 @click.argument("settings", nargs=-1, metavar="KNOB=LEVEL,LEVEL...")
 @compared(
     "--metric",

@@ -13,14 +13,14 @@ from msgspec import Meta
 
 from iotrial.audits.importers.contract import open_source
 from iotrial.audits.importers.meter import read_meter
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError
 from iotrial.paths import store_path
 from iotrial.stats.energy import Readings, energies_j
 from iotrial.store import Store
-from iotrial.store.metered import KIND, notes
+from iotrial.store.event_records import ENERGY, energy_texts
 from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -43,7 +43,7 @@ class Metered(JsonDocument, frozen=True):
     meter: Facts
 
 
-@click.command("meter", short_help="Add the readings of a power meter to a trial.")
+@click.command("meter")
 @click.argument("trial")
 @click.argument("file")
 @click.option("--time-column", metavar="NAME", help="Column of times, if its name is not recognised.")
@@ -98,7 +98,7 @@ def command(
                 f"{escape(path)}: no run of trial {stored.number} lies within its readings",
                 hint=_where(readings.at_s, known) + "; --shift and --utc-offset shift the meter's times",
             )
-        store.note_all(stored.header.id, KIND, notes(joules))
+        store.note_all(stored.header.id, ENERGY, energy_texts(joules))
     length = float(np.median([end - start for start, end in known]))
     if as_json:
         facts = Facts(stored.number, len(joules), len(covered), readings.period_s, length, sum(covered))

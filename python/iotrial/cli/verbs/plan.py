@@ -9,8 +9,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.forecast_view import Prediction, forecast_lines, prediction
-from iotrial.cli.options import GroupedCommand, study_options
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import GroupedCommand, json_option, study_options
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import Place, intent_lines, places_of
 from iotrial.cli.run_request import find_study, request_of, resolve_study
@@ -87,7 +86,7 @@ class Planned(JsonDocument, frozen=True, forbid_unknown_fields=False):
     prediction: Annotated[Prediction | None, Meta(description="Null without --pilot.")]
 
 
-@click.command("plan", cls=GroupedCommand, short_help="Show what a run would do and change.")
+@click.command("plan", cls=GroupedCommand)
 @click.argument("study", required=False)
 @study_options
 @click.option(

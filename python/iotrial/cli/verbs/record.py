@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import AFTER, in_group
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, in_group, json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
@@ -71,7 +70,7 @@ class Recorded(JsonDocument, frozen=True):
     recorded: Facts
 
 
-@click.command("record", cls=OwnCommand, short_help="Record the file operations of a command or a process.")
+@click.command("record", cls=OwnCommand)
 @recorded(
     "--pid",
     type=click.IntRange(1),

@@ -11,7 +11,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
@@ -54,7 +54,7 @@ class Refined(JsonDocument, frozen=True):
     text: Annotated[str, Meta(description="The study file.")]
 
 
-@click.command("refine", short_help="Write a follow-up study for a trial.")
+@click.command("refine")
 @click.argument("trial", default="last")
 @click.option(
     "--out",

@@ -19,8 +19,7 @@ from iotrial.cli.finish import (
     write_report,
 )
 from iotrial.cli.open_store import store_to_read
-from iotrial.cli.options import as_json as json_option
-from iotrial.cli.options import full_report, markdown_option
+from iotrial.cli.options import fail_option, full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import UnknownName
 from iotrial.report.figure_files import write_figures
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 LONG = 2_000
 
 
-@click.command("report", short_help="Report a stored or packed trial.")
+@click.command("report")
 @click.argument("trial", default="last")
 @full_report
 @click.option("--html", metavar="FILE", help="Write the self-contained HTML report to this file.")
@@ -45,12 +44,7 @@ LONG = 2_000
     metavar="FOLDER",
     help="Write every figure to this folder as SVG and PNG, with its numbers as CSV.",
 )
-@click.option(
-    "--fail-if",
-    type=click.Choice(["slower", "inconclusive"]),
-    multiple=True,
-    help="Exit with status 4 if a main effect is slower (or probably slower), or undecided.",
-)
+@fail_option
 @json_option
 def command(
     trial: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import UNSET, Meta, UnsetType
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
 from iotrial.errors import RequestError, RestoreError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import html_option, json_option, trust_option
 from iotrial.cli.resume_run import go_on, limits_so_far
 from iotrial.cli.run_request import quantity_of
 from iotrial.errors import RequestError
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @click.command("resume")
 @click.argument("trial", default="last")
-@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
+@html_option
 @click.option("--time", metavar="DURATION", help="New total time budget, such as 10m.")
-@click.option("--trust", is_flag=True, help="Allow an untrusted study to use a shell or root.")
+@trust_option
 @json_option
 def command(trial: str, html: str | None, time: str | None, trust: bool, as_json: bool) -> int:
     """Resume an interrupted trial."""

@@ -9,7 +9,7 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.kept_settings import machine_here, record_for
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RestoreError
@@ -32,7 +32,7 @@ class Reverted(JsonDocument, frozen=True):
     reverted: list[Row]
 
 
-@click.command("revert", short_help="Take back what apply has set.")
+@click.command("revert")
 @click.argument("trial", required=False)
 @click.option("--force", is_flag=True, help="Take back also what somebody else has changed since.")
 @click.option(

@@ -8,8 +8,15 @@ import click
 
 from iotrial.cli.finish import Outputs
 from iotrial.cli.fleet_run import conducted, consented, fleet_of, reached_by
-from iotrial.cli.options import GroupedCommand, in_group, markdown_option, study_options
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import (
+    GroupedCommand,
+    fail_option,
+    html_option,
+    in_group,
+    json_option,
+    markdown_option,
+    study_options,
+)
 from iotrial.cli.rehearse_run import refuse_what_needs_numbers, rehearsed
 from iotrial.cli.run_request import find_study, request_of, sampling_period
 from iotrial.cli.trial_run import run_trial
@@ -18,17 +25,12 @@ from iotrial.errors import RequestError
 in_fleet = in_group("On many hosts")
 
 
-@click.command("run", cls=GroupedCommand, short_help="Run a study on this machine.")
+@click.command("run", cls=GroupedCommand)
 @click.argument("study", required=False)
 @study_options
-@click.option("--html", metavar="FILE", help="File for the HTML report (default: in the state folder).")
+@html_option
 @markdown_option
-@click.option(
-    "--fail-if",
-    type=click.Choice(["slower", "inconclusive"]),
-    multiple=True,
-    help="Exit with status 4 if a main effect is slower (or probably slower), or undecided.",
-)
+@fail_option
 @click.option(
     "--sample",
     metavar="PERIOD",

@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
@@ -31,7 +31,7 @@ class Serving(JsonDocument, frozen=True):
     serve: Served
 
 
-@click.command("serve", short_help="Show stored trials in a web browser.")
+@click.command("serve")
 @click.option(
     "--port",
     metavar="PORT",

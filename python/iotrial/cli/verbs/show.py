@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 from msgspec import UNSET, Meta, UnsetType, to_builtins
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import RequestError
@@ -57,7 +57,7 @@ class Shown(JsonDocument, frozen=True):
     ) = UNSET
 
 
-@click.command("show", short_help="Show a study, or what a recorded application did.")
+@click.command("show")
 @click.argument("study", required=False, metavar="[STUDY|TRACE]")
 @click.option("--workload", metavar="KIND", help="Keys and responses of a kind of workload (files, command).")
 @click.option(

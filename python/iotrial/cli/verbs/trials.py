@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import AFTER
-from iotrial.cli.options import as_json as json_option
+from iotrial.cli.options import AFTER, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -33,9 +32,7 @@ from iotrial.study.reader import read_study
 from iotrial.units import parse_duration, parse_margin
 
 
-@click.command(
-    "try", cls=OwnCommand, short_help="Try settings with your own command or a replay of it, in place."
-)
+@click.command("try", cls=OwnCommand)
 @click.argument("settings", nargs=-1, metavar="[KNOB=LEVEL,LEVEL]...")
 @own_command_options
 @compared(

@@ -27,6 +27,7 @@ from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scal
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
+    SELF_CONTAINED,
     UNDECIDED,
     Block,
     Cell,
@@ -98,7 +99,7 @@ def fleet_blocks(report: FleetReport, *, figures: bool = False, html_path: str |
         badges=(Words(word, tone, badge=True),),
         kind="iotrial",
         top=(name, f"fleet {report.id[:12]}, begun {day_and_time(began)} UTC"),
-        footer="Made by iotrial. The page is self-contained: it loads nothing and runs no scripts.",
+        footer=SELF_CONTAINED,
         blocks=tuple(_blocks(report, main, html_path, figures=figures)),
     )
 
@@ -144,7 +145,7 @@ def _blocks(
 
 
 def notable(main: Sequence[FleetComparison]) -> tuple[FleetComparison, ...]:
-    """Return the comparisons whose hosts are listed.
+    """Return the comparisons of which the hosts are listed.
 
     All if they are few, else those with an outlying host or a verdict, in order; the first if there are none.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from iotrial.errors import KnobError, RequestError
+from iotrial.errors import KnobError
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Finished
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -17,16 +17,8 @@ BATCH = 1000
 
 
 class FileAttribute(Knob, declared.FileAttribute):
+    requirement = Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
     LETTERS: ClassVar[dict[str, str]] = {"none": "", "no-atime": "A", "sync": "S", "journal-data": "j"}
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS, tools={"chattr": "e2fsprogs", "lsattr": "e2fsprogs"})
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
@@ -65,16 +57,15 @@ class FileAttribute(Knob, declared.FileAttribute):
 
 def _batches(subject: RunContext) -> Iterator[list[str]]:
     """Yield the paths of a run's files in batches. Uses the path in the view if the view holds regular files."""
-    if subject.files is None:
-        raise RequestError("knob file.attribute: this workload has no files to act on")
-    files = subject.place.sets[subject.files.set]
+    selection = subject.selection(FileAttribute.name)
+    files = subject.place.sets[selection.set]
     folder = files.folder
-    first = _name((subject.files.indices or (0,))[0], files.directories)
+    first = _name((selection.indices or (0,))[0], files.directories)
     seen = f"{folder}.{subject.work.view}/{first}"
     if subject.work.view is not None and subject.worker.stat(seen)["kind"] == "file":
         # a hard link works as well as the original name
         folder = f"{folder}.{subject.work.view}"
-    indices = range(files.count) if subject.files.indices is None else subject.files.indices
+    indices = range(files.count) if selection.indices is None else selection.indices
     paths = [f"{folder}/{_name(index, files.directories)}" for index in indices]
     for start in range(0, len(paths), BATCH):
         yield paths[start : start + BATCH]

@@ -54,13 +54,11 @@ _QUEUED = DISK_LABS | {IN_PLACE}
 class BlockKnob(KernelFileKnob):
     """A file of the lab's device: of its queue, or of its backing device information (``bdi``)."""
 
+    requirement = Requirement(root=True, labs=_QUEUED)
     folder: str = "queue"
     file: str
     #: for an array: True if the file is the array's own, False if each of its disks has one
     of_the_whole: bool = False
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_QUEUED)
 
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         place = subject.place
@@ -234,9 +232,6 @@ class BlockTunable(BlockKnob, declared.BlockTunable):
         if setting.value == DEFAULT:
             return DEFAULT
         return whole_number(f"knob {self.name}", setting.value, low, high)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return DEFAULT

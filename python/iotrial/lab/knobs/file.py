@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from iotrial.errors import RequestError, UnsupportedLevel
+from iotrial.errors import UnsupportedLevel
 from iotrial.knobs import files as declared
-from iotrial.lab.knob import FileSelection, Knob, RunContext, one_of, size_within
+from iotrial.lab.knob import Knob, RunContext, size_within
 from iotrial.study.model import Setting
 from iotrial.study.work import C_SIZES, C_UNIT, Work
 
@@ -15,12 +15,6 @@ MAXIMUM_SIZE = 4 << 30
 OCTAL = re.compile(r"(?:0o)?[0-7]{1,5}")
 SET_ID = ~0o1777
 PERCENT = re.compile(r"([0-9]{1,3}) ?%")
-
-
-def _selection(knob: str, subject: RunContext) -> FileSelection:
-    if subject.files is None:
-        raise RequestError(f"knob {knob}: this workload has no files to act on")
-    return subject.files
 
 
 def _only(knob: str, counts: dict[str, int]) -> str:
@@ -45,27 +39,21 @@ class FileMode(Knob, declared.FileMode):
             )
         return f"{mode:04o}"
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "0000"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         return _only(self.name, subject.worker.call("get_mode", set=files.set, files=files.wire)["modes"])
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("set_mode", set=files.set, files=files.wire, mode=value)
 
 
 class FileSize(Knob, declared.FileSize):
     def parse(self, setting: Setting) -> str:
         return str(size_within(self.name, setting.value, 1, MAXIMUM_SIZE, self.open_levels))
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         size = int(self.parse(setting))
@@ -78,36 +66,30 @@ class FileSize(Knob, declared.FileSize):
         return "1"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         return _only(self.name, subject.worker.call("get_size", set=files.set, files=files.wire)["sizes"])
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("set_size", set=files.set, files=files.wire, size=int(value))
 
 
 class FileLink(Knob, declared.FileLink):
-    KINDS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
+    LEVELS = ("regular", "symlink-absolute", "symlink-relative", "symlink-chain", "hardlink")
     CHAIN = 4
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.KINDS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.KINDS
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "none"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         if subject.work.view is None:
             return "none"
         kinds = subject.worker.call("get_link", set=files.set, files=files.wire, view=VIEW)["kinds"]
         return _only(self.name, kinds)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("unlink", set=files.set, view=VIEW)
         subject.work.view = None
         if value != "none":
@@ -118,24 +100,18 @@ class FileLink(Knob, declared.FileLink):
 
 
 class FileAtimeState(Knob, declared.FileAtimeState):
-    STATES = ("stale", "fresh", "day-old")
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.STATES)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.STATES
+    LEVELS = ("stale", "fresh", "day-old")
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "day-old"
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         return _only(self.name, states)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call(
             "set_atime_state", set=files.set, files=files.wire, state=value, view=subject.work.view
         )
@@ -150,9 +126,6 @@ class FileRewritten(Knob, declared.FileRewritten):
             )
         return f"{int(found[1])} %"
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "100 %"
 
@@ -165,7 +138,7 @@ class FileRewritten(Knob, declared.FileRewritten):
             )
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         states = subject.worker.call("get_atime_state", set=files.set, files=files.wire)["states"]
         stale = states.get("stale", 0)
         if stale + states.get("fresh", 0) != files.count:
@@ -173,7 +146,7 @@ class FileRewritten(Knob, declared.FileRewritten):
         return f"{100 * stale / files.count:g} %"
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         percent = int(value.removesuffix(" %"))
         chosen = range(files.count) if files.indices is None else files.indices
         spread = {n for n in range(files.count) if (n + 1) * percent // 100 > n * percent // 100}

@@ -87,16 +87,8 @@ class MkfsOption(Knob, declared.MkfsOption):
 
 
 class FilesystemLog(Knob, declared.FilesystemLog):
+    requirement = Requirement(root=True, labs=DISK_LABS)
     LEVELS = (INTERNAL, EXTERNAL)
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         place = disk_place(self.name, subject.place)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from iotrial.errors import KnobError, RequestError, UnsupportedLevel
+from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import files as declared
 from iotrial.lab.disk import disk_place
 from iotrial.lab.filesystem import FILESYSTEMS
-from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext, one_of
+from iotrial.lab.knob import FileSelection, Knob, Requirement, RunContext
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 from iotrial.study.work import Work
@@ -27,12 +27,6 @@ ARGUMENTS_AT_ONCE = 500
 BEFORE, AFTER, TIME = "extents_before", "extents", "relayout_time"
 
 
-def _selection(knob: str, subject: RunContext) -> FileSelection:
-    if subject.files is None:
-        raise RequestError(f"knob {knob}: this workload has no files to act on")
-    return subject.files
-
-
 def _count(subject: RunContext, files: FileSelection) -> tuple[int, int]:
     """Count the extents, and the files that have any."""
     found = subject.worker.call("extents", set=files.set, files=files.wire)
@@ -40,6 +34,8 @@ def _count(subject: RunContext, files: FileSelection) -> tuple[int, int]:
 
 
 class FileFragmentation(Knob, declared.FileFragmentation):
+    requirement = Requirement(root=True, labs=DISK_LABS)
+
     def parse(self, setting: Setting) -> str:
         found = SHARE.fullmatch(setting.value)
         if found is None:
@@ -48,12 +44,6 @@ class FileFragmentation(Knob, declared.FileFragmentation):
                 hint='for example "50 %" or "99.9 %"',
             )
         return f"{float(f'{found[1]}.{found[2] or 0}'):g} %"
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
 
     def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
         value = self.parse(setting)
@@ -74,7 +64,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
     # No neutral value: every arm's files are truncated, on the disk too, and written again, so no earlier layout survives.
 
     def read(self, subject: RunContext, setting: Setting) -> str:
-        extents, files = _count(subject, _selection(self.name, subject))
+        extents, files = _count(subject, subject.selection(self.name))
         return self._level_of(extents, files, setting)
 
     def _level_of(self, extents: int, files: int, setting: Setting) -> str:
@@ -82,13 +72,13 @@ class FileFragmentation(Knob, declared.FileFragmentation):
         return wanted if _close(extents, files, wanted) else _share(extents, files)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         subject.worker.call("lay", set=files.set, files=files.wire, extents=_extents(value, files.count))
         subject.work.evidence[AFTER] = float(_count(subject, files)[0])
 
     def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
         # Use the count from before defragmentation; the result of that is verified by its own knob.
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         extents = int(subject.work.evidence.get(BEFORE, subject.work.evidence[AFTER]))
         found = self._level_of(extents, files.count, setting)
         if found != value:
@@ -102,14 +92,7 @@ class FileFragmentation(Knob, declared.FileFragmentation):
 
 
 class FileDefragment(Knob, declared.FileDefragment):
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
+    requirement = Requirement(root=True, labs=DISK_LABS)
 
     def needs(self, setting: Setting, filesystem: str) -> tuple[str, str] | None:
         kind = FILESYSTEMS[filesystem]
@@ -119,7 +102,7 @@ class FileDefragment(Knob, declared.FileDefragment):
         return subject.work.relaid
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
-        files = _selection(self.name, subject)
+        files = subject.selection(self.name)
         evidence = subject.work.evidence
         evidence[BEFORE] = float(_count(subject, files)[0])
         took_ns = 0

@@ -9,25 +9,20 @@ from typing import ClassVar
 from iotrial.errors import KnobError, LabError, RequestError, UnsupportedLevel
 from iotrial.guest.link import WIRE, Link
 from iotrial.knobs import network as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, whole_number
 from iotrial.lab.knobs.nas import share_of
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import UnitError, format_bit_rate, parse_bit_rate
 
-_GUEST = frozenset({"guest"})
 _LEAST_RATE, _MOST_RATE = 1e6, 100e9
 
 
 class LinkKnob(Knob):
     """A setting of both cards, or of the link between them. It vanishes with the guests, so nothing is restored."""
 
+    requirement = Requirement(root=True, labs=GUESTS)
     plain: ClassVar[str | None] = None
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_GUEST)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str | None:
         return levels[0] if self.plain is None else self.plain
@@ -121,12 +116,6 @@ class LinkOffload(LinkKnob, declared.LinkOffload):
         "gro": "generic-receive-offload",
     }
     plain = "full"
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, tuple(self.LEVELS))
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return tuple(self.LEVELS)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         output = _ethtool(_link(self.name, subject), "-k")

@@ -1,30 +1,36 @@
-"""Knobs of the guest as a machine: kernel, memory, processors. They are fixed at boot, so each other value needs a reboot.
-The value read back is the one that the guest's kernel reports."""
+"""Knobs of the machine: kernel, memory and processors of a guest, the frequency governor, and the place of a run."""
 
 from __future__ import annotations
 
 import re
 
-from iotrial.errors import UnsupportedLevel
+from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import machine as declared
+from iotrial.lab.disk import DiskPlace
+from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
+from iotrial.lab.knobs.setting import KernelFileKnob
 from iotrial.study.model import Setting
+from iotrial.study.places import EVERYWHERE, GUESTS
 from iotrial.units import format_size, parse_size
 
-_GUEST = frozenset({"guest"})
+CPUS = "/sys/devices/system/cpu"
+_CPU = re.compile(r"cpu[0-9]{1,5}", re.ASCII)
+_GOVERNOR_FILE = re.compile(rf"{CPUS}/cpu[0-9]{{1,5}}/cpufreq/scaling_governor", re.ASCII)
+_GOVERNOR = re.compile(r"[a-z][a-z0-9_]{0,14}", re.ASCII)
+_PLACE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
 #: the guest's kernel reserves part of the memory and does not include it in MemTotal
 _COUNTED = 0.65
 
 
 class MachineKnob(Knob):
-    """A property that a guest has from boot on. The conductor boots it; the knob checks and reads back."""
+    """A property that a guest has from boot on, so each other value needs a reboot.
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
+    The conductor boots it; the knob checks the value, and reads back what the guest's kernel reports.
+    """
 
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_GUEST)
+    requirement = Requirement(root=True, labs=GUESTS)
 
     def write(self, subject: RunContext, setting: Setting, value: str) -> None:
         """Do nothing: the conductor has booted the guest with this value."""
@@ -68,3 +74,62 @@ class GuestProcessors(MachineKnob, declared.GuestProcessors):
     def read(self, subject: RunContext, setting: Setting) -> str:
         lines = subject.target.read("/proc/stat").splitlines()
         return str(sum(re.match(r"cpu\d", line) is not None for line in lines))
+
+
+class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
+    """The frequency governor: one file for each processor, all with the same value."""
+
+    requirement = Requirement(root=True, labs=EVERYWHERE)
+
+    def parse(self, setting: Setting) -> str:
+        if not _GOVERNOR.fullmatch(setting.value):
+            raise UnsupportedLevel(f'knob {self.name}: "{setting.value}" is not the name of a governor')
+        return setting.value
+
+    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+        first = self.paths(subject, setting)[0].rpartition("/")[0]
+        return tuple(subject.target.read(f"{first}/scaling_available_governors").split())
+
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+        names = filter(_CPU.fullmatch, subject.target.call("list", path=CPUS)["names"])
+        found = [f"{CPUS}/{name}/cpufreq/scaling_governor" for name in sorted(names)]
+        there = tuple(path for path in found if subject.target.exists(path))
+        if not there:
+            raise UnsupportedLevel(
+                f"knob {self.name}: the processors of this machine have no governor",
+                hint="in a virtual machine the host controls it; omit the factor",
+            )
+        return there
+
+    def is_own(self, path: str, entry: Entry) -> bool:
+        return _GOVERNOR_FILE.fullmatch(path) is not None
+
+    def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
+        return (f"frequency governor of all processors: {', '.join(values)}",)
+
+
+class LabDevice(Knob, declared.LabDevice):
+    """The place of a run. Levels are names of places that the study declares, never folders or devices."""
+
+    def parse(self, setting: Setting) -> str:
+        if not _PLACE.fullmatch(setting.value):
+            raise UnsupportedLevel(
+                f'knob {self.name}: "{setting.value}" is not the name of a place',
+                hint="a level is the name of a [[place]] of the study; --place NAME=FOLDER sets its location",
+            )
+        return setting.value
+
+    def read(self, subject: RunContext, setting: Setting) -> str:
+        return subject.place.site
+
+    def write(self, subject: RunContext, setting: Setting, value: str) -> None:
+        """Do nothing: the run is given its place as a whole."""
+
+    def verify(self, subject: RunContext, setting: Setting, value: str) -> None:
+        super().verify(subject, setting, value)
+        place = subject.place
+        if not isinstance(place, DiskPlace):
+            return
+        info = subject.target.mount_at(place.root)
+        if info is None or info.source != place.source:
+            raise KnobError(self.name, place.root, wrote=value, found=info.source if info else "no mount")

@@ -6,7 +6,7 @@ from iotrial.errors import KnobError, TargetError
 from iotrial.knobs import machine as declared
 from iotrial.lab import cgroup
 from iotrial.lab.journal import Entry
-from iotrial.lab.knob import Knob, Requirement, RunContext, Undone, one_of, size_within
+from iotrial.lab.knob import Knob, Requirement, RunContext, Undone, size_within
 from iotrial.lab.knobs.setting import KernelFileKnob, chosen_word
 from iotrial.lab.objects.cgroup import LabCgroup
 from iotrial.lab.target import Target
@@ -20,14 +20,10 @@ PAGES = 65536  # the largest page size of any architecture: the kernel rounds a 
 
 
 class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
+    requirement = Requirement(root=True, labs=EVERYWHERE)
 
     def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return tuple(word.strip("[]") for word in subject.target.read(HUGE_PAGES).split())
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=EVERYWHERE)
 
     def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
         return (HUGE_PAGES,)
@@ -65,17 +61,13 @@ class MemoryHugePages(KernelFileKnob, declared.MemoryHugePages):
 
 
 class MemoryLimit(Knob, declared.MemoryLimit):
+    requirement = Requirement(root=True, labs=EVERYWHERE)
+
     def parse(self, setting: Setting) -> str:
         if setting.value == "none":
             return "none"
         text = "none, or multiples of 64 KiB from 16 MiB: the probe itself needs some memory"
         return str(size_within(self.name, setting.value, LEAST_LIMIT, MOST_LIMIT, text, multiple_of=PAGES))
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=EVERYWHERE)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return subject.work.memory_limit

@@ -23,7 +23,6 @@ from iotrial.study.places import DISK_LABS, IN_PLACE
 
 #: no comma (starts another option), no slash or dot (a path), no blank, ASCII only
 ARGUMENT = re.compile(r"[A-Za-z0-9_:-]{1,32}")
-OWN_MOUNT = Requirement(root=True, labs=DISK_LABS)
 
 
 def _mounted_place(knob: str, place: Place) -> DiskPlace | InPlace:
@@ -41,10 +40,8 @@ def _mounted(knob: str, subject: RunContext) -> MountInfo:
 class MountKnob(Knob):
     """Base of the mount knobs: requested from the place, applied by it, read back from mountinfo."""
 
+    requirement = Requirement(root=True, labs=DISK_LABS)
     remountable = True
-
-    def requires(self, setting: Setting) -> Requirement:
-        return OWN_MOUNT
 
     def words(self, value: str) -> tuple[str, ...]:
         """Return the mount options for a value."""
@@ -60,12 +57,6 @@ class MountAtime(MountKnob, declared.MountAtime):
         # lazytime is of the file system, not of the mount: in place all programs would see it
         labs = DISK_LABS if setting.value == "lazytime" else DISK_LABS | {IN_PLACE}
         return Requirement(root=True, labs=labs)
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
 
     def words(self, value: str) -> tuple[str, ...]:
         # nodiratime and lazytime do not affect the atime mode of files: combine them with strictatime,
@@ -136,13 +127,10 @@ def _atime_of(mount: MountInfo) -> str:
 
 
 class MountReadonly(MountKnob, declared.MountReadonly):
-    def parse(self, setting: Setting) -> str:
-        return one_of(
-            self.name, {"true": "ro", "false": "rw"}.get(setting.value, setting.value), ("rw", "ro")
-        )
+    LEVELS = ("rw", "ro")
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ("rw", "ro")
+    def parse(self, setting: Setting) -> str:
+        return one_of(self.name, {"true": "ro", "false": "rw"}.get(setting.value, setting.value), self.LEVELS)
 
     def words(self, value: str) -> tuple[str, ...]:
         return ("ro",) if value == "ro" else ()

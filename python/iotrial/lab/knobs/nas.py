@@ -7,24 +7,19 @@ from iotrial.guest import protocols
 from iotrial.guest.share import Share
 from iotrial.knobs import network as declared
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import format_size
 
-_GUEST = frozenset({"guest"})
 _LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
 
 
 class ShareKnob(Knob):
     """A setting of the server: requested for the next mount, and read back from it."""
 
+    requirement = Requirement(root=True, labs=GUESTS)
     about: str
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_GUEST)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return share_of(self.name, subject).found(self.about)
@@ -37,22 +32,10 @@ class NasProtocol(ShareKnob, declared.NasProtocol):
     about = "protocol"
     LEVELS = tuple(protocols.PROTOCOLS)
 
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
 
 class NasExport(ShareKnob, declared.NasExport):
     about = "export"
     LEVELS = protocols.EXPORTS
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
 
 
 class NasTransfer(ShareKnob, declared.NasTransfer):

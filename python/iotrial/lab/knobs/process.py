@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
 from iotrial.knobs import work as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import EVERYWHERE
 
@@ -76,9 +76,6 @@ class ProcessNice(ProcessKnob, declared.ProcessNice):
         number = whole_number("knob process.nice", setting.value.removeprefix("-"), 0, 20 if negative else 19)
         return f"-{number}" if negative and number != "0" else number
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
     def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         return ["-n", value, "-p", pid]
 
@@ -91,13 +88,7 @@ class ProcessIoPriority(ProcessKnob, declared.ProcessIoPriority):
     tool = "ionice"
     plain = "none"
 
-    LEVELS: ClassVar[tuple[str, ...]] = ("none", *(f"best-effort-{n}" for n in range(8)), "idle")
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
+    LEVELS = ("none", *(f"best-effort-{n}" for n in range(8)), "idle")
 
     def argv(self, subject: RunContext, value: str, pid: str) -> list[str]:
         if value in ("none", "idle"):
@@ -118,9 +109,6 @@ class ProcessCpu(ProcessKnob, declared.ProcessCpu):
 
     def parse(self, setting: Setting) -> str:
         return "any" if setting.value == "any" else whole_number("knob process.cpu", setting.value, 0, 8191)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
 
     def enter(self, subject: RunContext, setting: Setting, value: str) -> None:
         allowed = self.found(subject, "")

@@ -8,11 +8,11 @@ from iotrial.errors import KnobError, RequestError, TargetError, UnsupportedLeve
 from iotrial.guest import array
 from iotrial.guest.array import ArrayPlace
 from iotrial.knobs import array as declared
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of, size_within, whole_number
+from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
+from iotrial.study.places import GUESTS
 from iotrial.units import format_size
 
-_GUEST = frozenset({"guest"})
 _MD = array.MAKERS["md"].tools
 _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 
@@ -20,10 +20,8 @@ _LEAST_CHUNK, _MOST_CHUNK = 4 << 10, 64 << 20
 class ArrayKnob(Knob):
     """A property with which the array is created: requested for the next mkfs, and read back from the kernel."""
 
+    requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
     about: str
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_GUEST, tools=_MD)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return array_of(self.name, subject).found(self.about)
@@ -36,30 +34,18 @@ class RaidMaker(ArrayKnob, declared.RaidMaker):
     about = "maker"
     LEVELS = tuple(array.MAKERS)
 
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
     def requires(self, setting: Setting) -> Requirement:
         maker = array.MAKERS[self.parse(setting)]
-        return Requirement(root=True, labs=_GUEST, tools=maker.tools, modules=frozenset(maker.modules))
+        return Requirement(root=True, labs=GUESTS, tools=maker.tools, modules=frozenset(maker.modules))
 
 
 class RaidLevel(ArrayKnob, declared.RaidLevel):
     about = "level"
     LEVELS = tuple(array.LEVELS)
 
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
     def requires(self, setting: Setting) -> Requirement:
         module = array.LEVELS[self.parse(setting)].module
-        return Requirement(root=True, labs=_GUEST, tools=_MD, modules=frozenset({module}))
+        return Requirement(root=True, labs=GUESTS, tools=_MD, modules=frozenset({module}))
 
 
 class RaidChunk(ArrayKnob, declared.RaidChunk):
@@ -70,41 +56,22 @@ class RaidChunk(ArrayKnob, declared.RaidChunk):
             size_within(self.name, setting.value, _LEAST_CHUNK, _MOST_CHUNK, self.open_levels, power=True)
         )
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
 
 class RaidBitmap(ArrayKnob, declared.RaidBitmap):
     about = "bitmap"
     LEVELS = array.BITMAPS
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
 
 
 class RaidState(ArrayKnob, declared.RaidState):
     about = "state"
     LEVELS = array.STATES
 
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
 
 class RaidStripeCache(Knob, declared.RaidStripeCache):
+    requirement = Requirement(root=True, labs=GUESTS, tools=_MD)
+
     def parse(self, setting: Setting) -> str:
         return whole_number(f"knob {self.name}", setting.value, 17, 32768)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=_GUEST, tools=_MD)
 
     def neutral(self, setting: Setting, levels: tuple[str, ...]) -> str:
         return "256"

@@ -19,7 +19,7 @@ def chosen_word(text: str) -> str:
 
 
 class KernelFileKnob(Knob):
-    """A knob whose value is the text of one file in /sys or /proc/sys, or of several files with the same text.
+    """A knob with the text of one file in /sys or /proc/sys as its value, or of several files with the same text.
 
     It outlives the conductor, so it is journaled.
     """

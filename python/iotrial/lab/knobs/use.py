@@ -8,7 +8,7 @@ import time
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import disk_place
-from iotrial.lab.knob import Knob, Requirement, RunContext, one_of
+from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
@@ -22,6 +22,8 @@ FRESH, NONE, TRIMMED = "fresh", "none", "fstrim"
 
 
 class FilesystemAge(Knob, declared.FilesystemAge):
+    requirement = Requirement(root=True, labs=DISK_LABS)
+
     def parse(self, setting: Setting) -> str:
         if setting.value == FRESH:
             return FRESH
@@ -32,12 +34,6 @@ class FilesystemAge(Knob, declared.FilesystemAge):
                 hint="fresh, or a share such as 80 %",
             )
         return f"{int(found[1])} %"
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         age = disk_place(self.name, subject.place).age
@@ -59,16 +55,8 @@ class FilesystemAge(Knob, declared.FilesystemAge):
 
 
 class FilesystemTrim(Knob, declared.FilesystemTrim):
+    requirement = Requirement(root=True, labs=DISK_LABS)
     LEVELS = (NONE, TRIMMED)
-
-    def parse(self, setting: Setting) -> str:
-        return one_of(self.name, setting.value, self.LEVELS)
-
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return self.LEVELS
-
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=DISK_LABS)
 
     def read(self, subject: RunContext, setting: Setting) -> str:
         return TRIMMED if subject.work.trimmed_bytes else NONE

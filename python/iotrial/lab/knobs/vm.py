@@ -1,4 +1,4 @@
-"""Sysctls of the host that are harmless to change: memory and write-back. The others are available in guests only.
+"""Sysctls: of the host those that are harmless to change (memory and write-back), of a guest others too.
 
 Harmless means: it costs at most speed, for a while, and one write restores it. So vm.min_free_kbytes is not on the list (too
 large a value makes the kernel kill processes; once written, it no longer follows the memory size), nor are overcommit and
@@ -8,54 +8,66 @@ clears the other; undo writes back the one that was in force.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar
 
-from iotrial.errors import KnobError, UnknownName
+from iotrial.errors import KnobError, UnknownName, UnsupportedLevel
 from iotrial.knobs import machine as declared
 from iotrial.lab.journal import Entry
 from iotrial.lab.knob import Requirement, RunContext, TakenError, Undone, whole_number
 from iotrial.lab.knobs.setting import KernelFileKnob, foreign
 from iotrial.lab.target import Target
 from iotrial.study.model import Setting
-from iotrial.study.places import EVERYWHERE
+from iotrial.study.places import EVERYWHERE, GUESTS
 
 
-class Sysctl(KernelFileKnob, declared.Sysctl):
+class SysctlKnob(KernelFileKnob):
+    """One sysctl of a list, named by the knob's option."""
+
+    #: what the list holds, in words
+    listed: ClassVar[str]
+
+    def known(self) -> Collection[str]:
+        """Return the list."""
+        raise NotImplementedError
+
+    def key(self, setting: Setting) -> str:
+        """Return the name of the sysctl. Raises UnknownName if it is not on the list."""
+        key = self.value_option(setting)
+        if key not in self.known():
+            raise UnknownName(self.listed, key, self.known())
+        return key
+
+    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
+        return (sysctl_file(self.key(setting)),)
+
+    def is_own(self, path: str, entry: Entry) -> bool:
+        return path in map(sysctl_file, self.known())
+
+
+class Sysctl(SysctlKnob, declared.Sysctl):
+    requirement = Requirement(root=True, labs=EVERYWHERE)
+    listed = "sysctl that iotrial may set on a host"
     #: byte limits, each with the ratio that it clears while it is in force
     SHARES: ClassVar[dict[str, str]] = {
         "vm.dirty_background_bytes": "vm.dirty_background_ratio",
         "vm.dirty_bytes": "vm.dirty_ratio",
     }
 
-    def requires(self, setting: Setting) -> Requirement:
-        return Requirement(root=True, labs=EVERYWHERE)
+    def known(self) -> Collection[str]:
+        return self.ALLOWED
 
     def identity(self, subject: RunContext, setting: Setting, path: str) -> dict[str, str]:
-        share = self.SHARES.get(self._key(setting))
+        share = self.SHARES.get(self.key(setting))
         return {} if share is None else {"share": subject.target.read(sysctl_file(share))}
 
-    def _key(self, setting: Setting) -> str:
-        key = self.value_option(setting)
-        if key not in self.ALLOWED:
-            raise UnknownName("sysctl that iotrial may set on a host", key, self.ALLOWED)
-        return key
-
     def parse(self, setting: Setting) -> str:
-        key = self._key(setting)
+        key = self.key(setting)
         least, most, _ = self.ALLOWED[key]
         return whole_number(f"sysctl {key}", setting.value, least, most)
 
-    def levels(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return ()
-
-    def paths(self, subject: RunContext, setting: Setting) -> tuple[str, ...]:
-        return (sysctl_file(self._key(setting)),)
-
-    def is_own(self, path: str, entry: Entry) -> bool:
-        return path in {sysctl_file(key) for key in self.ALLOWED}
-
     def prepare(self, subject: RunContext, setting: Setting, values: tuple[str, ...]) -> None:
-        for other in self.ALLOWED[self._key(setting)][2]:
+        for other in self.ALLOWED[self.key(setting)][2]:
             found = subject.target.read(sysctl_file(other))
             if found != "0":
                 raise KnobError(
@@ -63,7 +75,7 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
                     other,
                     wrote="0",
                     found=found,
-                    hint=f"{other} is in use; writing {self._key(setting)} would clear it",
+                    hint=f"{other} is in use; writing {self.key(setting)} would clear it",
                 )
         super().prepare(subject, setting, values)
 
@@ -97,7 +109,27 @@ class Sysctl(KernelFileKnob, declared.Sysctl):
         return Undone.RESTORED
 
     def changes(self, setting: Setting, values: tuple[str, ...]) -> tuple[str, ...]:
-        return (f"sysctl {self._key(setting)} of this machine: {', '.join(values)}",)
+        return (f"sysctl {self.key(setting)} of this machine: {', '.join(values)}",)
+
+
+class GuestSysctl(SysctlKnob, declared.GuestSysctl):
+    """Sysctls of a guest, where they harm nobody else: memory kept free, and network buffers."""
+
+    requirement = Requirement(root=True, labs=GUESTS)
+    listed = "sysctl of a guest"
+
+    def known(self) -> Collection[str]:
+        return self.ALLOWED
+
+    def parse(self, setting: Setting) -> str:
+        key = self.key(setting)
+        count, least, most = self.ALLOWED[key]
+        words = setting.value.split()
+        if len(words) != count:
+            raise UnsupportedLevel(
+                f'guest.sysctl {key}: "{setting.value}" is not {count} number{"s" * (count > 1)}'
+            )
+        return " ".join(whole_number(f"guest.sysctl {key}", word, least, most) for word in words)
 
 
 def sysctl_file(key: str) -> str:

@@ -60,7 +60,7 @@ VERDICT_INKS = {
     ),
     "differs by condition": _MOVED,
 }
-#: ink of an effect whose faster level puts data at risk
+#: ink of an effect if its faster level puts data at risk
 RISK_INK = _MOVED
 ARM_COLOURS = 8
 ARMS = tuple(f"iotrial:arm-{i}" for i in range(ARM_COLOURS))

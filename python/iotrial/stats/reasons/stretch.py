@@ -1,4 +1,4 @@
-"""Causes of a positive control whose slowdown is measured at the wrong size."""
+"""Causes of a positive control that measures its slowdown at the wrong size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks for committed rows in a database whose power was cut: starts it again, lets it recover, reads every row.
+"""Looks for committed rows in a database after a power cut: starts it again, lets it recover, reads every row.
 
 The rows before the run must be there too. Servers are started and killed by this process: the file system under them is
 thrown away afterwards.

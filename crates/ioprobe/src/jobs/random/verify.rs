@@ -71,7 +71,7 @@ fn compare(set: &FileSet, files: &[u32], place: &Place, found: &[u8]) -> Result<
     }
 }
 
-/// Find the file whose content is wrong. If it has been corrected since, only the fact remains.
+/// Find the file with wrong content. If it has been corrected since, only the fact remains.
 fn first_difference(set: &FileSet, files: &[u32]) -> Result<Error> {
     verify::files(set, files)?;
     Ok(Error::verify(format!(

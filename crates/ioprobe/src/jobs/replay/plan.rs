@@ -101,7 +101,7 @@ pub struct FileFacts {
     pub extents: u32,
     /// Where it was on its disk; files are made in this order. 0: not known.
     pub position: u64,
-    /// The folder that it is in, if that has a record of its own.
+    /// The folder that it is in, if that has a record.
     pub parent: u32,
     /// The replay may change it, so it is made again before the next one.
     pub changed: bool,

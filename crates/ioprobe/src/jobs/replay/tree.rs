@@ -144,7 +144,7 @@ struct Maker<'a> {
     wanted: Wanted,
     in_pieces: bool,
     memory: Vec<u8>,
-    /// Files whose fragments are to be counted.
+    /// Files of which to count the fragments.
     laid_out: Vec<u32>,
     done: Done,
 }

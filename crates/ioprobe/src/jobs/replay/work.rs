@@ -314,7 +314,7 @@ struct Performer<'a> {
     vectors: Vec<libc::iovec>,
     ring: Option<IoUring>,
     flights: Vec<Flight>,
-    /// How many steps have been started, and how many of the first of them are said to be done.
+    /// How many steps have been started, and how many of the first of them are reported as done.
     started: u32,
     done: u32,
     /// The recorded time, and the clock reading, from which the next pause counts.
@@ -579,7 +579,7 @@ impl<'a> Performer<'a> {
         }
         let (memory, room) = self.memory(write);
         let length = self.replay.plan.length(step).min(MOST_AT_ONCE) as usize;
-        // Without an offset of its own it goes on where the description is.
+        // Without an offset it continues at the position of the open file description.
         let offset = match step.is(bit::POSITIONAL) {
             true => step.offset,
             false => u64::MAX,

@@ -1,8 +1,8 @@
 //! The programs that record file operations, and the events that they write.
 //!
 //! A call is timed from its entry to its exit, and written at its exit: then the paths that it was
-//! given are in memory, and the descriptor that it returned is open. The kernel is asked for what
-//! the call's arguments do not say: which open file a descriptor was, where that file's position is
+//! given are in memory, and the descriptor that it returned is open. What the call's arguments
+//! do not say is read from the kernel: which open file a descriptor was, where that file's position is
 //! now, and which inode an open found. Which calls are recorded, and how, is in a table by number,
 //! so that all other calls leave after one look-up.
 //!
@@ -81,7 +81,7 @@ impl Form {
         Form(self.0 | first << FIRST | second << SECOND)
     }
 
-    /// A call without a descriptor, or whose descriptors the reader follows itself.
+    /// A call without a descriptor, or one with descriptors that the reader follows itself.
     pub const PLAIN: Form = Form::of(PLAIN);
     pub const CLOSE: Form = Form::of(CLOSE);
     pub const FCNTL: Form = Form::of(FCNTL).descriptor(1);
@@ -132,7 +132,7 @@ const FORM: i16 = 20;
 
 const PATH_BYTES: i32 = 4096;
 const SCRATCH_BYTES: u32 = at::PATHS as u32 + 2 * PATH_BYTES as u32;
-/// The most buffers of a vector whose lengths are added up.
+/// The number of buffers of a vector up to which their lengths are added up.
 const MOST_BUFFERS: i32 = 8;
 
 /// Where events are put together on the stack, and the words there that programs use besides.
@@ -395,7 +395,7 @@ impl Recorder {
         &self.ring
     }
 
-    /// Return the number of events for which there was no room, or whose program was busy.
+    /// Return the number of events that were lost: there was no room, or their program was busy.
     pub fn lost(&self) -> Result<u64> {
         let counts = self.lost.look_up(&0_u32.to_le_bytes())?;
         let missed = self.programs.iter().map(Program::missed);

@@ -1,12 +1,10 @@
-"""The user of a trial, the user who runs its commands, and the one who does what root must not do."""
+"""The user who runs the commands of a trial, and the one who does what root must not do."""
 
 from __future__ import annotations
 
 from iotrial.ownership import invoking_user
 from iotrial.study.model import Study
 from iotrial.study.server import NOBODY
-
-__all__ = ["command_user", "invoking_user", "unprivileged_user"]
 
 
 def command_user(study: Study) -> tuple[int, int]:
