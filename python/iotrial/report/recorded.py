@@ -372,12 +372,6 @@ def _close(close: Similar, name: str) -> Iterator[Block]:
         blocks.append(Code(f"iotrial show {close.studies[0]}", "such a study"))
     else:
         blocks.append(Note(f"No shipped study comes close: {close.reason}."))
-    blocks.append(
-        Code(
-            f"iotrial try block.scheduler=none,mq-deadline --replay {escape(name)}",
-            "its replay with settings",
-        )
-    )
     blocks.append(Code(f"iotrial show {escape(name)} --as fio", "as a job of fio"))
     yield Section("What comes close", tuple(blocks))
 

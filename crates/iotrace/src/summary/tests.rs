@@ -188,12 +188,15 @@ fn the_timeline_covers_a_long_recording_with_few_spans() {
     assert_eq!(found.spans[place].writes, 1);
 }
 
-#[test]
-fn a_copy_reads_one_file_and_writes_another() {
-    let at = |offset| Target {
+fn at(offset: u64) -> Target {
+    Target {
         offset,
         positional: true,
-    };
+    }
+}
+
+#[test]
+fn a_copy_reads_one_file_and_writes_another() {
     for (target, size) in [(None, 0), (Some(at(700)), 5700)] {
         let copy = Op {
             other: Some(1),
@@ -264,6 +267,7 @@ fn any_operations_are_counted_and_none_makes_it_panic() {
             length: pick(&[0, 1, u64::MAX]),
             result: pick(&[0, 1, 4096, i64::MAX as u64, u64::MAX, 1 << 63]) as i64,
             flags: pick(&[0, u64::from(u32::MAX)]) as u32,
+            target: (pick(&[0, 1]) == 1).then(|| at(pick(&[0, 4096, u64::MAX]))),
             start_ns,
             duration_ns: end_ns - start_ns,
         });

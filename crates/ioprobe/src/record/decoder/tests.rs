@@ -430,7 +430,13 @@ fn copies_have_both_files_and_sends_one() {
     let at = |op: &Op| op.target.map(|target| (target.offset, target.positional));
     assert_eq!(
         ops[2..].iter().map(at).collect::<Vec<_>>(),
-        [Some((0, false)), Some((1000, false)), Some((7000, true)), None, None]
+        [
+            Some((0, false)),
+            Some((1000, false)),
+            Some((7000, true)),
+            None,
+            None
+        ]
     );
     assert_eq!(
         seen,
