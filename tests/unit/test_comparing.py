@@ -311,7 +311,7 @@ def test_machines_have_a_line_each_with_median_interval_and_change_in_per_cent()
     )
     [title, first, second, third] = table_of_machines(made)
     assert title[0] == "**0444, wall**"
-    assert first[:3] == ["A", "2 x Core i3 3330, 4 GiB", "659 \\[650, 668\\] s"]
+    assert first[:3] == ["A", "2 x Core i3 3330, 4 GiB", "659.0 \\[650.0, 668.0\\] s"]
     assert first[3] == "reference"
     assert second[1] == "2 x Core i3 4330, 4 GiB"
     # 579 / 659, 570 / 668 and 588 / 650
