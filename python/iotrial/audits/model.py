@@ -123,10 +123,6 @@ class Interval:
     def bounded(self) -> bool:
         return self.low is not None and self.high is not None
 
-    @property
-    def excludes_one(self) -> bool:
-        return self.low is not None and self.high is not None and not self.low <= 1.0 <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class Need:

@@ -36,7 +36,6 @@ _INTERVALS = (
 )
 _MOST_ARMS = 4
 _MOST_PLACES = 3
-_PLACES = 3
 
 
 @dataclass(frozen=True, slots=True)
