@@ -44,7 +44,7 @@ def assert_shows(said: list[str], wanted: list[str]) -> None:
 
 
 def output_of(command: str, folder: Path) -> list[str]:
-    """Run a command of iotrial or python in the folder, as the shell would, and return its lines."""
+    """Run a command of iotrial or python in the folder, as the shell would, and return its lines, messages first."""
     words, _, target = command.partition(" > ")
     program_name, *rest = shlex.split(words)
     if program_name == "iotrial":
@@ -54,10 +54,10 @@ def output_of(command: str, folder: Path) -> list[str]:
         done = subprocess.run(
             [sys.executable, *rest], cwd=folder, capture_output=True, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     if target:
         (folder / target).write_text(done.stdout)
-    return done.stdout.splitlines()
+    return (done.stderr + done.stdout).splitlines()
 
 
 @pytest.mark.parametrize("page", ["sharing.md", "evidence.md"])

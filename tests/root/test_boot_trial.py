@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,7 @@ def test_a_guest_boots_from_each_file_system_cold_and_warm(
 ) -> None:
     monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
     study = write_study(disk_folder, STUDY)
-    report = run_json(study, "--on", str(disk_folder), "--no-stop", "--no-controls", "--time", "10min")
+    run_json(study, "--on", str(disk_folder), "--no-stop", "--no-controls", "--time", "10min")
     assert failures_of(state) == []
     [kernel] = guests.glob("trees/*/boot/vmlinuz-6.12*-cloud-amd64")
     runs = stored_runs(state)
@@ -63,9 +62,11 @@ def test_a_guest_boots_from_each_file_system_cold_and_warm(
         assert found["kernel_time"] + found["init_time"] < found["wall"]
         if "cache=cold" in run["condition"]:
             assert found["device_read_bytes"] >= kernel.stat().st_size
-        else:
-            assert found["device_read_bytes"] == 0
-    assert any("emulated" in sentence for sentence in json.dumps(report).split(". "))
+        else:  # the kernel may reclaim a page at any time; then the run is void
+            assert found["device_read_bytes"] == 0 or run["checks"]["void"] == "warm_was_not_warm"
+    warm = [run["responses"]["device_read_bytes"] for run in runs if "cache=warm" in run["condition"]]
+    assert 0 in warm
+    assert "The guest that boots is emulated" in iotrial("report", "last", "--full").stdout.replace("\n", " ")
 
 
 def test_a_boot_that_takes_too_long_is_a_failed_run(
@@ -78,4 +79,4 @@ def test_a_boot_that_takes_too_long_is_a_failed_run(
     study = write_study(disk_folder, text.replace('["cold", "warm"]', '["cold"]'))
     iotrial("run", study, "--on", str(disk_folder), "--no-stop", "--no-controls", check=None)
     assert failures_of(state)
-    assert all("300" in failure for failure in failures_of(state))
+    assert all("did not end in time" in failure for failure in failures_of(state))

@@ -169,8 +169,8 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
 
     def warming(self, job: Mapping[str, object]) -> Mapping[str, object]:
         """Read all files instead of booting, so that nothing is left to be read from the disk."""
-        [step] = job["steps"]  # type: ignore[misc]
-        kernel = PurePosixPath(step["argv"][step["argv"].index("-kernel") + 1])
+        words: list[str] = job["steps"][0]["argv"]  # type: ignore[index]
+        kernel = PurePosixPath(words[words.index("-kernel") + 1])
         files = [str(kernel.with_name(name)) for name in self._names()]
         return {
             **job,
