@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MAGIC, VERSION = b"iotrace\n", 1
+MAGIC, VERSION = b"iotrace\n", 2
 CALLS = (
     *("open", "close", "read", "write", "fsync", "fdatasync", "sync_file_range", "sync", "truncate"),
     *("rename", "link", "symlink", "unlink", "mkdir", "rmdir", "stat", "readdir", "allocate", "advise"),
@@ -75,7 +75,10 @@ class Trace:
     ) -> int:
         known = b"\x00" if size is None else b"\x01" + number(size)
         stored = (size or 0) if stored is None else stored
-        self.records.append(b"\x00" + text(path) + bytes([kind]) + known + number(stored) + number(extents))
+        position = number(0)  # not known
+        self.records.append(
+            b"\x00" + text(path) + bytes([kind]) + known + number(stored) + number(extents) + position
+        )
         return self.files.setdefault(path, len(self.files))
 
     def thread(self, started_by: int | None = None) -> int:
