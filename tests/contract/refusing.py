@@ -65,6 +65,7 @@ def partition(disk: StandIn) -> Iterator[str]:
 def mounted(device: str, folder: Path, *options: str) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
     run("mount", *options, device, str(folder))
+    run("sync", "-f", str(folder))  # the superblock, which says when it was mounted
     try:
         yield
     finally:

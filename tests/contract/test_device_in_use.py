@@ -17,20 +17,22 @@ from iotrial.lab.journal import Journal
 from iotrial.probe.client import Probe
 
 pytestmark = pytest.mark.root
+#: without parts that the kernel writes later, while the disk is compared with what it was
+MKFS = ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 #: bytes of ten pages of swap without the first one, its header
 SWAP = range(4096, 40960)
 
 
 def test_a_mounted_disk_is_refused_and_where_it_is_mounted_is_said(disk: StandIn, tmp_path: Path) -> None:
-    run("mkfs.ext4", "-q", disk.path)
+    run(*MKFS, disk.path)
     with mounted(disk.path, tmp_path / "m"):
         assert f"mounted on {tmp_path}/m (seen by process " in refused(disk, tmp_path)
 
 
 def test_a_disk_mounted_in_another_mount_namespace_is_refused(disk: StandIn, tmp_path: Path) -> None:
-    run("mkfs.ext4", "-q", disk.path)
+    run(*MKFS, disk.path)
     (tmp_path / "m").mkdir()
-    script = f"mount {disk.path} {tmp_path}/m && echo there && exec sleep 600"
+    script = f"mount {disk.path} {tmp_path}/m && sync -f {tmp_path}/m && echo there && exec sleep 600"
     other = subprocess.Popen(["unshare", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout is not None
@@ -44,7 +46,7 @@ def test_a_disk_mounted_in_another_mount_namespace_is_refused(disk: StandIn, tmp
 def test_a_disk_whose_mount_was_taken_away_while_a_file_is_open_is_refused(
     disk: StandIn, tmp_path: Path
 ) -> None:
-    run("mkfs.ext4", "-q", disk.path)
+    run(*MKFS, disk.path)
     folder = tmp_path / "m"
     folder.mkdir()
     run("mount", "--read-only", disk.path, str(folder))
@@ -58,7 +60,7 @@ def test_a_disk_whose_mount_was_taken_away_while_a_file_is_open_is_refused(
 
 def test_a_disk_with_a_mounted_partition_is_refused(disk: StandIn, tmp_path: Path) -> None:
     with partition(disk) as part:
-        run("mkfs.ext4", "-q", part)
+        run(*MKFS, part)
         with mounted(part, tmp_path / "m"):
             assert f"mounted on {tmp_path}/m" in refused(disk, tmp_path)
 
@@ -143,7 +145,7 @@ def test_while_a_lab_is_on_it_nobody_else_can_claim_or_format_it(disk: StandIn, 
 def _cannot_be_taken(disk: StandIn) -> None:
     with pytest.raises(OSError, match="busy"):
         os.open(disk.path, os.O_RDONLY | os.O_EXCL)
-    for argv in (["mkfs.ext4", "-q", "-F", disk.path], ["mkswap", disk.path]):
+    for argv in ([*MKFS, "-F", disk.path], ["mkswap", disk.path]):
         assert subprocess.run(argv, capture_output=True, check=False).returncode != 0
 
 

@@ -538,7 +538,9 @@ def test_a_pilot_says_nothing_about_the_settings(state: Path, service: Service) 
     words = service.words("--pilot", "--blocks", "10", "--window", "6 s")
     done = iotrial("live", *words)
     assert "washout:" in done.stdout
-    assert "not excluded: a window after it is off by up to" in done.stdout
+    # Either may come of noise; what a pilot finds is tested where the truth is known.
+    found = ("not excluded: a window after it is off by up to", "longer than the pilot's windows show")
+    assert any(words in done.stdout for words in found)
     assert "slower" not in done.stdout + done.stderr
     assert service.ahead == TODAY
     nothing_left(state)

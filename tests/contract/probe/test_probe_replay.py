@@ -268,8 +268,8 @@ def test_damaged_and_hostile_traces_are_refused(probe: Probe, folder: Path) -> N
     damaged = bytearray(whole)
     damaged[-10] ^= 1
     assert "checksum does not match" in refused(probe, folder, bytes(damaged))
-    newer = whole[:8] + b"\x02\x00" + whole[10:]
-    assert "version 2" in refused(probe, folder, newer)
+    newer = whole[:8] + b"\x03\x00" + whole[10:]
+    assert "version 3" in refused(probe, folder, newer)
     for path in ("../out", "/etc/passwd", "a/../../b", "a//b", "."):
         trace = Trace()
         trace.thread()
