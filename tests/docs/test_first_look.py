@@ -82,7 +82,7 @@ def test_commands_on_stored_examples_show_what_is_written_below_them(
 
 def test_a_made_up_meter_gives_each_load_the_watts_that_it_is_made_of(state: Path, tmp_path: Path) -> None:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
-    packed = "docs/examples/power.iotrial"
+    packed = "docs/catalogue/system/power.iotrial"
     for command in (
         f"iotrial import {packed}",
         f"python docs/examples/made_up_meter.py {packed} > readings.csv",

@@ -105,7 +105,7 @@ def command(
         click.echo(json_text(Metered(facts)))
         return
     tell(
-        f"trial {stored.number}: energy of {len(covered)} of {len(joules)} runs, {sum(covered):.4g} J in all"
+        f"trial {stored.number}: energy of {len(covered)} of {len(joules)} runs, {sum(covered):,.0f} J in all"
     )
     if readings.period_s > length:
         tell(
