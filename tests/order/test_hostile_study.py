@@ -242,6 +242,9 @@ def check_call(verb: str, fields: dict[str, Any], lab: str) -> None:
     """Raise AssertionError if a call leaves the lab."""
     if verb in READING:
         return
+    # The removal of the lab's mount folder is made durable in the folder above it.
+    if verb == "fsync" and fields == {"path": "/run"}:
+        return
     # arguments of the user's own program are the user's affair; tools of the lab start in /
     program_fields = {"command": {"steps", "environment", "cwd", "stdin"}, "run": {"cwd"}}.get(verb, set())
     assert verb != "run" or fields.get("cwd", "/") == "/"
