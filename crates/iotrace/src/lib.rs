@@ -50,7 +50,7 @@ pub const MAX_BLOCK: usize = 1 << 20;
 /// A block is written as soon as it has this many bytes.
 const FULL_BLOCK: usize = 1 << 16;
 
-#[cfg(test)]
-mod made;
+#[cfg(any(test, feature = "made"))]
+pub mod made;
 #[cfg(test)]
 mod tests;

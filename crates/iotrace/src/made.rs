@@ -1,4 +1,4 @@
-//! Small traces for the tests of this crate.
+//! Small traces for tests.
 
 use crate::{Call, End, FileKind, FileRecord, Header, Op, ThreadRecord, Writer, VERSION};
 

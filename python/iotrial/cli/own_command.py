@@ -31,7 +31,7 @@ IMAGE = "image"
 REPLAY_LABS = (IN_PLACE, IMAGE)
 #: room for the name and the inode of a file
 _BYTES_PER_FILE = 4096
-#: a verdict takes at least about so many replays
+#: fewer do not give a verdict
 _FEWEST_REPLAYS = 10
 #: options that only a command has, by the name of their value
 _OF_A_COMMAND = {

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use iotrace::{End, FileKind, FileRecord, Header, Op, Target, ThreadRecord, Writer};
+use iotrace::made::{self, file};
+use iotrace::{End, FileKind, FileRecord, Op, Target, ThreadRecord, Writer};
 
 use super::order::WaitFor;
 use super::*;
@@ -46,49 +47,18 @@ struct Trace {
     operations: u64,
 }
 
-fn file(id: u32, path: &str, size: Option<u64>) -> FileRecord {
-    FileRecord {
-        id,
-        path: path.as_bytes().to_vec(),
-        kind: FileKind::Regular,
-        size,
-        stored: size.unwrap_or(0),
-        extents: 1,
-        position: 0,
-    }
-}
-
 fn op(thread: u32, call: Call, start_ns: u64, duration_ns: u64) -> Op {
     Op {
         thread,
-        call,
         positional: false,
-        vectors: 1,
-        uring: false,
-        file: None,
-        other: None,
-        handle: None,
-        offset: 0,
-        length: 0,
-        result: 0,
-        flags: 0,
-        target: None,
-        start_ns,
         duration_ns,
+        ..made::op(call, start_ns)
     }
 }
 
 impl Trace {
     fn new(files: &[FileRecord], threads: u32) -> Self {
-        let header = Header {
-            version: iotrace::VERSION,
-            recorded_at: "2026-01-02T03:04:05Z".to_string(),
-            kernel: "6.12.0".to_string(),
-            command: Vec::new(),
-            under: "/x".to_string(),
-            names_hashed: false,
-        };
-        let mut writer = Writer::new(Vec::new(), &header).unwrap();
+        let mut writer = Writer::new(Vec::new(), &made::header()).unwrap();
         for file in files {
             writer.file(file).unwrap();
         }
