@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
-from iotrial.errors import LabError, NoSpace
+from iotrial.errors import NoSpace
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Line, Problem, Size
 from iotrial.study.work import (
@@ -38,6 +39,7 @@ from iotrial.study.work import (
 from iotrial.units import format_bytes
 from iotrial.workloads.databases import Engine, engine, rows
 from iotrial.workloads.databases.recovered import acknowledged_rows, find_damage
+from iotrial.workloads.served import own_folder
 
 if TYPE_CHECKING:
     from iotrial.study.server import Server
@@ -350,28 +352,23 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
         return True
 
     def provide(self, lab: LabContext) -> None:
-        folder = _folder(self, lab)
-        if lab.target.exists(f"{folder}/{FILLED}"):
-            return
-        kind = engine(self.engine)
-        lab.target.call("mkdir", path=lab.own, mode="0755")
-        self._check_room(lab)
-        apart = (kind.log_folder(self, lab, folder), kind.temporary_folder(self, lab, folder))
-        for own in (folder, *apart):
-            if own is None:
-                continue
-            lab.target.call("remove", path=own, recursive=True)
-            lab.target.call("mkdir", path=own, mode="0700")
-            if lab.user is not None:
-                done = lab.target.run(["chown", f"{lab.user['uid']}:{lab.user['gid']}", own])
-                if done.exit_status != 0:
-                    raise LabError(
-                        f"database {self.engine}: cannot change the owner of {own}: {done.stderr.strip()}"
-                    )
-        kind.create(self, lab, folder)
-        kind.fill(self, lab, folder)
-        lab.target.call("mkdir", path=f"{folder}/{FILLED}", mode="0755")
-        lab.target.call("syncfs", path=lab.root)
+        folder, kind = _folder(self, lab), engine(self.engine)
+        temporary = kind.temporary_folder(self, lab, folder)
+        if not lab.target.exists(f"{folder}/{FILLED}"):
+            # the same database for all: its log is moved afterwards
+            plain = replace(self, separate_log=self.engine == "sqlite", separate_temporary=False)
+            lab.target.call("mkdir", path=lab.own, mode="0755")
+            self._check_room(lab)
+            own_folder(lab, folder, mode="0700")
+            if (log := kind.log_folder(plain, lab, folder)) is not None:
+                own_folder(lab, log, mode="0700")
+            kind.create(plain, lab, folder)
+            kind.fill(plain, lab, folder)
+            lab.target.call("mkdir", path=f"{folder}/{FILLED}", mode="0755")
+            lab.target.call("syncfs", path=lab.root)
+        kind.move_log(self, lab, folder)
+        if temporary is not None and not lab.target.exists(temporary):
+            own_folder(lab, temporary, mode="0700")
 
     def _check_room(self, lab: LabContext) -> None:
         wanted = self.own_bytes({})
@@ -414,11 +411,10 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
 
 
 def _folder(work: DatabaseWork, lab: LabContext) -> str:
-    """Return the database folder: one per program, number of rows, and place of log and temporary files."""
+    """Return the database folder: one per program and number of rows."""
     chosen = lab.program
     mark = f"-{hashlib.sha256(chosen.encode()).hexdigest()[:8]}" if chosen else ""
-    log = "" if work.separate_log or lab.log is None else "-log"
-    return f"{lab.own}/{work.engine}-{work.rows}{mark}{log}{'-temporary' * work.separate_temporary}"
+    return f"{lab.own}/{work.engine}-{work.rows}{mark}"
 
 
 def _sql(work: DatabaseWork) -> str:

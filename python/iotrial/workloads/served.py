@@ -155,7 +155,7 @@ def program_of(name: str, lab: LabContext) -> str:
     return f"{lab.program}/{name}" if is_folder else lab.program
 
 
-def own_folder(lab: LabContext, path: str) -> None:
+def own_folder(lab: LabContext, path: str, mode: str = "0755") -> None:
     """Create an empty folder owned by the user of the programs."""
     lab.target.call("remove", path=path, recursive=True)
-    lab.target.call("mkdir", path=path, mode="0755", owner=None if lab.user is None else dict(lab.user))
+    lab.target.call("mkdir", path=path, mode=mode, owner=None if lab.user is None else dict(lab.user))

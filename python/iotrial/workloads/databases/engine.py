@@ -14,6 +14,7 @@ from iotrial.study import server
 from iotrial.study.server import Server
 from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
+from iotrial.workloads.served import own_folder
 
 if TYPE_CHECKING:
     from iotrial.workloads.database import DatabaseWork
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
 MOST_OUTPUT = 1000
+#: in the database's folder while its log is on the log place
+LOG_MOVED = "log-moved"
 
 
 class Engine(ABC):
@@ -97,12 +100,34 @@ class Engine(ABC):
     # common to all engines
 
     def log_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
-        """Return the folder of the write-ahead log on the log place.
+        """Return the folder of the write-ahead log.
 
-        None if the study has no such place, the work keeps the log with the data, or the engine has no
-        separate log folder.
+        None: where the engine itself puts it, because the study has no place for a log, or the engine no folder.
         """
-        return None if lab.log is None or not work.separate_log else _on_log_place(lab, folder)
+        if lab.log is None:
+            return None
+        return _on_log_place(lab, folder) if work.separate_log else f"{folder}/log"
+
+    def move_log(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
+        """Move the log of a stopped database to where the work wants it. Raises LabError.
+
+        The data stay where they are: with a database for each place of the log, their places on the disk would
+        differ too. The copy at the old place stays, so that the same blocks are in use.
+        """
+        wanted, mark = self.log_folder(work, lab, folder), f"{folder}/{LOG_MOVED}"
+        moved = lab.target.exists(mark)
+        if wanted is None or moved == work.separate_log:
+            return
+        source = f"{folder}/log" if work.separate_log else _on_log_place(lab, folder)
+        own_folder(lab, wanted, mode="0700")
+        self.run(lab, ["cp", "-rT", "--preserve=mode", source, wanted], cwd=folder)
+        self.use_log(lab, folder, wanted)
+        lab.target.call("remove" if moved else "mkdir", path=mark, **({} if moved else {"mode": "0755"}))
+        for changed in (lab.root, wanted):
+            lab.target.call("syncfs", path=changed)
+
+    def use_log(self, lab: LabContext, folder: str, log: str) -> None:  # noqa: B027
+        """Make a stopped database use the log in another folder, if its server is not told with each start."""
 
     def temporary_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
         """Return the folder of temporary files on the log place; None if they are with the data. Raises LabError."""
@@ -192,7 +217,7 @@ class Engine(ABC):
 
 
 def _on_log_place(lab: LabContext, folder: str) -> str:
-    """Return a folder on the log place: one for each database and place of its data, which may share the log place."""
+    """Return a folder on the log place: one for each database, as places of data may share the log place."""
     return f"{lab.log}/{PurePath(lab.root).name}-{PurePath(folder).name}"
 
 

@@ -53,6 +53,9 @@ class PostgreSql(Engine):
         argv += ["--no-locale", "--no-sync", *([] if log is None else ["-X", log])]
         self.run(lab, argv, cwd=folder)
 
+    def use_log(self, lab: LabContext, folder: str, log: str) -> None:
+        self.run(lab, ["ln", "-sfn", log, f"{folder}/data/pg_wal"], cwd=folder)
+
     def filling(self, work: DatabaseWork) -> str:
         columns = rows.columns_sql("i", "'entry number ' || i")
         series = f"generate_series(1::bigint, {work.rows}) AS i"
