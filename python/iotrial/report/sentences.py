@@ -78,6 +78,12 @@ _MOST_LEVELS = 8
 _MOST_ON_SCREEN = 2
 _MOST_LEANING = 3
 _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS})
+#: what would decide an effect that more blocks cannot decide, by the reason
+_WOULD_DECIDE = {
+    "failures": "A verdict needs a trial in which no run fails",
+    "unusable_values": "A verdict needs a response that is never zero, or is compared by difference",
+    "effect_not_constant": "More blocks cannot decide an effect that changes; see how it changes over time",
+}
 #: share of the requested load; the rest allows for the time of the last operations
 KEPT_UP = 0.9
 
@@ -191,12 +197,14 @@ def summarise(
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
-    """Return e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12 --time 4m`".
+    """Return what would decide these effects, e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12 --time 4m`".
 
     ``effects`` are the undecided ones; ``rest``: others are decided.
     """
-    if trial.state is not TrialState.DONE or any(e.reason not in _FOR_WANT_OF_BLOCKS for e in effects):
+    if trial.state is not TrialState.DONE:
         return ""
+    if others := [e.reason for e in effects if e.reason not in _FOR_WANT_OF_BLOCKS]:
+        return f". {_WOULD_DECIDE[others[0]]}" if others[0] in _WOULD_DECIDE else ""
     header, verdict = trial.header, "a verdict on the rest" if rest else "a verdict"
     try:
         plan = Plan.stored(header.study, header.seed, header.options)
