@@ -18,7 +18,9 @@ from iotrial.study.work import LabContext
 from iotrial.workloads.database import DatabaseWork
 from iotrial.workloads.databases import engine, rows
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a server must not run as root, so its folder is another's")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="a server must not run as root, so its folder is another's"
+)
 
 ROWS = 2_000
 COUNT = "SELECT count(*) FROM entries;\n"
@@ -41,11 +43,17 @@ def blocks_of(root: Path) -> dict[str, str]:
     files = [path for path in root.rglob("*") if path.suffix == ".ibd" or path.parent.name.isdigit()]
     assert files
     subprocess.run(["sync", "-f", root], check=True)
-    return {str(path): subprocess.check_output(["filefrag", "-e", path], text=True) for path in files if path.stat().st_size}
+    return {
+        str(path): subprocess.check_output(["filefrag", "-e", path], text=True)
+        for path in files
+        if path.stat().st_size
+    }
 
 
 @pytest.mark.parametrize("name", ["mariadb", "postgresql"])
-def test_a_log_moves_to_the_other_place_and_back_and_no_block_of_the_table_moves(name: str, lab: LabContext) -> None:
+def test_a_log_moves_to_the_other_place_and_back_and_no_block_of_the_table_moves(
+    name: str, lab: LabContext
+) -> None:
     kind = engine(name)
     try:
         kind.installed()

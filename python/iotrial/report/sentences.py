@@ -197,7 +197,7 @@ def summarise(
 
 
 def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
-    """Return what would decide these effects, e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12 --time 4m`".
+    """Return what would decide these effects, e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12`".
 
     ``effects`` are the undecided ones; ``rest``: others are decided.
     """
