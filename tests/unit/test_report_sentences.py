@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from report_fixtures import CONDITIONS, all_equivalent, controls, document, effect, factor, measured, study
 
 from iotrial.report.document import build_document
@@ -193,6 +194,19 @@ def test_ratios_and_differences_are_excluded_each_on_its_own_scale() -> None:
         effect(Verdict.INCONCLUSIVE, 2.0, -10.0, 50.0, **lies),
     ]
     assert "Any effect is smaller than -7.0 % / +8.0 % and -40 ms / +50 ms." in headline(found)
+
+
+@pytest.mark.parametrize(
+    ("reason", "needed"),
+    [
+        ("failures", "A verdict needs a trial in which no run fails."),
+        ("unusable_values", "A verdict needs a response that is never zero, or is compared by difference."),
+    ],
+)
+def test_what_would_decide_an_effect_that_more_blocks_cannot(reason: str, needed: str) -> None:
+    assert headline([effect(Verdict.INCONCLUSIVE, None, None, None, condition=ONE, reason=reason)]).endswith(
+        f" {needed}"
+    )
 
 
 def test_an_effect_that_moved_says_so() -> None:

@@ -82,7 +82,6 @@ _FOR_WANT_OF_BLOCKS = frozenset({None, BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS
 _WOULD_DECIDE = {
     "failures": "A verdict needs a trial in which no run fails",
     "unusable_values": "A verdict needs a response that is never zero, or is compared by difference",
-    "effect_not_constant": "More blocks cannot decide an effect that changes; see how it changes over time",
 }
 #: share of the requested load; the rest allows for the time of the last operations
 KEPT_UP = 0.9
