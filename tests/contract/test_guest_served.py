@@ -94,7 +94,9 @@ def opened(store: Path, folder: Path, spec: LinkSpec, needs: Needs) -> Iterator[
 def pair(guests: Path, tmp_path_factory: pytest.TempPathFactory, disk_folder: Path) -> Iterator[Pair]:
     spec = LinkSpec(RATE, 200e-6)
     needs = needs_of(spec) | Needs(
-        modules=frozenset({"xfs"}), packages=frozenset({"xfsprogs"}), programs=frozenset({"mkfs.xfs"})
+        modules=frozenset({"xfs"}),
+        packages=frozenset({"xfsprogs", "coreutils", "curl"}),
+        programs=frozenset({"mkfs.xfs", "sha256sum", "curl"}),
     )
     for protocol in PROTOCOLS.values():
         needs |= protocol.needs
@@ -108,10 +110,41 @@ def test_by_every_protocol_the_client_finds_the_files_that_were_made(pair: Pair)
         assert pair.turn("nas.protocol", name) == name
         kind = client.mount_at(place.root)
         assert kind is not None
-        assert kind.type == {"nfs3": "nfs", "nfs4": "nfs4", "smb": "cifs", "iscsi": "xfs"}[name]
+        mounted = {"nfs3": "nfs", "nfs4": "nfs4", "smb": "cifs", "iscsi": "xfs", "ftp": "nfs4"}
+        assert kind.type == mounted[name]
         # with iSCSI the client mounts the file system; mounting it twice would destroy it
         assert (pair.link.server.mount_at(place.root) is None) == (name == "iscsi")
         client.call("fileset_verify", set="made")
+
+
+def test_a_file_is_got_and_put_by_url_with_its_content_and_nobody_answers_ftp_later(pair: Pair) -> None:
+    place, server, client = pair.place, pair.link.server, pair.link.client
+    place.make_files(FileSet("url", f"{place.root}/url", 1, SIZE, "random", 1), seed=9)
+    file = f"{place.root}/url/f000000"
+
+    def run(machine: Target, *argv: str) -> str:
+        done = machine.run(argv)
+        assert done.exit_status == 0, done.stderr
+        return done.stdout
+
+    made = run(client, "sha256sum", file).split()[0]
+    curl = ("curl", "--silent", "--show-error", "--ftp-method", "nocwd")
+    for name in ("nfs4", "ftp"):
+        assert pair.turn("nas.protocol", name) == name
+        before = int(server.read(f"/sys/class/net/{WIRE}/statistics/tx_bytes"))
+        run(client, *curl, "--output", f"/tmp/{name}", f"{pair.share.url}{file}")
+        assert int(server.read(f"/sys/class/net/{WIRE}/statistics/tx_bytes")) - before > SIZE
+        run(client, *curl, "--upload-file", f"/tmp/{name}", f"{pair.share.url}{place.root}/put-{name}")
+        # in the client's own memory, on the server's disk, and through the client's mount
+        put = f"{place.root}/put-{name}"
+        for machine, path in ((client, f"/tmp/{name}"), (server, put), (client, put)):
+            assert run(machine, "sha256sum", path).split()[0] == made
+    ftp = pair.share.url
+    assert ftp.startswith("ftp://")
+    pair.turn("nas.protocol", "nfs4")
+    refused = client.run([*curl, "--output", "/dev/null", f"{ftp}{file}"])
+    assert refused.exit_status == 7  # could not connect
+    assert not server.processes(lambda pid: server.read(f"/proc/{pid}/comm") == "vsftpd")
 
 
 @pytest.mark.long

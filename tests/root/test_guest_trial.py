@@ -342,3 +342,71 @@ def test_a_machine_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
     assert all(0 <= run["responses"]["nas_cpu"] < 60 for run in finished)
     assert all(run["evidence"]["link_from_server_bytes"] > 5 * 4096 for run in finished)
     assert not list(state.rglob("*.entry"))
+
+
+PUT_BYTES = 1 << 20
+BY_URL = """
+[study]
+name = "by-url"
+question = "Is a file put faster by FTP?"
+[lab]
+kind = "guest"
+filesystem = "xfs"
+size = "320 MiB"
+[lab.link]
+rate = "100 Mbit/s"
+[[factor]]
+name = "protocol"
+knob = "nas.protocol"
+levels = ["nfs4", "ftp"]
+[[workload]]
+name = "get"
+kind = "command"
+argv = ["curl", "--silent", "--show-error", "--ftp-method", "nocwd", "--output", "/dev/null", "{share}{file}"]
+size = "1 MiB"
+cache = "cold"
+[[workload]]
+name = "put"
+kind = "command"
+prepare = ["cp", "{file}", "/tmp/image"]
+argv = ["curl", "--silent", "--show-error", "--ftp-method", "nocwd", "--upload-file", "/tmp/image", "{share}{out}/image"]
+size = "1 MiB"
+pool = 1
+cache = "as-is"
+[[response]]
+name = "wall"
+primary = true
+[[response]]
+workload = "put"
+name = "wall_to_disk"
+[[response]]
+name = "nas_sync"
+"""
+
+
+@pytest.mark.long
+def test_files_are_got_and_put_by_ftp_and_what_was_only_in_the_servers_memory_is_timed(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    run_json(write_study(disk_folder, BY_URL), "--blocks", "2", "--no-controls", "--no-stop")
+    assert failures_of(state) == []
+    runs = stored_runs(state)
+    assert len(runs) == 2 * 2 * 2
+    got = [run for run in runs if "wall_to_disk" not in run["responses"]]
+    put = [run for run in runs if "wall_to_disk" in run["responses"]]
+    assert {run["treatment"]["protocol"] for run in got} == {"nfs4", "ftp"}
+    for run in got:  # cold: from the server's disk, and through the link
+        assert run["checks"]["bytes_read"] >= PUT_BYTES
+        assert run["evidence"]["link_from_server_bytes"] > PUT_BYTES
+    for run in put:  # counted on the client, through its mount
+        assert (run["responses"]["out_files"], run["responses"]["out_bytes"]) == (1, PUT_BYTES)
+        assert run["evidence"]["link_to_server_bytes"] > PUT_BYTES
+        times = run["responses"]
+        assert times["wall_to_disk"] == pytest.approx(times["wall"] + times["nas_sync"])
+    written = {
+        name: [run["responses"]["device_write_bytes"] for run in put if run["treatment"]["protocol"] == name]
+        for name in ("nfs4", "ftp")
+    }
+    # an NFS client has the server write when it closes the file; nobody asks an FTP server to
+    assert min(written["nfs4"]) >= PUT_BYTES > max(written["ftp"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,24 +10,34 @@ from typing import Any, cast
 
 import pytest
 
-from iotrial.errors import IotrialError, LabError, RequestError, StudyError, TargetError, UnknownName
+from iotrial.errors import (
+    IotrialError,
+    LabError,
+    RequestError,
+    StudyError,
+    TargetError,
+    UnknownName,
+    UnsupportedLevel,
+)
 from iotrial.guest import qemu
 from iotrial.guest.link import Link, described
 from iotrial.guest.protocols import DEFAULTS, PROTOCOLS, Protocol, Served, as_soon_as_it_can
 from iotrial.guest.share import Share
 from iotrial.lab import health, registry
 from iotrial.lab.disk import DiskPlace
-from iotrial.lab.knob import FileSelection
+from iotrial.lab.knob import FileSelection, RunContext, WorkDraft
 from iotrial.lab.place import Place
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
 from iotrial.runner.file_server import measured
 from iotrial.runner.guest import GuestSpec
 from iotrial.runner.guests import Guests
+from iotrial.runner.outcome import outcome_of
 from iotrial.runner.places import sites_of
 from iotrial.runner.resolve import resolve, served_by
 from iotrial.study.model import LinkSpec, Setting, Study
 from iotrial.study.reader import read_study
+from iotrial.study.work import JobContext, Measured, Work
 from study_texts import reading
 
 HEAD = """
@@ -83,6 +93,31 @@ def test_guests_bring_what_the_protocols_of_the_study_need_and_no_other() -> Non
     assert "iscsi_tcp" not in needs.modules
     assert "iscsid" not in needs.programs
     assert {"ip", "tc", "rpc.mountd", "ksmbd.mountd"} <= needs.programs
+
+
+GET = '[[workload]]\nname = "get"\nkind = "command"\nargv = ["curl", "{url}"]\n'
+
+
+def test_work_on_a_mount_is_refused_at_a_level_that_has_none() -> None:
+    knob, by_ftp = registry.knob("nas.protocol"), Setting("nas.protocol", "ftp")
+
+    def suits(setting: Setting, workload: str) -> None:
+        head = HEAD.format(link="[lab.link]", kind="guest", levels='["nfs3", "ftp"]')
+        [one] = read_study(head + workload, "x.toml", trusted=False).workloads
+        knob.suits(setting, one.work, 4096)
+
+    suits(by_ftp, GET.replace("{url}", "{share}{file}"))
+    suits(Setting("nas.protocol", "nfs3"), reading())
+    for workload in (reading(), GET.replace("{url}", "file://{file}")):
+        with pytest.raises(UnsupportedLevel, match="ftp has no mount"):
+            suits(by_ftp, workload)
+    with pytest.raises(UnsupportedLevel, match="workload of kind files"):
+        resolve(study(levels='["nfs3", "ftp"]'), root=True)
+
+
+def test_only_a_study_of_ftp_brings_its_server() -> None:
+    assert "vsftpd" not in served_by(study()).programs
+    assert {"vsftpd", "rpc.nfsd"} <= served_by(study(levels='["nfs3", "ftp"]')).programs
 
 
 def test_a_card_is_joined_to_the_wire_that_is_given_and_is_part_of_what_a_memory_is_good_for(
@@ -220,6 +255,17 @@ def test_what_is_served_is_left_before_it_is_withdrawn_and_begun_once(
     assert log == ["begin", "serve sync", "reach", "leave", "withdraw", "serve async", "reach"]
 
 
+def test_a_url_is_of_the_protocol_that_is_standing_and_else_of_the_one_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share = shared(monkeypatch, [])
+    share.open("/lab", "vda", "xfs", ())
+    share.want("protocol", "ftp")
+    assert f"{share.url}/lab/file" == "file:///lab/file"
+    share.close()
+    assert f"{share.url}/lab/file" == "ftp://10.73.0.1/lab/file"
+
+
 def test_what_cannot_be_reached_is_served_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     share = shared(monkeypatch, log, unreachable=True)
@@ -317,7 +363,9 @@ def test_whether_a_lab_still_works_is_asked_where_the_works_are_done() -> None:
 
 def watched(log: list[str], **answers: Any) -> DiskPlace:
     target = Machine(log, "server", answers)
-    return cast("DiskPlace", SimpleNamespace(target=target, queues=("vda",), devices={"data": "vda"}))
+    return cast(
+        "DiskPlace", SimpleNamespace(target=target, root="/lab", queues=("vda",), devices={"data": "vda"})
+    )
 
 
 def test_the_server_is_watched_from_before_the_job_to_after_it() -> None:
@@ -335,19 +383,21 @@ def test_the_server_is_watched_from_before_the_job_to_after_it() -> None:
         },
         "cards": {"wire": {"rx_bytes": 1, "rx_packets": 2, "tx_bytes": 3, "tx_packets": 4, "interrupts": 5}},
     }
-    place = watched(log, watch_stop=told)
+    place = watched(log, watch_stop=told, syncfs={"wall_ns": 250_000_000})
 
     def job(besides: dict[str, object]) -> dict[str, Any]:
         log.append(f"job {besides['peer']}")
         return {"devices": {}, "devices_after_sync": {}, "wall_ns": 9}
 
     answer = measured(place, job)
-    assert log == ["server watch_start", "job 10.73.0.1:7400", "server watch_stop"]
+    # its sync comes at once, before it could write anything back by itself
+    assert log == ["server watch_start", "job 10.73.0.1:7400", "server syncfs", "server watch_stop"]
     assert answer["devices"] == {"vda": {"read_bytes": 7}}
     assert answer["wall_ns"] == 9
     assert answer["served"] == {
         "link_to_server_bytes": 1, "link_to_server_packets": 2, "link_from_server_bytes": 3, "link_from_server_packets": 4,
         "link_interrupts": 5, "nas_cpu": pytest.approx(0.4), "nas_interrupts": 0.05, "nas_busy": pytest.approx(10.0),
+        "nas_sync": 0.25,
     }  # fmt: skip
 
 
@@ -389,3 +439,42 @@ def test_what_is_not_ready_yet_is_tried_again_and_what_fails_otherwise_is_not(
     with pytest.raises(TargetError):
         as_soon_as_it_can(act, 6)
     assert left == [6]
+
+
+class Idle(Work, frozen=True, kw_only=True):
+    """Work that gives no numbers of its own."""
+
+    def measured(self, answer: Mapping[str, Any], context: JobContext) -> Measured:
+        return Measured()
+
+
+@pytest.mark.parametrize("served", [{}, {"nas_sync": 0.25}])
+def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the_servers_sync(
+    served: dict[str, float],
+) -> None:
+    answer = {
+        "wall_ns": 1_600_000_000, "user_ns": 0, "sys_ns": 0, "cpu_ns": 0, "started_ns": 0, "devices": {},
+        "spun": {"wall_ns": 100_000_000, "cpu_ns": 0}, "served": served,
+        "usage": dict.fromkeys(
+            ("blocks_in", "blocks_out", "faults_minor", "faults_major", "switches_voluntary", "switches_involuntary"), 0
+        ),
+    }  # fmt: skip
+    place = SimpleNamespace(devices={}, queues=(), device=None, data=None, own_device=True)
+    subject = cast(
+        "RunContext",
+        SimpleNamespace(
+            place=place, files=FileSelection("made", None, 1, 1), extra_places={}, work=WorkDraft()
+        ),
+    )
+
+    def numbers(declared: set[str], stretched: str = "") -> Mapping[str, float]:
+        outcome = outcome_of(answer, subject, Idle(), "as-is", JobContext(stretched), declared)
+        return {**outcome.responses, **outcome.evidence}
+
+    assert "wall_to_disk" not in numbers({"wall"})
+    if not served:
+        assert "wall_to_disk" not in numbers({"wall", "wall_to_disk"})
+        return
+    # an injected slowdown of another response is in neither, one of the run's time in both
+    assert numbers({"wall", "wall_to_disk"})["wall_to_disk"] == pytest.approx(1.5 + 0.25)
+    assert numbers({"wall", "wall_to_disk"}, "wall")["wall_to_disk"] == pytest.approx(1.6 + 0.25)

@@ -157,6 +157,7 @@ NOTHING_PUBLISHED = {
     "filesystem/website",
     "lvm/stripe",
     "nas/clients",
+    "nas/ftp",
     "system/kernel",
     "system/screen-follow-up",
 }

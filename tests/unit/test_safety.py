@@ -127,6 +127,7 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("nas.export", "sync", (), HARMLESS),
     ("nas.protocol", "nfs4", (), HARMLESS),
     ("nas.protocol", "smb", (), TRADE_OFF),
+    ("nas.protocol", "ftp", (), TRADE_OFF),
     # Documentation/ABI/stable/sysfs-block: eliminates cache flushes issued by the kernel
     ("block.write_cache", "write through", (), AT_RISK),
     ("block.write_cache", "write back", (), HARMLESS),

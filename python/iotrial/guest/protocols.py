@@ -1,7 +1,8 @@
-"""Protocols by which one guest accesses a file system of another: NFS, SMB, or iSCSI for the whole disk.
+"""Protocols by which one guest accesses a file system of another: NFS, SMB, FTP, or iSCSI for the whole disk.
 
 The server is started when the file system is mounted and stopped before it is unmounted, so that a cold run finds nothing
-cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that they require.
+cached at either end. The servers are the kernel's own (nfsd, ksmbd, the LIO target) with the daemons that they require;
+for FTP, which the kernel does not serve, vsftpd.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ _TARGET, _INITIATOR = "iqn.2026-11.lab.iotrial:disk", "iqn.2026-11.lab.iotrial:c
 _SHELL = Needs(
     packages=frozenset({"dash", "coreutils"}), programs=frozenset({"dash", "mkdir", "ln", "rmdir", "rm"})
 )
+#: vsftpd reads files as root and answers for any path of the guest: nobody but the client can reach it. Its own sandbox
+#: (namespaces, a process for each right) would be paid for at every login.
+_FTP_SERVER = "/etc/vsftpd.conf"
+_FTP_OPTIONS = (
+    "listen=YES", "listen_ipv6=NO", "background=NO", "anonymous_enable=YES", "no_anon_password=YES",
+    "run_as_launching_user=YES", "ftp_username=root", "anon_root=/", "anon_world_readable_only=NO", "anon_umask=022",
+    "write_enable=YES", "anon_upload_enable=YES", "anon_mkdir_write_enable=YES", "anon_other_write_enable=YES",
+    "seccomp_sandbox=NO", "isolate=NO", "isolate_network=NO",
+)  # fmt: skip
+#: a line of /proc/net/tcp: a socket that listens on port 21
+_FTP_LISTENS = re.compile(r"^ *\d+: [0-9A-F]{8}:0015 [0-9A-F]{8}:0000 0A ", re.MULTILINE)
+#: placeholder in a command: with a path on the share after it, the URL of that file
+SHARE = "{share}"
 _WITHIN_S = 5.0
 _LOOKS, _LOOKS_EVERY_S = 500, 0.02
 
@@ -62,11 +76,18 @@ class Served:
 
 
 class Protocol(ABC):
-    """One protocol. ``whole_disk``: the server does not mount the file system that it serves."""
+    """One protocol.
+
+    ``whole_disk``: the server does not mount the file system that it serves. ``by_program``: files move by a program that
+    is given their URL; the client's mount is for iotrial's own needs (making files, looking at what arrived). ``url``: with
+    a path on the share after it, the URL of that file for such a program.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[Needs]
     whole_disk: ClassVar[bool] = False
+    by_program: ClassVar[bool] = False
+    url: ClassVar[str] = "file://"
     #: the keys of DEFAULTS that the protocol supports, apart from its name
     settings: ClassVar[frozenset[str]] = frozenset()
     #: file system type of the client's mount; "": that of the served file system
@@ -190,6 +211,37 @@ class Nfs4(Nfs):
     name = "nfs4"
     version = "4.2"
     mounted_as = "nfs4"
+
+
+class Ftp(Nfs4):
+    """vsftpd, without TLS; and an NFS mount for what iotrial itself does on the client, which caches no names."""
+
+    name = "ftp"
+    by_program = True
+    url = f"ftp://{SERVER}"
+    settings = frozenset()
+    needs = Nfs4.needs | Needs(packages=frozenset({"vsftpd"}), programs=frozenset({"vsftpd"}))
+
+    def begin(self, machine: Target) -> None:
+        super().begin(machine)
+        script(machine, f"printf '%s\\n' {' '.join(_FTP_OPTIONS)} >{_FTP_SERVER}")
+
+    def serve(self, machine: Target, what: Served) -> None:
+        super().serve(machine, what)
+        server.start(machine, Server("vsftpd", ("vsftpd", _FTP_SERVER), {"tcp": 21}), None)
+
+    def withdraw(self, machine: Target, what: Served) -> None:
+        super().withdraw(machine, what)
+        server.stop(machine, Server("vsftpd", (), {}))
+
+    def found(self, about: str, machine: Target, client: Target, what: Served) -> str:
+        if about == "protocol" and not _FTP_LISTENS.search(machine.read("/proc/net/tcp")):
+            return "nothing"
+        return super().found(about, machine, client, what)
+
+    def options(self) -> tuple[str, ...]:
+        # files come and go behind the back of this mount
+        return (*super().options(), "actimeo=0", "lookupcache=none")
 
 
 class Smb(Protocol):
@@ -322,7 +374,7 @@ class Iscsi(Protocol):
 
 
 PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
-    {one.name: one for one in (Nfs3(), Nfs4(), Smb(), Iscsi())}
+    {one.name: one for one in (Nfs3(), Nfs4(), Smb(), Iscsi(), Ftp())}
 )
 
 

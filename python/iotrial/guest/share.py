@@ -30,6 +30,12 @@ class Share:
         """True if the server must not mount the file system because the client will."""
         return PROTOCOLS[self._wanted["protocol"]].whole_disk
 
+    @property
+    def url(self) -> str:
+        """What makes a URL of a path on the share, for the protocol by which it is served."""
+        protocol = PROTOCOLS[self._wanted["protocol"]] if self._standing is None else self._standing[0]
+        return protocol.url
+
     def want(self, about: str, value: str) -> None:
         """Set how it is served from the next ``open`` on: "protocol", "export", "transfer" or "threads"."""
         self._wanted[about] = value

@@ -16,10 +16,10 @@ from iotrial.knobs.declaration import (
 
 
 class NasProtocol(Declaration):
-    """NFS 3 or 4.2, SMB 3.1.1, or iSCSI."""
+    """NFS 3 or 4.2, SMB 3.1.1, iSCSI, or FTP."""
 
     name = "nas.protocol"
-    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI"
+    title = "how the server's files or disk are reached: NFS 3 or 4.2, SMB, iSCSI, FTP"
     stage = Stage.MOUNT
     scope = Scope.FILESYSTEM
     consequence = harmless("a file that was closed is on the disk of the server")
@@ -29,6 +29,9 @@ class NasProtocol(Declaration):
         ),
         "iscsi": trade_off(
             "closed but unsynced files may be only in the client's memory, and lost if it loses power"
+        ),
+        "ftp": trade_off(
+            "files that were put may be only in the server's memory, and lost if it loses power: FTP has no sync"
         ),
     }
 

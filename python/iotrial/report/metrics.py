@@ -29,7 +29,7 @@ _UNITS = (
     (re.compile(r"_ms$"), "ms"),
     (
         re.compile(
-            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_|_p\d+$|^server_(cpu|user|sys)$|_cpu$|^nas_interrupts$"
+            r"_s$|_seconds$|(?<!_by)_time(_synced)?$|^wall\b|^cpu\b|^user$|^sys$|^accounted_(time|request_p\d+)\.|^late_|_p\d+$|^server_(cpu|user|sys)$|_cpu$|^nas_(interrupts|sync)$"
         ),
         "s",
     ),
@@ -107,6 +107,8 @@ _WORDS = {
     "nas_cpu": "processor time of the serving machine",
     "nas_interrupts": "of this, in interrupts and packets",
     "nas_busy": "share of the time that it was busy",
+    "nas_sync": "time of its sync after the run",
+    "wall_to_disk": "time until all data are on its disk",
     "link_to_server_bytes": "bytes sent to the server",
     "link_from_server_bytes": "bytes received from the server",
     "link_to_server_packets": "packets sent to the server",

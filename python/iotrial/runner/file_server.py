@@ -25,14 +25,16 @@ def measured(place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]
     """Return the job's answer, with the serving machine's devices and an additional key ``served``.
 
     ``served`` holds processor seconds of the server (``nas_cpu``, of which ``nas_interrupts``), the share of
-    the time that its processors were busy in percent, and bytes, packets and interrupts of the link. ``job``
-    is called with the fields that let the working probe tell the other one when its timed part begins and
-    ends.
+    the time that its processors were busy in percent, and bytes, packets and interrupts of the link, all of the
+    timed part; then ``nas_sync``, the seconds that the server took to write to its disk what it had received
+    and only held in memory. ``job`` is called with the fields that let the working probe tell the other one
+    when its timed part begins and ends.
     """
     devices = list(dict.fromkeys((*place.queues, *place.devices.values())))
     place.target.call("watch_start", devices=devices, cards=[WIRE], listen=f"{SERVER}:{MARKS}")
     try:
         answer = job({"peer": f"{SERVER}:{MARKS}"})
+        synced = place.target.call("syncfs", path=place.root)
     except Exception:
         with suppress(ProbeError, TargetError):
             place.target.call("watch_stop")
@@ -40,6 +42,7 @@ def measured(place: DiskPlace, job: Callable[[dict[str, object]], dict[str, Any]
     there = place.target.call("watch_stop")
     around = there["around"]
     found = {_LINK[name]: float(more) for name, more in there["cards"][WIRE].items()}
+    found["nas_sync"] = synced["wall_ns"] * _NS
     processors, lasted = around["processors"] or {}, around["lasted_ns"]
     if processors and lasted > 0:
         spent = processors["user_ns"] + processors["sys_ns"]

@@ -14,7 +14,7 @@ from iotrial.runner.counters import counted, summed
 from iotrial.runner.sampling import series_of
 from iotrial.runner.touched import Touched, elsewhere_bytes, is_unused
 from iotrial.store.checks import BY_SECOND, FACTS, SERIES, by_word
-from iotrial.study.work import JobContext, Work, to_take_off
+from iotrial.study.work import TO_DISK, JobContext, Work, to_take_off
 
 KERNEL_BLOCK = 512
 READ_BACK_FAILED = "read_back_failed"
@@ -85,6 +85,8 @@ def outcome_of(
     if not work.timed:
         for name in ("wall", "user", "sys", "cpu"):
             del numbers[name]
+    if TO_DISK in declared and {"wall", "nas_sync"} <= numbers.keys():
+        numbers[TO_DISK] = numbers["wall"] + numbers["nas_sync"]
     found = work.measured(answer, context)
     numbers |= found.numbers
     evidence = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from iotrial.guest.protocols import SHARE
+from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import RunContext
 from iotrial.lab.knobs.work import ProcessUser
 from iotrial.runner.command_user import command_user
@@ -58,11 +60,13 @@ class JobBuilder:
 
     def context(self, subject: RunContext, workload: Workload) -> JobContext:
         """Return what the kind of work needs to know about the run."""
-        draft = subject.work
+        draft, place = subject.work, subject.place
+        share = place.share if isinstance(place, DiskPlace) else None
         folders = {name: f"{place.root}/own" for name, place in subject.extra_places.items()}
         return JobContext(
             self._stretched(workload),
             {
+                **({} if share is None else {SHARE: share.url}),
                 **draft.arguments,
                 **{f"{{place.{name}}}": folder for name, folder in folders.items()},
                 **({} if subject.place.data is None else {"{dir}": subject.place.data}),

@@ -18,7 +18,9 @@ from iotrial.study.model import Study
 
 #: Debian packages of programs that studies often run.
 PACKAGES = {
-    **dict.fromkeys(("cat", "cp", "dd", "ls", "md5sum", "sha256sum", "sort", "wc"), "coreutils"),
+    **dict.fromkeys(
+        ("cat", "cp", "dd", "ls", "md5sum", "sha256sum", "sort", "split", "sync", "wc"), "coreutils"
+    ),
     **{name: name for name in ("bzip2", "curl", "fio", "gcc", "git", "grep", "gzip", "make", "perl")},
     **{name: name for name in ("python3", "rsync", "sqlite3", "tar", "unzip", "zip", "zstd")},
     "find": "findutils",

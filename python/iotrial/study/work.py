@@ -113,10 +113,18 @@ ACTIVITY_RESPONSES = (
         "device_depth", "requests", Better.NONE, "mean number of requests in flight on the lab's device"
     ),
 )
+#: name of the response that adds the server's sync to a run's time
+TO_DISK = "wall_to_disk"
 #: of the machine that serves the files, if the lab has a link
 SERVED_RESPONSES = (
-    time_response("nas_cpu", "processor time of the serving machine the files"),
+    time_response("nas_cpu", "processor time of the machine that serves the files"),
     count_response("nas_interrupts", "s", "of this, in interrupts and soft interrupts"),
+    count_response(
+        "nas_sync", "s", "time of a sync of that machine after the run: data that it had only in its memory"
+    ),
+    time_response(
+        TO_DISK, "wall and nas_sync: time until all data are on that machine's disk", stretchable=False
+    ),
     _difference(
         "nas_busy",
         "%",

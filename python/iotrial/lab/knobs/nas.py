@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iotrial.errors import RequestError
+from iotrial.errors import RequestError, UnsupportedLevel
 from iotrial.guest import protocols
 from iotrial.guest.share import Share
 from iotrial.knobs import network as declared
@@ -10,6 +10,7 @@ from iotrial.lab.disk import DiskPlace
 from iotrial.lab.knob import Knob, Requirement, RunContext, size_within, whole_number
 from iotrial.study.model import Setting
 from iotrial.study.places import GUESTS
+from iotrial.study.work import HasPrograms, Work
 from iotrial.units import format_size
 
 _LEAST_TRANSFER, _MOST_TRANSFER = 4 << 10, 1 << 20
@@ -31,6 +32,16 @@ class ShareKnob(Knob):
 class NasProtocol(ShareKnob, declared.NasProtocol):
     about = "protocol"
     LEVELS = tuple(protocols.PROTOCOLS)
+
+    def suits(self, setting: Setting, work: Work, bytes_each: int) -> None:
+        """Refuse work that would be done on the mount although the protocol has none."""
+        protocol = protocols.PROTOCOLS[self.parse(setting)]
+        texts = work.texts() if isinstance(work, HasPrograms) else ()
+        if protocol.by_program and not any(protocols.SHARE in text for text in texts):
+            raise UnsupportedLevel(
+                f"knob {self.name}: {protocol.name} has no mount, and this workload of kind {work.kind} names no URL",
+                hint=f'use a command that gets "{protocols.SHARE}{{file}}" or puts "{protocols.SHARE}{{out}}/x", as nas/ftp',
+            )
 
 
 class NasExport(ShareKnob, declared.NasExport):
