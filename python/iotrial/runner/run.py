@@ -182,7 +182,11 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = {**self._job_builder.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
+            job = {
+                **self._job_builder.job(subject, workload, 0.0),
+                **self._serving.held(subject, workload.work, state),
+                "devices": list(requested_of(subject)),
+            }
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = self._do(subject, workload, job_of(subject, workload, {**job, **besides(subject)}))
             end(subject)
@@ -238,7 +242,9 @@ class Runner:
             )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            answer = self._measure(
+                subject, workload, state, stretch=self._stretch if run.arm.stretched else 0.0
+            )
             mkfs_run.end(subject, workload.work, turns, answer)
             self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
@@ -439,8 +445,13 @@ class Runner:
 
     # the timed part
 
-    def _measure(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, Any]:
-        job = self._job_builder.job(subject, workload, stretch)
+    def _measure(
+        self, subject: RunContext, workload: Workload, state: str, *, stretch: float
+    ) -> dict[str, Any]:
+        job = {
+            **self._job_builder.job(subject, workload, stretch),
+            **self._serving.held(subject, workload.work, state),
+        }
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
             return file_server.measured(
                 subject.place, lambda besides: self._do(subject, workload, {**job, **besides})
