@@ -67,7 +67,8 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
     )
     notes = (
         "Kernel, initramfs and root lie in the lab; QEMU reads them through the page cache of this machine: `cold` "
-        "empties it, `warm` reads them before and keeps them in memory. The root is mounted read-only, so that all boots are alike. "
+        "empties it, `warm` reads them before and keeps them in memory. The root is mounted read-only, so that all "
+        "boots are alike. "
         "Kernel and programs are those of Debian, fetched as for the guest lab."
     )
     documented = _RESPONSES
