@@ -55,6 +55,7 @@ class GuestDiskInterface(Declaration):
     name = "guest.disk_interface"
     title = "how the guest's disks are attached: the controller that QEMU emulates"
     stage = Stage.MACHINE
+    scope = Scope.DEVICE
     LEVELS = ("virtio-blk", "virtio-scsi", "nvme", "sata", "ide")
     consequence = harmless("each of them passes the guest's flushes on; the cache mode decides what they do")
 
@@ -65,6 +66,7 @@ class GuestDiskCache(Declaration):
     name = "guest.disk_cache"
     title = "cache mode of the guest's disks on the host (QEMU's names)"
     stage = Stage.MACHINE
+    scope = Scope.DEVICE
     LEVELS = ("none", "writeback", "writethrough", "directsync", "unsafe")
     #: sources: QEMU's manual (qemu-system-x86_64(1), -drive cache=) and docs/system/qemu-block-drivers.rst
     consequence = harmless("the guest's flushes reach the host's disk")

@@ -243,9 +243,7 @@ class Runner:
             )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(
-                subject, workload, state, stretch=self._stretch if run.arm.stretched else 0.0
-            )
+            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0, state)
             mkfs_run.end(subject, workload.work, turns, answer)
             self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
@@ -445,9 +443,7 @@ class Runner:
 
     # the timed part
 
-    def _measure(
-        self, subject: RunContext, workload: Workload, state: str, *, stretch: float
-    ) -> dict[str, Any]:
+    def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
         job = {
             **self._job_builder.job(subject, workload, stretch),
             **self._serving.held(subject, workload.work, state),
