@@ -79,7 +79,7 @@ def test_held_files_stay_in_memory_until_the_job_has_ended(probe: Probe, folder:
     assert left() == [0, 0]
     with pytest.raises(ProbeError) as caught:
         probe("command", steps=steps, hold=[str(folder / "none")])
-    assert caught.value.code == "errno"
+    assert caught.value.code == "os"
 
 
 def test_failures_say_which_step_how_and_in_which_words(probe: Probe) -> None:
