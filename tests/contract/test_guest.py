@@ -3,6 +3,8 @@ own."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 from pathlib import Path
 
@@ -11,9 +13,12 @@ from booted import DISKS, Booted
 
 from iotrial.errors import ProbeError
 from iotrial.guest import machine
-from iotrial.guest.qemu import Accelerator
+from iotrial.guest.initramfs import Needs
+from iotrial.guest.machine import DiskImage
+from iotrial.guest.place import disk_with_serial
+from iotrial.guest.qemu import INTERFACE_MODULES, Accelerator
 from iotrial.lab.target import Target
-from iotrial.runner.guest import Guest, GuestSpec
+from iotrial.runner.guest import Guest, GuestSpec, MachineSpec
 
 
 @pytest.fixture
@@ -34,6 +39,43 @@ def test_its_disks_have_the_serials_and_sizes_that_were_asked_for(target: Target
             serial = target.read(f"/sys/block/{name}/serial")
             found[serial] = int(target.read(f"/sys/block/{name}/size")) * 512
     assert found == {disk.serial: disk.size_bytes for disk in DISKS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("interface", "prefix", "cache", "direct", "write_cache"),
+    [
+        ("virtio-blk", "vd", "writeback", False, "write back"),
+        ("virtio-scsi", "sd", "writethrough", False, "write through"),
+        ("nvme", "nvme", "unsafe", False, "write back"),
+        ("sata", "sd", "directsync", True, "write through"),
+        ("ide", "sd", "none", True, "write back"),
+    ],
+)
+def test_disks_are_found_by_their_serial_on_every_controller_and_opened_as_the_cache_mode_says(
+    guests: Path,
+    disk_folder: Path,
+    interface: str,
+    prefix: str,
+    cache: str,
+    direct: bool,
+    write_cache: str,
+) -> None:
+    needs = Needs(modules=frozenset().union(*INTERFACE_MODULES.values()))
+    disks = [DiskImage("ext4", 32 << 20), DiskImage("a-serial-of-20-chars", 64 << 20)]
+    with Guest(GuestSpec(disk_folder, disks, needs), store=guests) as guest:
+        guest.want(MachineSpec(interface=interface, disk_cache=cache))
+        with guest.start() as probe:
+            target = Target(probe)
+            for disk in disks:
+                name = disk_with_serial(target, disk.serial)
+                assert name.startswith(prefix)
+                assert int(target.read(f"/sys/block/{name}/size")) * 512 == disk.size_bytes
+                assert target.read(f"/sys/block/{name}/queue/write_cache") == write_cache
+            assert guest.disk_cache() == cache
+            # our descriptors and QEMU's are of one open file
+            flags = {fcntl.fcntl(number, fcntl.F_GETFL) for number in guest._disks.descriptors}
+            assert {bool(one & os.O_DIRECT) for one in flags} == {direct}
 
 
 @pytest.mark.parametrize(("kind", "disk"), [("ext4", "vde"), ("xfs", "vdf")])

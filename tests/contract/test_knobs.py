@@ -128,7 +128,7 @@ def settle(subject: RunContext, stage: Stage) -> None:
 #: tested in guests, because only these have arrays and a network, and are machines: see test_guest_array.py,
 #: test_guest_served.py, and test_guest_trial.py for whole trials
 IN_GUESTS = {
-    "guest.memory", "guest.processors", "kernel.version",
+    "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors", "kernel.version",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",
     "nas.export", "nas.protocol", "nas.threads", "nas.transfer",

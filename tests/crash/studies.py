@@ -409,7 +409,7 @@ SLOW = {"kinds": KINDS, "queue": QUEUE, "laid": LAID, "power": POWER}
 #: also keys of the job itself, which leave nothing after the job,
 #: and knobs of a guest, which vanish with it
 ELSEWHERE = {
-    "kernel.version", "guest.memory", "guest.processors",
+    "kernel.version", "guest.disk_cache", "guest.disk_interface", "guest.memory", "guest.processors",
     "memory.limit", "matrix.file_size", "matrix.record_size", "work.option", "program.path",
     "raid.bitmap", "raid.chunk", "raid.level", "raid.maker", "raid.state", "raid.stripe_cache",
     "guest.sysctl", "link.coalescing", "link.mtu", "link.offload", "link.rate", "link.ring",

@@ -62,10 +62,9 @@ def test_a_guest_boots_from_each_file_system_cold_and_warm(
         assert found["kernel_time"] + found["init_time"] < found["wall"]
         if "cache=cold" in run["condition"]:
             assert found["device_read_bytes"] >= kernel.stat().st_size
-        else:  # the kernel may reclaim a page at any time; then the run is void
-            assert found["device_read_bytes"] == 0 or run["checks"]["void"] == "warm_was_not_warm"
-    warm = [run["responses"]["device_read_bytes"] for run in runs if "cache=warm" in run["condition"]]
-    assert 0 in warm
+        else:  # although a boot takes seconds, in which the kernel may reclaim pages that nothing holds
+            assert found["device_read_bytes"] == 0
+            assert run["checks"].get("void") is None
     assert "The guest that boots is emulated" in iotrial("report", "last", "--full").stdout.replace("\n", " ")
 
 

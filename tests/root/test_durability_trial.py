@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import iotrial, run_json, write_study
+from running import failures_of, iotrial, run_json, write_study
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]  # as test_powercut.py
 
@@ -113,6 +113,35 @@ blocks = 1
 name = "export"
 knob = "nas.export"
 levels = ["sync", "async"]
+[[workload]]
+name = "synced"
+kind = "files"
+files = 10
+operations = ["create", "write-all", "fsync", "close", "unlink"]
+order = "by-phase"
+cache = "as-is"
+"""
+GUEST_DISKS = """
+[study]
+name = "guest-disks"
+question = "Does the host keep what a guest has synced?"
+account = false
+check = true
+cut_points = 30
+[lab]
+kind = "guest"
+filesystem = "ext4"
+size = "64 MiB"
+[budget]
+blocks = 1
+[[factor]]
+name = "disk"
+plot = "whole"
+levels = [
+  { label = "none", set = { "guest.disk_interface" = "virtio-blk", "guest.disk_cache" = "none" } },
+  { label = "writeback", set = { "guest.disk_interface" = "sata", "guest.disk_cache" = "writeback" } },
+  { label = "unsafe", set = { "guest.disk_interface" = "virtio-blk", "guest.disk_cache" = "unsafe" } },
+]
 [[workload]]
 name = "synced"
 kind = "files"
@@ -247,6 +276,21 @@ def test_synced_files_survive_the_server_of_a_synchronous_export_and_not_that_of
     assert lost_nothing(found["sync"])
     assert found["sync"]["acknowledged"] == 10
     assert found["async"]["lossy"] > 0
+
+
+def test_files_synced_in_a_guest_survive_the_hosts_power_cut_unless_the_host_ignores_flushes(
+    state: Path, guests: Path, disk_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    found = verdicts(run_json(write_study(disk_folder, GUEST_DISKS), "--no-controls"))
+    assert failures_of(state) == []
+    assert set(found) == {"none", "writeback", "unsafe"}
+    for one in (found["none"], found["writeback"]):
+        assert lost_nothing(one)
+        assert one["acknowledged"] == 10
+        assert one["flushes"] > 0
+    assert found["unsafe"]["lossy"] > 0
+    assert not list(state.rglob("*.entry"))
 
 
 def test_a_trial_says_what_it_did_not_cut_and_keeps_its_verdict(state: Path, tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_processors_and_memory_are_factors_and_each_stretch_begins_with_a_boot(
     assert {run["treatment"]["machine"] for run in stored_runs(state)} == {"small", "large"}
     assert not list(state.rglob("*.entry"))
     (page,) = (state / "reports").glob("*.html")
-    assert "as first booted" in page.read_text()
+    assert "described as first booted" in page.read_text()
 
 
 @pytest.mark.long

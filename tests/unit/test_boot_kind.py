@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from iotrial.guest.bootable import SIZE_BYTES, _proto, said
-from iotrial.guest.qemu import boot_command
-from iotrial.study.work import JobContext
+from iotrial.study.work import JobContext, LabContext
 from iotrial.workloads.boot import BootWork
 
 LOG = """\
@@ -42,11 +41,15 @@ def test_a_guest_that_does_not_say_that_it_is_ready_has_failed(log: str) -> None
     assert "did not say that it is ready" in str(found.missing)
 
 
-def test_the_warm_up_reads_every_file_that_the_boot_reads() -> None:
-    files = [f"/lab/own/boot/{name}" for name in ("kernel", "initramfs-xfs", "root-xfs")]
-    job = {"steps": [{"name": "boot", "argv": boot_command(*files, memory_mib=256)}], "cwd": "/"}
-    [step] = BootWork(root="xfs").warming(job)["steps"]  # type: ignore[misc]
-    assert step["argv"][-3:] == files
+def test_a_warm_run_holds_every_file_that_the_boot_reads() -> None:
+    lab = LabContext(target=None, root="/lab", files="/lab/set")  # type: ignore[arg-type]
+    work = BootWork(root="xfs")
+    [step] = work.probe_job(JobContext(lab=lab))["steps"]  # type: ignore[misc]
+    words = step["argv"]
+    held = work.held(lab)
+    assert {words[words.index(option) + 1] for option in ("-kernel", "-initrd")} < set(held)
+    assert [path for path in held if any(f"filename={path}," in word for word in words)] == [held[2]]
+    assert len(held) == 3
 
 
 @pytest.mark.skipif(

@@ -147,6 +147,20 @@ def test_a_memory_that_is_not_written_is_told(ends: str, said: str) -> None:
     assert ("migrate_cancel" in qemu.commands) == (ends == "active")
 
 
+def test_an_answer_that_is_no_list_is_told() -> None:
+    """The fake answers every query with an object."""
+    monitor = Monitor()
+    qemu = Qemu(monitor.theirs, ends="completed")
+    qemu.start()
+    monitor.theirs.close()
+    try:
+        with pytest.raises(LabError, match="expected a list"):
+            monitor.listed("query-block")
+    finally:
+        monitor.close()
+        qemu.join()
+
+
 def test_a_monitor_that_hangs_up_is_told() -> None:
     monitor = Monitor()
     monitor.theirs.close()

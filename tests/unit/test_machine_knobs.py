@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from iotrial.errors import IotrialError
+from iotrial.guest import qemu
 from iotrial.lab import registry
 from iotrial.lab.journal import Journal
 from iotrial.runner.guest import DEFAULT_KERNEL, MachineSpec
@@ -29,6 +30,8 @@ def read(name: str, value: str, files: dict[str, str], besides: int = 0) -> str:
         ("kernel.version", "6.12.117", "6.12.117"),
         ("guest.memory", "1024 MiB", "1 GiB"),
         ("guest.processors", "4", "4"),
+        ("guest.disk_interface", "nvme", "nvme"),
+        ("guest.disk_cache", "directsync", "directsync"),
     ],
 )
 def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
@@ -47,6 +50,8 @@ def test_what_is_accepted(name: str, value: str, parsed: str) -> None:
         ("guest.memory", "much"),
         ("guest.processors", "0"),
         ("guest.processors", "65"),
+        ("guest.disk_interface", "virtio"),
+        ("guest.disk_cache", "writearound"),
     ],
 )
 def test_what_is_refused(name: str, value: str) -> None:
@@ -75,10 +80,65 @@ def test_processors_are_counted_by_their_own_lines() -> None:
     assert read("guest.processors", "2", files) == "2"
 
 
+SCSI = "../devices/pci0000:00/0000:00:04.0/ata3/host2/target2:0:0/2:0:0:0/block/sda"
+
+
+@pytest.mark.parametrize(
+    ("disk", "driver", "interface"),
+    [
+        ("vda", None, "virtio-blk"),
+        ("nvme0n1", None, "nvme"),
+        ("sda", "virtio_scsi", "virtio-scsi"),
+        ("sda", "ahci", "sata"),
+        ("sda", "ata_piix", "ide"),
+        ("sda", "megaraid", "megaraid"),
+    ],
+)
+def test_the_interface_is_that_of_the_driver_that_has_the_disk(
+    disk: str, driver: str | None, interface: str
+) -> None:
+    def call(verb: str, *, path: str) -> dict[str, str]:
+        assert (verb, path) == ("readlink", "/sys/block/sda")
+        return {"target": SCSI}
+
+    files = {"/sys/class/scsi_host/host2/proc_name": driver}
+    subject: Any = SimpleNamespace(
+        target=SimpleNamespace(read=files.__getitem__, call=call), place=SimpleNamespace(queues=(disk,))
+    )
+    name = "guest.disk_interface"
+    assert registry.knob(name).read(subject, Setting(name, "sata")) == interface
+
+
+def test_every_level_of_a_guests_disk_is_one_that_qemu_is_told() -> None:
+    levels = {name: set(registry.knob(name).LEVELS) for name in ("guest.disk_interface", "guest.disk_cache")}
+    assert levels["guest.disk_interface"] == set(qemu.INTERFACE_MODULES)
+    assert levels["guest.disk_cache"] == set(qemu.CACHE_MODES)
+    needed = registry.knob("guest.disk_interface").requires(Setting("guest.disk_interface", "sata"))
+    assert needed.modules == {"ahci", "sd_mod"}
+
+
+def test_disks_beyond_the_ports_of_a_controller_get_another_one() -> None:
+    disks = tuple(qemu.Disk(number, f"d{number}") for number in range(10, 18))
+
+    def command(interface: str) -> list[str]:
+        machine = qemu.Machine(Path("kernel"), Path("initramfs"), disks=disks, interface=interface)
+        return qemu.command("qemu", machine, qemu.Accelerator.TCG, qemu.Descriptors(0, 0, 0))
+
+    words = command("sata")
+    assert [word for word in words if word.startswith("ich9-ahci")] == [
+        "ich9-ahci,id=sata0",
+        "ich9-ahci,id=sata1",
+    ]
+    assert any("bus=sata1.1,drive=disk7-raw,serial=d17" in word for word in words)
+    with pytest.raises(IotrialError, match="4 disks"):
+        command("ide")
+
+
 def test_what_no_knob_wants_is_as_it_always_is() -> None:
     assert MachineSpec.of({}) == MachineSpec(DEFAULT_KERNEL, 512, 1)
     assert MachineSpec.of({"guest.memory": "1 GiB"}) == MachineSpec(DEFAULT_KERNEL, 1024, 1)
     assert MachineSpec.of({"kernel.version": "6.1", "guest.processors": "2"}) == MachineSpec("6.1", 512, 2)
+    assert MachineSpec.of({"guest.disk_cache": "unsafe"}) == MachineSpec(disk_cache="unsafe")
 
 
 CPUS = "/sys/devices/system/cpu"

@@ -228,3 +228,39 @@ def test_a_lab_is_as_large_as_the_largest_of_its_file_systems_needs() -> None:
     assert image_bytes(pinned) == disk_bytes(pinned) == 128 << 20
     of_its_own = replace(small, factors=(replace(small.factors[0], role=Role.CONDITION),))
     assert image_bytes(of_its_own) == (20 << 20) + 4096
+
+
+GUEST_DISK = """
+[study]
+name = "guest-disk"
+question = "?"
+[lab]
+kind = "guest"
+{lab}
+[[factor]]
+name = "disk"
+knob = "guest.disk_interface"
+levels = ["virtio-blk", "sata"]
+plot = "whole"
+[[workload]]
+name = "w"
+kind = "files"
+operations = ["open", "read-to-end", "close"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lab", "why"),
+    [('disk = "ssd-sata"', "simulated inside the guest"), ("disks = 3", "always attached by virtio-blk")],
+)
+def test_how_a_disk_is_attached_is_refused_where_qemu_attaches_none_or_several(lab: str, why: str) -> None:
+    text = GUEST_DISK.format(lab=lab)
+    with pytest.raises(RequestError, match=why):
+        resolve(read_study(text, "own.toml", trusted=False), root=False)
+
+
+def test_a_guest_gets_the_drivers_of_every_way_to_attach_its_disk() -> None:
+    resolved = resolve(read_study(GUEST_DISK.format(lab=""), "own.toml", trusted=False), root=False)
+    assert resolved.needs is not None
+    assert {"ahci", "sd_mod"} <= resolved.needs.modules
+    assert "nvme" not in resolved.needs.modules

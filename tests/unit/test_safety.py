@@ -171,6 +171,13 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("environment.variable", "1", (("variable", "TURBO"),), NOT_JUDGED),
     ("program.path", "/opt/fast", (), NOT_JUDGED),
     ("kernel.version", "6.12", (), NOT_JUDGED),
+    # qemu-system-x86_64(1), -drive cache=
+    ("guest.disk_cache", "none", (), HARMLESS),
+    ("guest.disk_cache", "directsync", (), HARMLESS),
+    ("guest.disk_cache", "writethrough", (), HARMLESS),
+    ("guest.disk_cache", "writeback", (), TRADE_OFF),
+    ("guest.disk_cache", "unsafe", (), AT_RISK),
+    ("guest.disk_interface", "sata", (), HARMLESS),
     ("lab.device", "fast", (), NOT_JUDGED),
     ("some.knob", "1", (), NOT_JUDGED),
 ]  # fmt: skip

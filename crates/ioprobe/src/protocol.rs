@@ -943,6 +943,9 @@ pub struct CommandJob {
     pub keep_output: usize,
     #[serde(default)]
     pub keep_files: Vec<String>,
+    /// Files to read before the timed part, and to keep in memory until it has ended.
+    #[serde(default)]
+    pub hold: Vec<String>,
     #[serde(default)]
     pub account: bool,
     #[serde(default)]

@@ -144,13 +144,24 @@ class GuestMachine:
         memory_mib: int = 512,
         processors: int = 1,
         card: tuple[str, str] | None = None,
+        interface: str = "virtio-blk",
+        cache: str = "none",
     ) -> None:
         self._program = qemu.find()
         self._disks = disks
         self._monitor: Monitor | None = None
         self._pulse: Pulse | None = None
         self._console = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guest
-        self._machine = qemu.Machine(kernel, initramfs, memory_mib, processors, disks.attached, card=card)
+        self._machine = qemu.Machine(
+            kernel,
+            initramfs,
+            memory_mib,
+            processors,
+            disks.attached,
+            card=card,
+            interface=interface,
+            cache=cache,
+        )
 
     @contextmanager
     def command(
@@ -192,6 +203,28 @@ class GuestMachine:
         """Save the guest's memory state. The guest must have booted and answered. Raises LabError."""
         assert self._monitor is not None
         self._monitor.save(descriptor, _SAVED_WITHIN_S)
+
+    def disk_cache(self) -> str:
+        """Return the cache mode of the disks as QEMU reports it; "unknown" if it is not one for all of them.
+
+        Raises LabError.
+        """
+        assert self._monitor is not None
+        nodes = {
+            node.get("node-name"): node["cache"] for node in self._monitor.listed("query-named-block-nodes")
+        }
+        on_top = {
+            block["inserted"].get("node-name"): block["inserted"]["cache"]
+            for block in self._monitor.listed("query-block")
+            if block.get("inserted")
+        }
+        modes = set()
+        for number in range(len(self._machine.disks)):
+            file, top = nodes[qemu.file_node(number)], on_top[qemu.top_node(number)]
+            modes.add(
+                qemu.CacheMode(direct=file["direct"], no_flush=file["no-flush"], writeback=top["writeback"])
+            )
+        return next((name for name, mode in qemu.CACHE_MODES.items() if modes == {mode}), "unknown")
 
     def boots_within_s(self, accelerator: qemu.Accelerator) -> float:
         """Return the boot timeout in seconds."""

@@ -1,17 +1,21 @@
-"""A place in the guest lab: a file system on a virtio disk that a guest has to itself."""
+"""A place in the guest lab: a file system on a disk that a guest has to itself."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Unpack
 
 from iotrial.errors import LabError
+from iotrial.lab import disk_identity
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
 
-#: virtio-blk truncates serial numbers to this length
+#: virtio-blk, NVMe and ATA have no longer serial numbers
 _LONGEST_SERIAL = 20
+#: controllers other than virtio-blk look for their disks after their driver is loaded
+_FOUND_WITHIN_S, _LOOKS_EVERY_S = 20.0, 0.05
 
 
 class GuestPlace(DiskPlace):
@@ -43,12 +47,17 @@ class GuestPlace(DiskPlace):
             self.device = None
 
 
-def disk_with_serial(target: Target, serial: str) -> str:
-    """Return the guest's disk with this serial number. Raises LabError if there is none."""
-    names = target.call("list", path="/sys/block")["names"]
-    for name in names:
-        if target.read_or_none(f"/sys/block/{name}/serial") == serial:
-            return str(name)
+def disk_with_serial(target: Target, serial: str, *, within_s: float = _FOUND_WITHIN_S) -> str:
+    """Return the guest's disk with this serial number, on any controller. Raises LabError if it does not appear in time."""
+    until = time.monotonic() + within_s
+    while True:
+        names = target.call("list", path="/sys/block")["names"]
+        for name in names:
+            if serial in disk_identity.reported(target, f"/sys/block/{name}"):
+                return str(name)
+        if time.monotonic() > until:
+            break
+        time.sleep(_LOOKS_EVERY_S)
     raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
-from iotrial.errors import MissingTool
+from iotrial.errors import LabError, MissingTool
 
 PROGRAM = "qemu-system-x86_64"
 PACKAGE = "qemu-system-x86"
@@ -30,8 +31,44 @@ class Accelerator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMode:
+    """What QEMU does with a disk's writes (BlockdevCacheInfo in its QMP reference).
+
+    ``direct``: it bypasses the host's page cache. ``no_flush``: it ignores flushes of the guest. ``writeback``: the guest
+    sees a disk with a write cache; otherwise QEMU flushes after each write.
+    """
+
+    direct: bool
+    no_flush: bool
+    writeback: bool
+
+
+#: the modes of the option cache= of -drive, by name
+CACHE_MODES: Mapping[str, CacheMode] = MappingProxyType(
+    {
+        "none": CacheMode(direct=True, no_flush=False, writeback=True),
+        "writeback": CacheMode(direct=False, no_flush=False, writeback=True),
+        "writethrough": CacheMode(direct=False, no_flush=False, writeback=False),
+        "directsync": CacheMode(direct=True, no_flush=False, writeback=False),
+        "unsafe": CacheMode(direct=False, no_flush=True, writeback=True),
+    }
+)
+#: interfaces of disks: the kernel modules that a guest needs for each, besides those that all guests have
+INTERFACE_MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "virtio-blk": frozenset(),
+        "virtio-scsi": frozenset({"virtio_scsi", "sd_mod"}),
+        "nvme": frozenset({"nvme"}),
+        "sata": frozenset({"ahci", "sd_mod"}),
+        "ide": frozenset({"ata_piix", "sd_mod"}),
+    }
+)
+_SATA_PORTS, _IDE_DISKS = 6, 4
+
+
+@dataclass(frozen=True, slots=True)
 class Disk:
-    """A virtio disk on a file that is passed to QEMU open, for reading and writing with O_DIRECT.
+    """A disk on a file that is passed to QEMU open, for reading and writing; QEMU sets or clears O_DIRECT.
 
     ``serial``: at most 20 characters. ``on_device``: the file is a block device.
     """
@@ -43,7 +80,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The configuration of a guest: kernel, initramfs, memory, processors, disks, network card."""
+    """The configuration of a guest: kernel, initramfs, memory, processors, disks and how they are attached, network card."""
 
     kernel: Path
     initramfs: Path
@@ -52,6 +89,9 @@ class Machine:
     disks: tuple[Disk, ...] = ()
     #: model and MAC address of the network card; None: no card
     card: tuple[str, str] | None = None
+    #: a name of ``INTERFACE_MODULES``, and one of ``CACHE_MODES``
+    interface: str = "virtio-blk"
+    cache: str = "none"
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:
@@ -108,8 +148,9 @@ def command(program: str, machine: Machine, accelerator: Accelerator, descriptor
     ]  # fmt: skip
     if descriptors.state is not None:
         words += ["-incoming", f"fd:{descriptors.state}"]
+    words += _controllers(machine)
     for number, disk in enumerate(machine.disks):
-        words += _disk(number, disk)
+        words += _disk(number, disk, machine.interface, CACHE_MODES[machine.cache])
     if machine.card is not None:
         model, address = machine.card
         words += ["-netdev", f"socket,id=wire,fd={descriptors.wire}"]
@@ -168,14 +209,60 @@ _PARAMETERS: Sequence[str] = (
 )
 
 
-def _disk(number: int, disk: Disk) -> list[str]:
-    set_number, node = number + 2, f"disk{number}"
+def top_node(number: int) -> str:
+    """Return the name of the block node that a disk's controller works on."""
+    return f"disk{number}-raw"
+
+
+def file_node(number: int) -> str:
+    """Return the name of the block node that has a disk's file open."""
+    return f"disk{number}-file"
+
+
+def _controllers(machine: Machine) -> list[str]:
+    """Return the controllers that several disks share; virtio-blk and NVMe have one for each disk."""
+    match machine.interface:
+        case "virtio-scsi":
+            devices = ["virtio-scsi-pci,id=scsi"]
+        case "sata":
+            count = -(-len(machine.disks) // _SATA_PORTS)
+            devices = [f"ich9-ahci,id=sata{number}" for number in range(count)]
+        case "ide":
+            devices = ["piix3-ide,id=ide"]
+        case _:
+            devices = []
+    return [word for device in devices for word in ("-device", device)]
+
+
+def _on_controller(number: int, interface: str) -> str:
+    """Return the device of a disk, and its place on its controller."""
+    match interface:
+        case "virtio-scsi":
+            return f"scsi-hd,bus=scsi.0,scsi-id={number}"
+        case "nvme":
+            return "nvme"
+        case "sata":
+            return f"ide-hd,bus=sata{number // _SATA_PORTS}.{number % _SATA_PORTS}"
+        case "ide":
+            if number >= _IDE_DISKS:
+                raise LabError(f"guest: IDE has {_IDE_DISKS} disks at most")
+            return f"ide-hd,bus=ide.{number // 2},unit={number % 2}"
+        case _:
+            return "virtio-blk-pci"
+
+
+def _disk(number: int, disk: Disk, interface: str, cache: CacheMode) -> list[str]:
+    set_number = number + 2
     driver = "host_device" if disk.on_device else "file"
+    no_flush = "cache.no-flush=on," if cache.no_flush else ""
     words = [
         "-add-fd", f"fd={disk.descriptor},set={set_number}",
         "-blockdev",
-        f"driver={driver},node-name={node}-file,filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
-        "cache.direct=on,aio=threads,discard=unmap",
-        "-blockdev", f"driver=raw,node-name={node}-raw,file={node}-file,discard=unmap",
+        f"driver={driver},node-name={file_node(number)},filename=/dev/fdset/{set_number},auto-read-only=off,locking=off,"
+        f"cache.direct={'on' if cache.direct else 'off'},{no_flush}aio=threads,discard=unmap",
+        "-blockdev",
+        f"driver=raw,node-name={top_node(number)},file={file_node(number)},discard=unmap",
     ]  # fmt: skip
-    return [*words, "-device", f"virtio-blk-pci,drive={node}-raw,serial={disk.serial}"]
+    write_cache = "" if cache.writeback else ",write-cache=off"
+    device = f"{_on_controller(number, interface)},drive={top_node(number)},serial={disk.serial}{write_cache}"
+    return [*words, "-device", device]

@@ -4,8 +4,8 @@ Under emulation a boot takes seconds, reading a saved state a fraction of one. A
 same QEMU, kernel, initramfs, memory, processors and disks; its file name identifies it. The disks are empty when a state is
 saved, and none of their contents are in memory. It is only a cache: without a state, or if it fails, the guest is booted.
 
-``Monitor`` speaks the part of QEMU's monitor protocol (QMP) that saves a guest's memory while the guest keeps running: one
-JSON object per line; docs/interop/qmp-spec in QEMU's documentation.
+``Monitor`` speaks the part of QEMU's monitor protocol (QMP) that saves a guest's memory while the guest keeps running, and
+that lists what QEMU has: one JSON object per line; docs/interop/qmp-spec in QEMU's documentation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from iotrial.errors import LabError
 
@@ -128,6 +129,13 @@ class Monitor:
             finally:
                 self._ask("cont")
 
+    def listed(self, command: str) -> list[dict[str, Any]]:
+        """Return the answer to a query that lists objects. Raises LabError."""
+        found = self._answer(command)
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise LabError(f"guest: QEMU's {command}: expected a list of objects")
+        return found
+
     def close(self) -> None:
         """Close both ends. QEMU tolerates it."""
         self._ours.close()
@@ -139,6 +147,12 @@ class Monitor:
     def _ask(
         self, command: str, arguments: Mapping[str, object] | None = None, descriptor: int | None = None
     ) -> Mapping[str, object]:
+        found = self._answer(command, arguments, descriptor)
+        return found if isinstance(found, Mapping) else {}
+
+    def _answer(
+        self, command: str, arguments: Mapping[str, object] | None = None, descriptor: int | None = None
+    ) -> object:
         if not self._greeted:
             self._line()
             self._greeted = True
@@ -156,8 +170,7 @@ class Monitor:
             if "error" in answer:
                 raise LabError(f"guest: QEMU's {command}: {answer['error']}")
             if "return" in answer:  # anything else is an event
-                found = answer["return"]
-                return found if isinstance(found, Mapping) else {}
+                return answer["return"]
 
     def _line(self) -> Mapping[str, object]:
         try:

@@ -1,4 +1,4 @@
-"""Knobs of the machine or guest: kernel, memory, processors, sysctls, and the place of a run."""
+"""Knobs of the machine or guest: kernel, memory, processors, a guest's disks, sysctls, and the place of a run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from iotrial.knobs.declaration import (
     Declaration,
     Scope,
     Stage,
+    at_risk,
     harmless,
     not_judged,
     trade_off,
@@ -46,6 +47,37 @@ class GuestProcessors(Declaration):
     stage = Stage.MACHINE
     open_levels = "1 to 64"
     consequence = harmless("the size of a machine, without effect on the safety of data")
+
+
+class GuestDiskInterface(Declaration):
+    """The controller that QEMU emulates for all disks of a guest; virtio-blk unless a study says otherwise."""
+
+    name = "guest.disk_interface"
+    title = "how the guest's disks are attached: the controller that QEMU emulates"
+    stage = Stage.MACHINE
+    scope = Scope.DEVICE
+    LEVELS = ("virtio-blk", "virtio-scsi", "nvme", "sata", "ide")
+    consequence = harmless("each of them passes the guest's flushes on; the cache mode decides what they do")
+
+
+class GuestDiskCache(Declaration):
+    """What QEMU does with writes and flushes of all disks of a guest; none unless a study says otherwise."""
+
+    name = "guest.disk_cache"
+    title = "cache mode of the guest's disks on the host (QEMU's names)"
+    stage = Stage.MACHINE
+    scope = Scope.DEVICE
+    LEVELS = ("none", "writeback", "writethrough", "directsync", "unsafe")
+    #: sources: QEMU's manual (qemu-system-x86_64(1), -drive cache=) and docs/system/qemu-block-drivers.rst
+    consequence = harmless("the guest's flushes reach the host's disk")
+    consequences: Mapping[str, Consequence] = {
+        "writeback": trade_off(
+            "until the guest flushes, its writes may be only in the host's memory: in a power cut it loses more of them"
+        ),
+        "unsafe": at_risk(
+            "the guest's flushes are ignored: synced data are lost, and its file systems damaged, if the host fails"
+        ),
+    }
 
 
 class Sysctl(Declaration):

@@ -31,13 +31,17 @@ class Names:
 def names_of(target: Target, number: str) -> Names:
     """Return the names of the disk with this device number ("8:16"); none if it has no identifying name."""
     folder = f"/sys/dev/block/{number}"
-    found = [_file(target, f"{folder}/{file}") for file in KERNEL_FILES]
-    found += _udev(target, number)
+    found = [*reported(target, folder), *_udev(target, number)]
     models = [_file(target, f"{folder}/{file}") for file in MODEL_FILES]
     return Names(
         names=frozenset(name for name in map(normal, found) if name is not None),
         model=next((" ".join(model.split()) for model in models if model.strip()), ""),
     )
+
+
+def reported(target: Target, folder: str) -> list[str]:
+    """Return the names that the kernel reports for a disk, from its folder in sysfs, without blanks around them."""
+    return [_file(target, f"{folder}/{file}").strip() for file in KERNEL_FILES]
 
 
 def normal(text: str) -> str | None:

@@ -8,7 +8,7 @@ act in stages: first the host, then the file system, the files, the mount, the c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -102,6 +102,8 @@ class RunContext:
     extra_places: Mapping[str, Place] = field(default_factory=dict)
     #: files that the work reads, where it uses the user's own in place
     own_files: tuple[str, ...] = ()
+    #: returns the cache mode of a guest's disks, as QEMU reports it
+    disk_cache: Callable[[], str] = lambda: "unknown"
 
     @property
     def worker(self) -> Target:

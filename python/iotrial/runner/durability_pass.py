@@ -30,7 +30,7 @@ from iotrial.powercut.rebuild import Rebuilder
 from iotrial.powercut.recover import Check, Findings, Outcome, Recovery
 from iotrial.powercut.states import State, cut_points, state_of
 from iotrial.runner.checked_work import checked_workloads, why_not
-from iotrial.runner.guest import own_boot_id
+from iotrial.runner.guest import MachineSpec, own_boot_id
 from iotrial.runner.places import FILESYSTEM
 from iotrial.runner.progress import Watcher
 from iotrial.runner.resolve import Resolved
@@ -155,13 +155,13 @@ class DurabilityPass:
         self._watcher.say(f"cutting the power of {planned.arm.name} ({condition.key}) at {points:,} points")
         with ExitStack() as stack:
             logging = WriteLogging(f"{_MEMORY}/iotrial-lab-{self._trial[:8]}-cut")
-            session = stack.enter_context(self._session(condition, logging))
+            session = stack.enter_context(self._session(condition, planned, logging))
             run = self._recorded(session, condition, planned, logging)
             return self._looked_at(session, condition, planned, run, logging)
 
     @contextmanager
-    def _session(self, condition: Condition, logging: WriteLogging) -> Iterator[Session]:
-        """Open a lab with one file system, that of the condition."""
+    def _session(self, condition: Condition, planned: PlannedRun, logging: WriteLogging) -> Iterator[Session]:
+        """Open a lab with one file system, that of the condition; in a guest, the arm's own from the first boot on."""
         sites = tuple(
             replace(site, filesystems=(self._filesystem(condition, site.filesystems),), disk=None)
             for site in self._resolved.sites
@@ -174,6 +174,7 @@ class DurabilityPass:
             trial=self._trial,
             waiting=self._signals.waiting,
             logging=logging,
+            machine=MachineSpec.wanted_by(self._resolved.turns_of(condition, planned.arm)),
         )
         try:
             with self._signals.interruptible():
@@ -208,6 +209,8 @@ class DurabilityPass:
             session.disk_target.call("disk_mark", device=device, text=text)
 
         def begin(subject: RunContext) -> None:
+            if session.logged_device is not None:  # QEMU may have left the guest's writes in our page cache
+                session.disk_target.call("fsync", path=f"/dev/{session.logged_device}")
             mark(BEGUN, subject)
             if ticks is not None:
                 ticks.start(subject.worker)
@@ -217,7 +220,7 @@ class DurabilityPass:
                 ticks.stop()
             mark(ENDED, subject)
 
-        runner = Runner(session, injected=1.0)
+        runner = Runner(session, injected=1.0, reboots=False)
         try:
             with self._signals.interruptible():
                 done = runner.acknowledge(

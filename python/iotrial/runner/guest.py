@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,18 @@ from iotrial.guest.machine import DiskImage, Disks, GuestMachine
 from iotrial.guest.packages import Packages
 from iotrial.guest.place import serials_of
 from iotrial.guest.snapshots import States
-from iotrial.lab.knobs.machine import GuestMemory, GuestProcessors, KernelVersion
+from iotrial.knobs.declaration import Stage
+from iotrial.lab.knobs.machine import (
+    GuestDiskCache,
+    GuestDiskInterface,
+    GuestMemory,
+    GuestProcessors,
+    KernelVersion,
+)
 from iotrial.lab.target import Target
 from iotrial.probe.binary import Launch, find_binary
 from iotrial.probe.client import Probe
-from iotrial.runner.resolve import Resolved
+from iotrial.runner.resolve import KnobSetting, Resolved
 from iotrial.study.model import LinkSpec
 from iotrial.study.places import GUEST
 from iotrial.units import parse_size
@@ -48,6 +55,8 @@ class MachineSpec:
     kernel: str = DEFAULT_KERNEL
     memory_mib: int = MEMORY_MIB
     processors: int = 1
+    interface: str = "virtio-blk"
+    disk_cache: str = "none"
 
     @staticmethod
     def of(wishes: Mapping[str, str]) -> MachineSpec:
@@ -56,7 +65,15 @@ class MachineSpec:
             wishes.get(KernelVersion.name, DEFAULT_KERNEL),
             parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
             int(wishes.get(GuestProcessors.name, "1")),
+            wishes.get(GuestDiskInterface.name, "virtio-blk"),
+            wishes.get(GuestDiskCache.name, "none"),
         )
+
+    @staticmethod
+    def wanted_by(settings: Iterable[KnobSetting]) -> MachineSpec | None:
+        """Return the machine for the settings of a run; None if none of them is a property of the machine."""
+        wishes = {one.knob.name: one.value for one in settings if one.knob.stage is Stage.MACHINE}
+        return MachineSpec.of(wishes) if wishes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +182,15 @@ class Guest:
                 memory_mib=wanted.memory_mib + self._spec.memory_besides_mib,
                 processors=wanted.processors,
                 card=None if card is None else (card.device, qemu.MAC_ADDRESSES[self._spec.name == "server"]),
+                interface=wanted.interface,
+                cache=wanted.disk_cache,
             )
             self._machines[wanted] = machine, kernel.release
         return self._machines[wanted]
+
+    def disk_cache(self) -> str:
+        """Return the cache mode of its disks as QEMU reports it. It must have been started. Raises LabError."""
+        return self._machine.disk_cache()
 
     def start(self, wire: int | None = None) -> Probe:
         """Boot the guest, or reboot it if it has died, and return its probe.
@@ -201,6 +224,11 @@ class Guest:
             "memory_mib": [machine.memory_mib + self._spec.memory_besides_mib for machine in self._machines],
             "processors": [machine.processors for machine in self._machines],
         }
+        usual = MachineSpec()
+        if any(machine.interface != usual.interface for machine in self._machines):
+            each["disk_interface"] = [machine.interface for machine in self._machines]
+        if any(machine.disk_cache != usual.disk_cache for machine in self._machines):
+            each["disk_cache"] = [machine.disk_cache for machine in self._machines]
         return {
             "accelerator": None if self.accelerator is None else self.accelerator.value,
             **{name: found[0] if len(set(found)) == 1 else found for name, found in each.items()},

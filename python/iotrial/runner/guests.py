@@ -52,6 +52,10 @@ class Guests:
         """Bytes of memory of the guest with the disks that are reserved for simulated ones."""
         return self._first.memory_besides
 
+    def disk_cache(self) -> str:
+        """Return the cache mode of the disks as QEMU reports it. Raises LabError."""
+        return self._first.disk_cache()
+
     @property
     def alive(self) -> bool:
         """Whether the second guest is alive; True if there is none."""

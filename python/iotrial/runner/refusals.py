@@ -18,9 +18,11 @@ from iotrial.lab.filesystem import FILESYSTEMS
 from iotrial.lab.guard import LOOK_IT_UP, Consent
 from iotrial.lab.knob import Knob, Requirement, a_lab
 from iotrial.lab.knobs.filesystem import FilesystemType
+from iotrial.lab.knobs.machine import GuestDiskCache, GuestDiskInterface
 from iotrial.lab.knobs.use import FilesystemAge
 from iotrial.lab.log_device import LOGGED
 from iotrial.runner import combinations, programs
+from iotrial.runner.places import Site
 from iotrial.runner.requirements import PACKAGES, TOOL_FOLDERS, Brought, Means
 from iotrial.stats.spec import stretched_response
 from iotrial.study.model import Role, Setting, Study, Workload
@@ -176,6 +178,22 @@ def check_requirement(
         means.program(tool, package)
     for module in sorted(need.modules):
         means.module(module)
+
+
+def check_guest_disks(knobs: Iterable[Knob], sites: Iterable[Site]) -> None:
+    """Refuse knobs of a guest's disks where runs do not happen on a disk that QEMU attaches, or on several."""
+    names = [knob.name for knob in knobs if isinstance(knob, GuestDiskInterface | GuestDiskCache)]
+    for site in sites:
+        if names and site.disk is not None:
+            raise RequestError(
+                f"knob {names[0]}: the disk of this lab is simulated inside the guest, so QEMU does not attach it",
+                hint="remove `disk` from [lab]",
+            )
+        if names and site.disks > 1:
+            raise RequestError(
+                f"knob {names[0]}: an array's disks are always attached by virtio-blk",
+                hint="remove `disks` from [lab]",
+            )
 
 
 def check_filesystem(filesystem: str, means: Means) -> None:

@@ -150,6 +150,7 @@ def resolve(
         refusals.check_requirement(
             study, turn.setting, turn.knob.requires(turn.setting), kind, means, root=root
         )
+    refusals.check_guest_disks([turn.knob for turn in every], sites)
     refusals.check_bundles(study)
     refusals.check_work_options(study)
     refusals.check_made_files(study, kind)
@@ -197,7 +198,7 @@ def resolve(
             f"the network is simulated: {described_link(study.lab.link)}, between two guests of this machine"
         )
     if any(turn.knob.stage is Stage.MACHINE for turn in every):
-        notes.append("the guest's kernel, memory and processors are described as first booted")
+        notes.append("the guest is described as first booted")
     changes = _changes(sites, every, in_use=study.in_windows)
     if isinstance(means, Brought):  # changes inside the guest vanish with it
         return Resolved(study, kind, root, tuple(notes), (), turns, pinned, sites, means.needs)

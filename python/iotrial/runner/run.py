@@ -54,7 +54,8 @@ class NothingPrinted(ProbeError):
 class Runner:
     """Carries out the planned runs of one session."""
 
-    def __init__(self, session: Session, *, injected: float) -> None:
+    def __init__(self, session: Session, *, injected: float, reboots: bool = True) -> None:
+        """Set up. ``reboots``: a run that varies the guest begins with a boot, even if such a guest is running."""
         self._session = session
         self._stretch = injected - 1.0
         stages = session.resolved.treatment_stages()
@@ -63,7 +64,7 @@ class Runner:
         self._stretch_formatted: dict[str, tuple[str, int, int] | None] = {}
         varied_within = session.resolved.treatment_stages(within_stretches=True)
         self._formats_each_run = Stage.FORMAT in varied_within
-        self._boots = Stage.MACHINE in stages
+        self._boots = reboots and Stage.MACHINE in stages
         self._boots_each_run = Stage.MACHINE in varied_within
         #: The stretch (whole plot) for which the guest was booted.
         self._stretch_booted: tuple[str, int, int] | None = None
@@ -182,7 +183,11 @@ class Runner:
         place = self._session.place_of(condition, run.arm)
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
-            job = {**self._job_builder.job(subject, workload, 0.0), "devices": list(requested_of(subject))}
+            job = {
+                **self._job_builder.job(subject, workload, 0.0),
+                **self._serving.held(subject, workload.work, state),
+                "devices": list(requested_of(subject)),
+            }
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
             answer = self._do(subject, workload, job_of(subject, workload, {**job, **besides(subject)}))
             end(subject)
@@ -238,7 +243,7 @@ class Runner:
             )
             if wrong is not None:
                 return Outcome(failure=wrong)
-            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0)
+            answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0, state)
             mkfs_run.end(subject, workload.work, turns, answer)
             self._aside(subject, workload, workload.work.after())
             wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
@@ -281,10 +286,9 @@ class Runner:
         If a treatment varies it: for every run, or at the start of a stretch (whole plot). If it is pinned or
         a condition: if a different guest is running.
         """
-        wishes = {turn.knob.name: turn.value for turn in turns if turn.knob.stage is Stage.MACHINE}
-        if not wishes:
+        wanted = MachineSpec.wanted_by(turns)
+        if wanted is None:
             return
-        wanted = MachineSpec.of(wishes)
         reboots = self._boots and (self._boots_each_run or stretch is None or stretch != self._stretch_booted)
         if reboots or wanted != self._session.machine:
             self._stretch_booted = None  # until the boot has succeeded
@@ -439,8 +443,11 @@ class Runner:
 
     # the timed part
 
-    def _measure(self, subject: RunContext, workload: Workload, stretch: float) -> dict[str, Any]:
-        job = self._job_builder.job(subject, workload, stretch)
+    def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
+        job = {
+            **self._job_builder.job(subject, workload, stretch),
+            **self._serving.held(subject, workload.work, state),
+        }
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
             return file_server.measured(
                 subject.place, lambda besides: self._do(subject, workload, {**job, **besides})

@@ -68,6 +68,7 @@ class Session:
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
         sample_s: float | None = None,
         logging: WriteLogging | None = None,
+        machine: MachineSpec | None = None,
     ) -> None:
         self.resolved = resolved
         self.plan = plan
@@ -89,6 +90,7 @@ class Session:
         self.settings = Settings(resolved, self.subject)
         self._sample_s = sample_s
         self._logging = logging
+        self._first_machine = machine
         #: if a guest's disk logs its writes: the probe of this machine that has the disk, and the disk's name here
         self._host: Probe | None = None
         self.logged_device: str | None = None
@@ -115,6 +117,8 @@ class Session:
                 if self._logging is not None:
                     spec = replace(spec, disks=self._logged_disks(spec.disks))
                 self._guest = Guests(spec, store=guests_folder(), waiting=self._waiting)
+                if self._first_machine is not None:
+                    self._guest.want(self._first_machine)
             self._start_probe()
             if self._sample_s is not None:
                 self.sampler = Sampler(self._sample_s)
@@ -506,7 +510,7 @@ class Session:
 
     def subject(self, place: Place, files: FileSelection | None = None) -> RunContext:
         """Return what knobs act on."""
-        return RunContext(
+        subject = RunContext(
             target=self.target,
             place=place,
             journal=self.journal,
@@ -515,8 +519,11 @@ class Session:
             boot_id=self.boot_id,
             trial=self.trial,
             extra_places=self.extra_places() if self.places else {},
-            memory_besides=0 if self._guest is None else self._guest.memory_besides,
         )
+        if self._guest is not None:
+            subject.memory_besides = self._guest.memory_besides
+            subject.disk_cache = self._guest.disk_cache
+        return subject
 
     def facts(self) -> Mapping[str, object]:
         """Return the facts of the lab for the stored trial."""

@@ -97,6 +97,13 @@ class Serving:
                 return wrong
         return None
 
+    def held(self, subject: RunContext, work: Work, state: str) -> dict[str, object]:
+        """Return the fields of a job in this cache state that keep the work's data in memory while it runs."""
+        if state != "warm" or not isinstance(work, HasOwnData):
+            return {}
+        paths = work.held(self.lab_context(subject))
+        return {"hold": list(paths)} if paths else {}
+
     def settle(self, subject: RunContext, work: Work, answer: Mapping[str, Any]) -> str | None:
         """Check and undo what the job did; return a problem, if any."""
         return work.settle(self.lab_context(subject), answer) if isinstance(work, HasOwnData) else None

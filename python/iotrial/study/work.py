@@ -552,6 +552,13 @@ class HasOwnData:
         """Return the warm-up job, given the timed one."""
         return job
 
+    def held(self, lab: LabContext) -> tuple[str, ...]:
+        """Return the paths of files that a warm run finds in memory: read before it, and kept there until it has ended.
+
+        Only for kinds whose job is ``command``.
+        """
+        return ()
+
     def settle(self, lab: LabContext, answer: Mapping[str, Any]) -> str | None:
         """Check and undo the effects of each job, timed or not, so that all runs start from the same state.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -41,7 +40,6 @@ _MEMORY_MIB = 256
 _MOST_OUTPUT_BYTES = 1 << 18
 _MOST_LAST_WORDS = 300
 _COPIED_WITHIN_S = 300.0
-_WARM_UP = "read"
 #: the kernel alone is larger
 _LEAST_READ_BYTES = 4 << 20
 _RESPONSES = (
@@ -69,7 +67,8 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
     )
     notes = (
         "Kernel, initramfs and root lie in the lab; QEMU reads them through the page cache of this machine: `cold` "
-        "empties it, `warm` reads them once before. The root is mounted read-only, so that all boots are alike. "
+        "empties it, `warm` reads them before and keeps them in memory. The root is mounted read-only, so that all "
+        "boots are alike. "
         "Kernel and programs are those of Debian, fetched as for the guest lab."
     )
     documented = _RESPONSES
@@ -164,18 +163,8 @@ class BootWork(HasOwnData, Work, frozen=True, kw_only=True):
         _do(lab, "mv", f"{root}.making", root)
         lab.target.call("syncfs", path=lab.root)
 
-    def warm(self, state: str) -> int:
-        return 1 if state == "warm" else 0
-
-    def warming(self, job: Mapping[str, object]) -> Mapping[str, object]:
-        """Read all files instead of booting, so that nothing is left to be read from the disk."""
-        words: list[str] = job["steps"][0]["argv"]  # type: ignore[index]
-        kernel = PurePosixPath(words[words.index("-kernel") + 1])
-        files = [str(kernel.with_name(name)) for name in self._names()]
-        return {
-            **job,
-            "steps": [{"name": _WARM_UP, "argv": ["sh", "-c", 'cat "$@" > /dev/null', "cat", *files]}],
-        }
+    def held(self, lab: LabContext) -> tuple[str, ...]:
+        return self._files(lab)
 
     def _files(self, lab: LabContext) -> tuple[str, str, str]:
         """Return the paths of kernel, initramfs and root in the lab."""

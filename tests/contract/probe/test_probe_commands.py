@@ -55,6 +55,33 @@ def test_a_command_through_a_view_gets_the_names_of_the_view(probe: Probe, folde
     assert (folder / "log").read_text() == f"../s/f000001\n{folder}/s.A\n"
 
 
+def test_held_files_stay_in_memory_until_the_job_has_ended(probe: Probe, folder: Path) -> None:
+    whole, sparse = folder / "whole", folder / "sparse"
+    whole.write_bytes(os.urandom(100_000))  # 25 pages, the last of them in part
+    with sparse.open("wb") as file:  # data between two holes, not at the border of a page
+        file.seek(3 * 2**20)
+        file.write(os.urandom(20_000))  # 5 pages
+        file.truncate(2**24)
+    os.sync()  # only clean pages can be dropped
+    drop = 'for f; do dd if="$f" iflag=nocache count=0 2> /dev/null; fincore -nbr -o PAGES "$f"; done'
+    steps = [{"name": "drop", "argv": ["sh", "-c", drop, "sh", str(whole), str(sparse)]}]
+
+    def left(**fields: object) -> list[int]:
+        done = probe("command", steps=steps, keep_output=100, **fields)
+        assert done["failures"] == []
+        return [int(pages) for pages in done["steps"][0]["printed"]["stdout"].split()]
+
+    assert left() == [0, 0], "otherwise nothing is shown"
+    for _ in range(2):
+        [of_whole, of_sparse] = left(hold=[str(whole), str(sparse)])
+        assert of_whole == 25
+        assert of_sparse >= 5
+    assert left() == [0, 0]
+    with pytest.raises(ProbeError) as caught:
+        probe("command", steps=steps, hold=[str(folder / "none")])
+    assert caught.value.code == "os"
+
+
 def test_failures_say_which_step_how_and_in_which_words(probe: Probe) -> None:
     steps = [
         {"name": "fine", "argv": ["sh", "-c", "echo not this >&2"]},

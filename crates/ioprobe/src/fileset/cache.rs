@@ -1,4 +1,4 @@
-//! The page cache of a set: evict, warm, and query residency.
+//! The page cache of a set: evict, warm, hold, and query residency.
 //!
 //! Only clean pages can be dropped, so dirty ones are written first. Write-back is started for all
 //! files before waiting for any, and a single fdatasync commits for all of them: ten thousand
@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
+use rustix::fs::{seek, SeekFrom};
+use rustix::io::Errno;
 use serde_json::{json, Value};
 
 use super::Registry;
@@ -17,7 +19,7 @@ use crate::error::{Doing, Error, Result};
 use crate::protocol::{EvictTree, OfFiles, Paths, Warm};
 use crate::sys::files::syncfs;
 use crate::sys::{
-    c_text, check, drop_pages, open_quietly, open_quietly_through, read_full, stat, stat_of,
+    c_text, check, drop_pages, open, open_quietly, open_quietly_through, read_full, stat, stat_of,
     try_open, write_back, ITSELF,
 };
 
@@ -158,6 +160,97 @@ pub fn warm_files(request: Paths) -> Result<Value> {
         bytes += read_whole(&open_quietly(&path)?, &mut buffer, &path)?;
     }
     Ok(json!({ "bytes": bytes }))
+}
+
+/// The data of files, in memory until this value is dropped.
+///
+/// The kernel may drop pages of the page cache soon after they were read, even with much memory
+/// free: a DAMON scheme may reclaim all pages that no process has mapped, in regions of memory that
+/// looked idle. It leaves locked pages alone. Without the right to lock, they are only mapped.
+#[derive(Default)]
+pub struct Held {
+    mapped: Vec<(*mut libc::c_void, usize)>,
+}
+
+impl Held {
+    /// Read these files and hold them, without their holes: a read of a hole needs no device.
+    ///
+    /// Their access times are updated as by any reader, so that the work finds nothing to update.
+    pub fn new(paths: &[String]) -> Result<Self> {
+        let mut held = Held::default();
+        let mut buffer = Vec::new();
+        for path in paths {
+            buffer.resize(1 << 20, 0);
+            let file = open(path, libc::O_RDONLY | ITSELF, 0)?;
+            let mut end = 0;
+            while let Some(start) = sought(&file, SeekFrom::Data(end), path)? {
+                end = sought(&file, SeekFrom::Hole(start), path)?.unwrap_or(start);
+                if end <= start {
+                    break; // cut off meanwhile
+                }
+                read_range(&file, (start, end), &mut buffer, path)?;
+                held.map(&file, (start, end), path)?;
+            }
+        }
+        Ok(held)
+    }
+
+    fn map(&mut self, file: &OwnedFd, (start, end): (u64, u64), path: &str) -> Result<()> {
+        let start = start / page_size() * page_size();
+        let length = (end - start) as usize;
+        // SAFETY: we own the mapping until `drop`, and never read it.
+        unsafe {
+            let address = libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                start as libc::off_t,
+            );
+            if address == libc::MAP_FAILED {
+                return Err(Error::last_os(format!("map {path}")));
+            }
+            self.mapped.push((address, length));
+            libc::mlock(address, length); // fails beyond RLIMIT_MEMLOCK: then mapped is all we get
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for (address, length) in self.mapped.drain(..) {
+            // SAFETY: we own it, and nothing points into it.
+            unsafe { libc::munmap(address, length) };
+        }
+    }
+}
+
+/// Return the offset of the next data or hole, or None behind the last data.
+fn sought(file: &OwnedFd, place: SeekFrom, path: &str) -> Result<Option<u64>> {
+    match seek(file, place) {
+        Err(Errno::NXIO) => Ok(None),
+        found => Ok(Some(found.doing(|| format!("look for data in {path}"))?)),
+    }
+}
+
+fn read_range(
+    file: &OwnedFd,
+    (start, end): (u64, u64),
+    buffer: &mut [u8],
+    path: &str,
+) -> Result<()> {
+    seek(file, SeekFrom::Start(start)).doing(|| format!("seek in {path}"))?;
+    let mut left = end - start;
+    while left > 0 {
+        let piece = left.min(buffer.len() as u64) as usize;
+        match read_full(file, &mut buffer[..piece], path)? {
+            0 => break,
+            read => left -= read as u64,
+        }
+    }
+    Ok(())
 }
 
 fn read_whole(file: &OwnedFd, buffer: &mut [u8], path: &str) -> Result<u64> {

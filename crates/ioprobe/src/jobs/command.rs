@@ -23,6 +23,7 @@ use crate::acknowledge::Listener;
 use crate::clock::{monotonic_ns, Clock};
 use crate::counters::devices::Counters;
 use crate::error::{last_errno, Error, Result};
+use crate::fileset::cache::Held;
 use crate::fileset::{FileSet, Registry};
 use crate::process::limit::Limit;
 use crate::process::program::{Environment, Program};
@@ -193,6 +194,9 @@ pub fn run(
         .collect();
     let mut failures = Vec::new();
     let (mut stragglers, mut max_rss_bytes) = (0, 0);
+    // Until this function returns. What is mapped counts as our own memory, which programs inherit
+    // as their peak: so before the floor.
+    let _held = Held::new(&own.hold)?;
     let rss_floor = own_peak_bytes();
     let counter = own.account.then(Attached::begin).transpose()?;
     let mut touched = match own.touches.is_empty() {

@@ -341,13 +341,15 @@ PINNED: tuple[Setting, ...] = (
 def pinned(place: Place, *, scheduler_varies: bool) -> tuple[Setting, ...]:
     """Return the settings to pin on a place unless the study varies them.
 
-    A loop device of the lab gets the same values everywhere; a disk, and every device in use, keeps its current values,
-    except where a study's schedulers differ from one another (bfq has no write-back throttling). In place nothing is pinned
-    unless schedulers vary, which change the rest.
+    A loop device of the lab, or a guest's virtio-blk disk, gets the same values everywhere. Any other disk, and every device
+    in use, keeps its current values, because its queue has a length of its own; except where a study's schedulers differ
+    from one another (bfq has no write-back throttling). In place nothing is pinned unless schedulers vary, which change the
+    rest.
     """
     if isinstance(place, InPlace) and not scheduler_varies:
         return ()
-    if not isinstance(place, DevicePlace | InPlace):
+    on_a_controller = any(name.startswith(("sd", "nvme")) for name in place.queues)
+    if not isinstance(place, DevicePlace | InPlace) and not on_a_controller:
         return PINNED
     found = []
     for setting in PINNED:

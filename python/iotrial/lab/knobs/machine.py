@@ -1,10 +1,13 @@
-"""Knobs of the machine: kernel, memory and processors of a guest, the frequency governor, and the place of a run."""
+"""Knobs of the machine: kernel, memory, processors and disks of a guest, the frequency governor, and the place of a run."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from iotrial.errors import KnobError, UnsupportedLevel
+from iotrial.guest import qemu
 from iotrial.knobs import machine as declared
 from iotrial.lab.disk import DiskPlace
 from iotrial.lab.journal import Entry
@@ -18,6 +21,7 @@ CPUS = "/sys/devices/system/cpu"
 _CPU = re.compile(r"cpu[0-9]{1,5}", re.ASCII)
 _GOVERNOR_FILE = re.compile(rf"{CPUS}/cpu[0-9]{{1,5}}/cpufreq/scaling_governor", re.ASCII)
 _GOVERNOR = re.compile(r"[a-z][a-z0-9_]{0,14}", re.ASCII)
+_SCSI_HOST = re.compile(r"/(host[0-9]{1,5})/", re.ASCII)
 _PLACE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 64 << 30
 #: the guest's kernel reserves part of the memory and does not include it in MemTotal
@@ -74,6 +78,36 @@ class GuestProcessors(MachineKnob, declared.GuestProcessors):
     def read(self, subject: RunContext, setting: Setting) -> str:
         lines = subject.target.read("/proc/stat").splitlines()
         return str(sum(re.match(r"cpu\d", line) is not None for line in lines))
+
+
+class GuestDiskInterface(MachineKnob, declared.GuestDiskInterface):
+    #: by driver of a SCSI host
+    _BY_DRIVER: ClassVar[Mapping[str, str]] = {
+        "virtio_scsi": "virtio-scsi",
+        "ahci": "sata",
+        "ata_piix": "ide",
+    }
+
+    def requires(self, setting: Setting) -> Requirement:
+        modules = qemu.INTERFACE_MODULES.get(setting.value, frozenset())
+        return Requirement(root=True, labs=GUESTS, modules=modules)
+
+    def read(self, subject: RunContext, setting: Setting) -> str:
+        disk = subject.place.queues[0]
+        for prefix, interface in (("vd", "virtio-blk"), ("nvme", "nvme")):
+            if disk.startswith(prefix):
+                return interface
+        link = str(subject.target.call("readlink", path=f"/sys/block/{disk}")["target"])
+        host = _SCSI_HOST.search(link)
+        if host is None:
+            return disk
+        driver = subject.target.read(f"/sys/class/scsi_host/{host[1]}/proc_name")
+        return self._BY_DRIVER.get(driver, driver)
+
+
+class GuestDiskCache(MachineKnob, declared.GuestDiskCache):
+    def read(self, subject: RunContext, setting: Setting) -> str:
+        return subject.disk_cache()
 
 
 class CpuGovernor(KernelFileKnob, declared.CpuGovernor):
