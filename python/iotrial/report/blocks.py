@@ -70,12 +70,18 @@ def plain(cell: Cell, view: View) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap."""
+    """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap.
+
+    A table that is too wide for a terminal is printed in parts. ``least``: the narrowest width in which the column is easy
+    to read (0: none is declared). ``kept``: every part repeats the column, as it does the first one.
+    """
 
     name: str
     right: bool = False
     wide: bool = False
     view: View = View.ALL
+    least: int = 0
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

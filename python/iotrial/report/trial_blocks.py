@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from iotrial.design.model import ArmKind
@@ -37,20 +37,17 @@ from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
-from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
+from iotrial.report.evidence_blocks import evidence_notes, evidence_section
 from iotrial.report.facts import FactRow, FactTable
 from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
 from iotrial.report.figure import Figure, stem
 from iotrial.report.figures import Figures, draw_figures
-from iotrial.report.findings import QUIET, arms_are_rows, row_label
+from iotrial.report.findings import QUIET
 from iotrial.report.matrices import LEGEND, MARKS, Matrix, count_words, matrix_sentence, table_of
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
-from iotrial.report.metrics import is_system_wide, words_of
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
 from iotrial.report.phrases import (
-    TIME_UNITS,
     Kind,
-    amount,
     interval,
     interval_title,
     kind_of,
@@ -64,7 +61,7 @@ from iotrial.report.series import Arm
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
 from iotrial.stats.model import Conclusion, Effect
-from iotrial.store.model import TrialState, with_checks
+from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
@@ -78,23 +75,6 @@ _FACTS_LEDE = "What the kernel reported, one row per name. Conditions with ident
 _MATRIX_LEDE = (
     "File sizes by record sizes, a map for each test. Each cell is a separate comparison with its own blocks, "
     "interval and verdict; together they share the study’s alpha."
-)
-_MEDIANS_LEDE = (
-    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
-    "across blocks, and the medians differ by more than the margin. The clearest changes come first: look there for the "
-    "mechanism. The share of false marks is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
-)
-_ACCOUNTED = (
-    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
-    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
-    "latencies of requests are accurate to 25 %."
-)
-_LEVEL_LEDE = (
-    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
-    "differs from the reference across blocks, and the means differ by more than the margin; the clearest changes come "
-    "first. The share of false entries is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
 )
 _EXPLORATORY_LEDE = (
     "The trial was not planned for these. The share of false discoveries among those marked yes is kept below {alpha} "
@@ -134,16 +114,6 @@ _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
 _MOST_LISTED = 200
 _MOST_ALIASES = 24
-#: with fewer requests, their times are not shown
-_FEW = 10
-#: singular and plural
-_KINDS = {
-    "read": ("read", "reads"),
-    "write": ("write", "writes"),
-    "flush": ("flush", "flushes"),
-    "discard": ("discard", "discards"),
-    "other": ("other", "others"),
-}
 
 
 def trial_report(document: Document, *, figures: int | None = None, html_path: str | None = None) -> Report:
@@ -193,7 +163,7 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
         yield from windows_section(document, _all(drawn.windows))
         yield from _runs(drawn)
     yield from durability_section(document.durability, document.data.not_cut)
-    yield from _evidence(document)
+    yield from evidence_section(document)
     yield from _exploratory(document)
     yield from _controls(document)
     yield from _losses(document)
@@ -455,12 +425,7 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
 
 
 def _supports(document: Document) -> Iterator[Note]:
-    if document.evidence:
-        if not document.trial.header.study.quick or moved(document):
-            yield Note(moved_in_words(document, most=_MOST_ON_SCREEN), "Evidence", view=View.SHORT)
-        yield Note(moved_in_words(document), "Evidence", view=View.FULL)
-    for words in _requests(document):
-        yield Note(words, "Requests", view=View.FULL)
+    yield from evidence_notes(document)
     found = [row for row in document.exploratory if row.effect.discovery]
     if found:
         every = list(dict.fromkeys(f"{spoken(row.effect.response)} ({_level(row)})" for row in found))
@@ -479,67 +444,10 @@ def _supports(document: Document) -> Iterator[Note]:
         )
 
 
-def moved(document: Document) -> Counter[tuple[str, str, str]]:
-    """Count what moved with the treatment, without the primary responses: metric, direction and arm."""
-    primary = {row.effect.response for row in document.primary}
-    return Counter(
-        (row.metric, row.moved, row.treatment)
-        for row in document.evidence
-        if row.moved and row.metric not in primary
-    )
-
-
-def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
-    """Describe what else moved with the treatment."""
-    found = moved(document)
-    if not found:
-        margin = percent(document.trial.header.margin)
-        return f"no other counter changed with the treatment by more than {margin}"
-    timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
-    # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
-    ordered = sorted(found, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -found[key]))
-    texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
-
-
 def _level(row: EffectRow) -> str:
     """Return the level alone if its factor is obvious."""
     level = escape(row.effect.level)
     return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
-
-
-def _requests(document: Document) -> Iterator[str]:
-    """Yield the requests to the device in accounted repetitions, a line per condition, if there are few conditions."""
-    conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
-    for row in document.evidence:
-        if row.metric.partition(".")[0] in (COUNT, *SHARES):
-            by_treatment = conditions.setdefault(row.condition.text, {})
-            by_treatment.setdefault(row.treatment, {})[row.metric] = row
-    if len(conditions) > _MOST_ON_SCREEN:
-        return
-    for condition, by_treatment in conditions.items():
-        texts = [f"{escape(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
-        where = f"{condition}: " if len(conditions) > 1 else ""
-        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
-        yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
-
-
-def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
-    """Return e.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
-    texts = []
-    for kind in KINDS:
-        count = rows.get(f"{COUNT}.{kind}")
-        if count is None or not count.value:
-            continue
-        times = [
-            f"{share} within {quantity(row.value, 's')}"
-            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
-            if (row := rows.get(f"{name}.{kind}")) is not None
-        ]
-        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
-        texts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
-    return ", ".join(texts) or "none"
 
 
 def safety_blocks(document: Document) -> Iterator[Block]:
@@ -705,84 +613,6 @@ def _figure(
 
 def _treatments(drawn: Figures) -> tuple[Arm, ...]:
     return tuple(arm for arm in drawn.arms if arm.kind is ArmKind.TREATMENT)
-
-
-def _evidence(document: Document) -> Iterator[Section]:
-    if not document.evidence:
-        return
-    by_level = arms_are_rows(document.trial.header.study)
-    alpha = percent(document.trial.header.alpha)
-    found = _moved(document) if by_level else _medians(document)
-    notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
-    lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
-    accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
-    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing changed."), *notes)
-    yield Section(
-        "Evidence: what else changed",
-        blocks,
-        id="evidence",
-        lede=lede.format(alpha=alpha) + accounted,
-        nav="Evidence",
-        view=View.LONG,
-    )
-
-
-def _medians(document: Document) -> Table:
-    """Build a table by condition with one row per metric and one column per treatment. What moved is marked."""
-    arms = tuple(dict.fromkeys(row.treatment for row in document.evidence))
-    by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
-    for row in document.evidence:
-        by_condition.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
-    groups = []
-    for condition, metrics in by_condition.items():
-        rows = [
-            Row(
-                (words_of(metric), *(_median(by_arm, arm) for arm in arms)),
-                rank=0 if _any_moved(by_arm) else 1,
-            )
-            for metric, by_arm in metrics.items()
-        ]
-        groups.append(Group(tuple(rows), condition))
-    columns = (Column("metric", wide=True), *(Column(elided(escape(arm), 24), right=True) for arm in arms))
-    return Table(columns, tuple(groups))
-
-
-def _any_moved(by_arm: Mapping[str, EvidenceRow]) -> bool:
-    return any(row.moved for row in by_arm.values())
-
-
-def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
-    row = by_arm.get(arm)
-    if row is None:
-        return "–"
-    if row.moved is None or row.is_reference:
-        return amount(row.value, row.unit)
-    reference = next((one.value for one in by_arm.values() if one.is_reference), None)
-    return _marked(amount(row.value, row.unit, relative_to=reference), row.moved)
-
-
-def _marked(text: str, way: str) -> Words:
-    return Words(f"{'▲' if way == 'up' else '▼'} {text}", way)
-
-
-def _moved(document: Document) -> Table:
-    """Build a table for a screen of only what moved: metric, setting, and the values at the reference and at the level."""
-    references: dict[tuple[str, str, str], EvidenceRow] = {}
-    factor_of = {
-        row_label(factor.name, level.label): factor.name
-        for factor in document.trial.header.study.treatment_factors
-        for level in factor.levels
-    }
-    rows: list[tuple[Cell, ...]] = []
-    for row in document.evidence:
-        key = (row.condition.key, row.metric, factor_of.get(row.treatment, ""))
-        if row.is_reference:
-            references[key] = row
-        elif row.moved is not None and (reference := references.get(key)) is not None:
-            at_level = _marked(amount(row.value, row.unit, relative_to=reference.value), row.moved)
-            before = amount(reference.value, row.unit)
-            rows.append((row.condition.text, words_of(row.metric), escape(row.treatment), before, at_level))
-    return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
 
 
 def _exploratory(document: Document) -> Iterator[Section]:
