@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, stem
 from iotrial.report.findings import QUIET, strength
-from iotrial.report.matrices import LEGEND, Matrix, TestGrid, count_words, matrix_sentence, table_of
+from iotrial.report.matrices import LEGEND, Matrix, TestGrid, count_words, matrix_sentence
 from iotrial.report.notation import percent, plain
 from iotrial.report.phrases import interval
 from iotrial.report.plots.heat import heat_maps
@@ -181,8 +181,3 @@ def _rows(document: Document, matrix: Matrix, grid: TestGrid) -> list[tuple[str,
 
 def _whole(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else plain(rate)
-
-
-def tables(document: Document, matrix: Matrix) -> list[list[list[str]]]:
-    """Return the compact tables of a matrix, one per test, for text reports."""
-    return [table_of(matrix, grid, valid=document.valid) for grid in matrix.tests]

@@ -26,7 +26,7 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     calm,
     draw,
-    ratio_ticks,
+    log_ratio_ticks,
 )
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.model import Race
@@ -143,8 +143,7 @@ def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Drawing:
         axes.set_xlim(0.5, last + 0.8)
         axes.set_ylim(low - room, high + room)
         axes.set_xlabel("blocks", color=MUTED, fontsize=FONT_PT - 0.5)
-        ticks = ratio_ticks(math.exp(low - room), math.exp(high + room))
-        axes.set_yticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        axes.set_yticks(*log_ratio_ticks(low - room, high + room))
         axes.axhline(0.0, color=LINE, linewidth=1.2, zorder=1)
         for place, track in enumerate(tracks):
             if not track.blocks:

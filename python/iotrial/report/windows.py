@@ -30,7 +30,7 @@ from iotrial.report.plots.canvas import (
     calm,
     draw,
     linear_ticks,
-    ratio_ticks,
+    log_ratio_ticks,
     scale_of,
 )
 from iotrial.report.series import Arm, arms_of
@@ -397,8 +397,7 @@ def _contrast_drawing(
         axes = _axes(figure, f"{unit} since the trial began")
         axes.set_ylim(low - room, high + room)
         if log:
-            ticks = ratio_ticks(math.exp(low - room), math.exp(high + room))
-            axes.set_yticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+            axes.set_yticks(*log_ratio_ticks(low - room, high + room))
         else:
             places = linear_ticks(low - room, high + room)
             axes.set_yticks(places, [f"{place:g}" for place in places])
