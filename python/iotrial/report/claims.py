@@ -286,7 +286,7 @@ class HeldClaim:
         """The published and the measured numbers as a further sentence; empty if they cannot be compared."""
         if self.here in (NOT_COMPARABLE, NOT_MEASURED):
             return ""
-        where = f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+        where = self.condition.behind if self.condition is not None else ""
         if self.claim.ratio is None and self.claim.value is None:
             return f" Here{where}: {self.here} ({_pair(self.claim)})."
         return f" Published: {self.published}. Here{where}: {self.here}."
@@ -423,7 +423,7 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
     outcome, why = _judge(claim, effect, here[1:], margin=margin, valid=valid)
     return HeldClaim(
         claim,
-        conditions.of_levels(effect.condition, effect.workload),
+        conditions.of_effect(effect),
         effect.response,
         *here,
         outcome,
@@ -576,7 +576,7 @@ def hold_value(
 
 
 def _speaks_of_value(claim: Claim, row: EvidenceRow) -> bool:
-    here = {**row.condition.levels, "workload": row.condition.workload}
+    here = row.condition.labels
     return (
         row.is_response
         and row.metric == claim.response

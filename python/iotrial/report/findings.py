@@ -131,7 +131,7 @@ def _all_alike(
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
             if where:
-                largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
+                largest += f" ({conditions.of_effect(most).text})"
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
             subject, references = _subject(effects), _references(groups)
@@ -172,7 +172,7 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
         text = f"{words} in {len(found)}{of}"
         if found[0].verdict not in QUIET:
             most = max(found, key=strength)
-            where = conditions.of_levels(most.condition, most.workload).text
+            where = conditions.of_effect(most).text
             text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}, {where})"
         elif found[0].verdict is Verdict.INCONCLUSIVE:
             text += _left_open(found)
@@ -192,7 +192,7 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     if not loud:
         return text
     most = max(loud, key=strength)
-    where = conditions.of_levels(most.condition, most.workload).text
+    where = conditions.of_effect(most).text
     return f"{text}. Largest effect: {effect_of(most)} ({where})"
 
 
@@ -322,7 +322,7 @@ def _references(groups: Sequence[_Group]) -> str:
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
-    found = {c.key: c for c in (conditions.of_levels(e.condition, e.workload) for e in effects)}
+    found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
     if len(found) < 2:
         return ""
     labels: dict[str, dict[str, None]] = {}
@@ -420,7 +420,7 @@ def screen_finding(
     def named(chosen: Sequence[Effect]) -> str:
         texts = []
         for effect in chosen[:_MOST_NAMED]:
-            where = conditions.of_levels(effect.condition, effect.workload).text
+            where = conditions.of_effect(effect).text
             texts.append(effect_of(effect) + (f" ({where})" if several else ""))
         return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
 
@@ -487,7 +487,7 @@ def _spoken(effect: Effect) -> str:
 
 
 def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    found = {conditions.of_levels(effect.condition, effect.workload).key for effect in effects}
+    found = {conditions.of_effect(effect).key for effect in effects}
     return f" in at least one of {len(found)} conditions" if len(found) > 1 else ""
 
 
@@ -526,7 +526,7 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     declared = sorted(parts, key=lambda one: order.index(one.level))
     idle = [one for one in declared if one.equivalent]
     open_ = [one for one in declared if not one.loud and not one.equivalent]
-    several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
+    several = len({conditions.of_effect(e).key for e in effects}) > 1
     of = counted(len(parts), "setting")
     clauses = []
     for word, alike in (
@@ -585,7 +585,7 @@ def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:
 
 
 def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
-    return f" ({conditions.of_levels(effect.condition, effect.workload).text})" if several else ""
+    return f" ({conditions.of_effect(effect).text})" if several else ""
 
 
 def _taken(effect: Effect) -> str:

@@ -511,10 +511,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         _trial(document, figures),
         [_effect(row.effect, document.trial.header.study) for row in document.effects],
         [ControlFound.of(row.control) for row in document.controls],
-        [
-            Evidence.of(row, condition=_levels(row.condition.levels, row.condition.workload))
-            for row in document.evidence
-        ],
+        [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
         diagnostics,
         [_claim(held) for held in document.claims],
@@ -553,7 +550,7 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
         continued=document.data.continued,
         facts=[
             FactTable(
-                [{**condition.levels, "workload": condition.workload} for condition in table.conditions],
+                [condition.labels for condition in table.conditions],
                 table.columns,
                 {name: row.cells for row in table.rows for name in row.names},
                 (table.least, table.most),
@@ -584,7 +581,7 @@ def _durability(row: DurabilityRow) -> Durability:
     return Durability.of(
         row.cuts,
         treatment=row.arm,
-        condition=_levels(row.condition.levels, row.condition.workload),
+        condition=row.condition.labels,
         lossy_low=low,
         lossy_high=high,
         verdict=row.verdict,
@@ -613,7 +610,7 @@ def _claim(held: HeldClaim) -> ClaimHeld:
     condition = held.condition
     return ClaimHeld.of(
         held.claim,
-        condition=None if condition is None else _levels(condition.levels, condition.workload),
+        condition=None if condition is None else condition.labels,
         response=held.response,
         here=held.ratio,
         low=held.low,
@@ -622,10 +619,6 @@ def _claim(held: HeldClaim) -> ClaimHeld:
         why=held.why,
         cannot=held.claim.cannot or None,
     )
-
-
-def _levels(levels: Mapping[str, str], workload: str) -> dict[str, str]:
-    return {**levels, "workload": workload} if workload else dict(levels)
 
 
 def _plain(value: object) -> Any:

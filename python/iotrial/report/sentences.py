@@ -20,7 +20,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.report.best import confirmation_finding, race_finding, recommended
 from iotrial.report.blocks import Note, View
-from iotrial.report.conditions import EVERYWHERE, Conditions
+from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import (
     QUIET,
@@ -214,8 +214,7 @@ def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> s
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:
-    text = conditions.of_levels(one.interaction.condition, one.interaction.workload).text
-    return together_sentence(one, "" if text == EVERYWHERE else f" ({text})")
+    return together_sentence(one, conditions.of_effect(one.interaction).behind)
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
@@ -265,10 +264,8 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
 def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]:
     failed = [one for one in analysis.carry_over if not one.passed]
     for one in failed[:_MOST_LEVELS]:
-        where = conditions.of_levels(one.condition, one.condition.get("workload", "")).text
         sentence, *unaffected = carry_over_sentences(one)
-        at = f" ({where})" if where and where != EVERYWHERE else ""
-        yield Note(f"Carry-over{at}: {sentence}.")
+        yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {sentence}.")
         yield from (Note(f"{capitalised(text)}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS])
     if failed and not any(one.wash_in for one in failed):
         yield Note(
@@ -289,13 +286,11 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
     failed = [control for control in analysis.controls if not control.passed]
     if failed:
         first = failed[0]
-        where = conditions.of_levels(first.condition, first.condition.get("workload", "")).text
-        because = control_sentence(first, where)
+        because = control_sentence(first, conditions.of_levels(first.condition).text)
         if len(failed) > 1:
             because += f"; {counted(len(failed), 'control effect')} failed in all"
     elif carried := [one for one in analysis.carry_over if not one.passed]:
-        where = conditions.of_levels(carried[0].condition, carried[0].condition.get("workload", "")).text
-        because = escape(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
+        because = escape(in_words(carried[0])) + conditions.of_levels(carried[0].condition).behind
         if len(carried) > 1:
             because += f"; {counted(len(carried), 'condition')} in all"
     else:
@@ -523,10 +518,7 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     found = [effect for effect in effects if effect.leaning]
     if not found:
         return None
-    named = []
-    for effect in found:
-        where = conditions.of_levels(effect.condition, effect.workload).text
-        named.append(level_name(effect) + (f" ({where})" if where else ""))
+    named = [f"{level_name(effect)} ({conditions.of_effect(effect).text})" for effect in found]
     return (
         f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
         f"{joined(some(named, _MOST_LEANING))}. This is chance, or the effect changed: look at the runs over "
@@ -679,6 +671,5 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
 def _where(reason: Reason, conditions: Conditions) -> str:
     if not reason.condition:
         return ""
-    where = conditions.of_levels(reason.condition, reason.condition.get("workload", "")).text
     more = f"; found for {counted(reason.controls, 'failed control')}" if reason.controls > 1 else ""
-    return f" ({where}{more})" if where else ""
+    return f" ({conditions.of_levels(reason.condition).text}{more})"
