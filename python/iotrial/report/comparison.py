@@ -28,7 +28,7 @@ from iotrial.report.blocks import Note, View, Words, plain
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
-from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
+from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, response_name, verdict_cell
 from iotrial.report.risks import explained
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
@@ -488,24 +488,8 @@ def cell_verdict(cell: Cell) -> str:
 
 def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
     """Return the verdict as a table shows it; ``small`` puts it on its own line."""
-    if not cell.valid:
-        return (Words("no verdict", "invalid", badge=True, small=small),)
-    effect = cell.effect
-    found = [
-        Words(
-            effect.conclusion.words, "mixed" if cell.risk else effect.conclusion.tone, badge=True, small=small
-        )
-    ]
-    if cell.risk:
-        found += [
-            Words(cell.risk, "risk", view=View.TEXT),
-            Words(f"⚠ {cell.risk}", "risk", badge=True, small=small, view=View.PAGE),
-        ]
-    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
-    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
-        found.append(Words(reason_in_words(str(effect.reason)), small=small))
-    return tuple(found)
+    words = cell.effect.conclusion.words
+    return verdict_cell(cell.effect, words, risk=cell.risk, valid=cell.valid, small=small)
 
 
 def least_words(row: Row) -> str:

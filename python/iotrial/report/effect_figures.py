@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.findings import QUIET, is_screen, strength, width
+from iotrial.report.findings import is_screen, strength, width
 from iotrial.report.interactions import Adjusted, is_interaction, pair_of
 from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
-from iotrial.stats.model import Conclusion, Verdict
+from iotrial.stats.model import QUIET, Conclusion, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 

@@ -41,11 +41,9 @@ from iotrial.report.phrases import (
     still_possible,
 )
 from iotrial.report.slow_runs import covers_typical
-from iotrial.stats.model import Conclusion, Effect, Verdict
+from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
 from iotrial.study.model import Scale, Study
 from iotrial.terminal import escape
-
-QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 # Not repeated in words: the numbers next to it show it already.
 _TOO_WIDE = "budget_spent"

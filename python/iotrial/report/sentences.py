@@ -23,7 +23,6 @@ from iotrial.report.blocks import Note, View
 from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import (
-    QUIET,
     ablation_finding,
     by_level,
     finding,
@@ -59,7 +58,17 @@ from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_means, qualify_verdict
 from iotrial.stats.carryover import in_words
-from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Race, Verdict
+from iotrial.stats.model import (
+    QUIET,
+    Analysis,
+    CarryOver,
+    Conclusion,
+    Control,
+    Effect,
+    FailureCounts,
+    Race,
+    Verdict,
+)
 from iotrial.stats.reasons import Reason
 from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
 from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 from iotrial.design.model import ArmKind
 from iotrial.knobs.declaration import Safety
@@ -42,17 +41,25 @@ from iotrial.report.facts import FactRow, FactTable
 from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
 from iotrial.report.figure import Figure, stem
 from iotrial.report.figures import Figures, draw_figures
-from iotrial.report.findings import QUIET
 from iotrial.report.matrices import LEGEND, MARKS, Matrix, count_words, matrix_sentence, table_of
 from iotrial.report.matrix_figures import MatrixFigures, TestFigure
-from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
+from iotrial.report.notation import (
+    capitalised,
+    counted,
+    day_and_time,
+    elided,
+    joined,
+    percent,
+    quantity,
+    some,
+)
 from iotrial.report.phrases import (
     Kind,
     interval,
     interval_title,
     kind_of,
-    reason_in_words,
     spoken,
+    verdict_cell,
 )
 from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
@@ -60,7 +67,7 @@ from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, W
 from iotrial.report.series import Arm
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
-from iotrial.stats.model import Conclusion, Effect
+from iotrial.stats.model import QUIET, Conclusion, Effect
 from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -137,7 +144,11 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
         tone=document.summary.tone.value,
         question=escape(header.study.question),
         badges=tuple(badges),
-        top=(document.title, *((f"trial {number}",) if number else ()), _started(header.started)),
+        top=(
+            document.title,
+            *((f"trial {number}",) if number else ()),
+            f"{day_and_time(header.started)} UTC",
+        ),
         footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is self-contained: "
         f"it loads nothing.",
         files=stem(escape(header.study.name), *((str(number),) if number else ())),
@@ -324,9 +335,8 @@ def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row
     effect = row.effect
     p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else _p_value(effect.p_anytime)
     blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
-    verdict = verdict_cell(row, valid=valid)
     words = effect.conclusion.words if valid else "without a verdict"
-    return Row((name, interval(effect), p, blocks, verdict), rank_of(effect), words)
+    return Row((name, interval(effect), p, blocks, _verdict(row, valid=valid)), rank_of(effect), words)
 
 
 def rank_of(effect: Effect) -> int:
@@ -336,22 +346,8 @@ def rank_of(effect: Effect) -> int:
     return UNDECIDED if effect.conclusion is Conclusion.UNDECIDED else DECISIVE
 
 
-def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
-    """Return the verdict, whether it is detectable, what it puts at risk, and why it is undecided."""
-    if not valid:
-        return Words("no verdict", "invalid", badge=True)
-    effect = row.effect
-    found = [Words(row.verdict, "mixed" if row.risk else effect.conclusion.tone, badge=True)]
-    if row.risk:
-        found += [
-            Words(row.risk, "risk", view=View.TEXT),
-            Words(f"⚠ {row.risk}", "risk", badge=True, view=View.PAGE),
-        ]
-    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {escape(effect.detectably)}"))
-    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
-        found.append(Words(reason_in_words(str(effect.reason)), view=View.LONG))
-    return tuple(found)
+def _verdict(row: EffectRow, *, valid: bool) -> Cell:
+    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.LONG)
 
 
 def _p_value(p: float) -> str:
@@ -382,7 +378,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
             "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
         )
         made = tuple(
-            Row((*_crossed(row), verdict_cell(row, valid=document.valid), _parts_of(row))) for row in rows
+            Row((*_crossed(row), _verdict(row, valid=document.valid), _parts_of(row))) for row in rows
         )
         every = Table(columns, (Group(made),), noun="smaller interaction", view=View.LONG)
         blocks.append(
@@ -776,13 +772,6 @@ def _end(document: Document, html_path: str | None) -> Iterator[Block]:
         yield Code(document.rerun, "Run again", view=View.FULL)
     if html_path is not None:
         yield Code(html_path, "Figures and everything else", view=View.TEXT)
-
-
-def _started(started: str) -> str:
-    try:
-        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M UTC")
-    except ValueError:
-        return escape(started)
 
 
 def _effects_lede(document: Document) -> str:

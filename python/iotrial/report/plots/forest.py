@@ -26,7 +26,7 @@ from iotrial.report.plots.canvas import (
 )
 from iotrial.report.plots.intervals import draw_effect, effect_axis, limits_of, write_in_line
 from iotrial.report.rows import EffectRow
-from iotrial.stats.model import Verdict
+from iotrial.stats.model import QUIET, Verdict
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -143,6 +143,6 @@ def _axis(axes: Axes, rows: Sequence[EffectRow], lines: float, *, margin: float)
 
 def _marker(row: EffectRow) -> str:
     effect = row.effect
-    if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE) or effect.value is None:
+    if effect.verdict in QUIET or effect.value is None:
         return "o"
     return "<" if effect.value < null_value(effect) else ">"
