@@ -45,6 +45,7 @@ from iotrial.report.notation import counted, joined, named_level, percent
 from iotrial.report.phrases import interval, interval_of
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import BUDGET_SPENT
+from iotrial.store.model import objects_in
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE
@@ -174,11 +175,8 @@ def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
 
     A kind that was not recorded is None.
     """
-    known = setup.lab.get("places")
     found: dict[str | None, None] = {}
-    for place in known if isinstance(known, list | tuple) else ():
-        if not isinstance(place, Mapping):
-            continue
+    for place in objects_in(setup.lab, "places"):
         name = str(place.get("place", ""))
         if places and name not in places and name.partition(".")[0] not in places:
             continue
@@ -202,15 +200,12 @@ def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
 
 
 def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
-    places = lab.get("places")
-    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    known = objects_in(lab, "places")
     if len(known) + sum("log" in one for one in known) < 2:
         yield "the claim is about separate devices, and this trial had one"
-    together = lab.get("shared")
-    for one in together if isinstance(together, list | tuple) else ():
-        if isinstance(one, Mapping):
-            names, on = _words(one.get("places")), _words(one.get("disks"))
-            yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
+    for one in objects_in(lab, "shared"):
+        names, on = _words(one.get("places")), _words(one.get("disks"))
+        yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
 
 
 def _words(found: object) -> list[str]:

@@ -21,6 +21,7 @@ from iotrial.report.blocks import (
     Table,
     View,
     Words,
+    heads,
     table,
 )
 from iotrial.report.comparison import (
@@ -159,12 +160,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
             if cell is not None
         )
         groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {summary}"))
-    columns = (
-        Column("trial", wide=True),
-        Column("effect"),
-        Column("change", wide=True),
-        Column("verdict", wide=True),
-    )
+    columns = heads("~trial", "effect", "~change", "~verdict")
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
 
 
@@ -258,7 +254,7 @@ def _machines(comparison: Comparison, levels: Sequence[LevelRow]) -> Table:
         )
         place = "" if (where := comparison.place(row)) == EVERYWHERE else f"{capitalised(where)}: "
         groups.append(Group(lines, f"{place}{escape(row.arm)}, {spoken(row.response)}"))
-    columns = (Column("trial"), Column("machine", wide=True), Column("median"), Column("change", wide=True))
+    columns = heads("trial", "~machine", "median", "~change")
     return Table(columns, tuple(groups), noun="median", whole=True)
 
 

@@ -272,13 +272,12 @@ def _code(study: Study, name: str, label: str) -> str:
     factor = study.factor(name)
     if label == factor.reference:
         return "-"
-    others = [level.label for level in factor.levels if level.label != factor.reference]
     if len(factor.levels) == 2:
         return "+"
     labels = [level.label for level in factor.levels]
     if study.design.kind is DesignKind.DEFINITIVE and len(labels) == 3:
         return "0" if label == labels[1] else "+"
-    return str(others.index(label) + 1) if len(others) < 10 else "*"
+    return str(factor.others.index(label) + 1) if len(factor.others) < 10 else "*"
 
 
 def _ruler(text: DesignText) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -29,6 +29,7 @@ from iotrial.report.notation import counted, joined, percent, some, utc
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
 from iotrial.report.trial_blocks import below_one, effect_table, fact_tables, matrix_counts, rank_of
+from iotrial.store.model import objects_in
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
@@ -246,8 +247,7 @@ def _machine(document: Document) -> str:
 
 def _places(document: Document, *, guest: bool) -> str:
     """E.g. "ext4 in an image file". A study that compares file systems names them itself; its lab records the first."""
-    study, places = document.trial.header.study, document.trial.header.lab.get("places")
-    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    study, known = document.trial.header.study, objects_in(document.trial.header.lab, "places")
     compared = [
         level.label for factor in study.factors if factor.name == "filesystem" for level in factor.levels
     ]

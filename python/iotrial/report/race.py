@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iotrial.report.best import race_rows
-from iotrial.report.blocks import Block, Column, Drawn, Group, Row, Section, Table, Words
+from iotrial.report.blocks import Block, Drawn, Group, Row, Section, Table, Words, heads
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure as DrawnFigure
 from iotrial.report.notation import counted, elided
@@ -61,12 +61,7 @@ def race_blocks(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]
             Row((name, blocks, effect, Words(stands, "dim" if stands.startswith("left") else "")))
             for name, blocks, effect, stands in race_rows(race, document.analysis.effects)
         )
-        columns = (
-            Column("setting", wide=True),
-            Column("blocks", right=True),
-            Column("against today's", right=True),
-            Column("", wide=True),
-        )
+        columns = heads("~setting", ">blocks", ">against today's", "~")
         table = Table(columns, (Group(rows),), noun="setting")
         yield Section("The race", (*figures[number : number + 1], table), id="race", lede=_LEDE)
 

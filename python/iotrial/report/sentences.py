@@ -71,7 +71,7 @@ from iotrial.stats.model import (
 )
 from iotrial.stats.reasons import Reason
 from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
-from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
+from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -357,12 +357,7 @@ def _race_tone(race: Race, study: Study) -> Tone:
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
     """Return the simulated disks of a lab; a packed trial may contain anything."""
-    places = lab.get("places")
-    known = (
-        [one.get("modelled") for one in places if isinstance(one, Mapping)]
-        if isinstance(places, list | tuple)
-        else []
-    )
+    known = [one.get("modelled") for one in objects_in(lab, "places")]
     return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
 
 
@@ -434,11 +429,7 @@ def _on_workloads(
 ) -> Iterator[str]:
     """Describe the work and its disks where they limit what the numbers mean."""
     header = trial.header
-    together = header.lab.get("shared")
-    known = (
-        [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
-    )
-    for note in shared_disks_in_words(known):
+    for note in shared_disks_in_words(objects_in(header.lab, "shared")):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"{SIMULATED}: {disk}."

@@ -91,10 +91,9 @@ def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
     """
     if by is not None:
         factor = data.trial.header.study.factor(by)
-        labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
         return tuple(
             Arm(label, f"{escape(by)} {escape(label)}", ArmKind.TREATMENT, i)
-            for i, label in enumerate(labels)
+            for i, label in enumerate((factor.reference, *factor.others))
         )
     treatments: dict[str, Mapping[str, str]] = {}
     controls: dict[ArmKind, str] = {}

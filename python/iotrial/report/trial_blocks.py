@@ -312,13 +312,12 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
-    p_value = Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE)
-    columns = (
+    columns = heads(
         Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
-        Column(numbers, right=True),
-        p_value,
-        Column("blocks", right=True),
-        Column("verdict", wide=True),
+        f">{numbers}",
+        Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
+        ">blocks",
+        "~verdict",
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

@@ -149,6 +149,11 @@ class Factor(Struct, frozen=True):
                 return level
         raise KeyError(label)
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The labels except the reference."""
+        return tuple(level.label for level in self.levels if level.label != self.reference)
+
 
 CACHE_STATES = ("as-is", "cold", "cold-data", "cold-files", "cold-system", "warm")
 CacheState = Annotated[str, one_of(*CACHE_STATES)]
