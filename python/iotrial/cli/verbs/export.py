@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import click
 from msgspec import Meta, field
 
-from iotrial.cli.open_store import store_to_read
+from iotrial.cli.open_store import document_at, store_to_read
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
-from iotrial.cli.verbs.report import document_at
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError, StoreError
 from iotrial.report import exports
