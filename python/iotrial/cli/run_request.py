@@ -248,13 +248,8 @@ def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q |
 def sampling_period(text: str | None) -> float | None:
     """Return the period of ``--sample`` in seconds. Raises RequestError if it cannot be parsed or is out of
     bounds."""
-    if text is None:
-        return None
-    try:
-        period_s = parse_duration(text)
-    except UnitError as error:
-        raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
-    if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
+    period_s = quantity_of("--sample", text, parse_duration)
+    if period_s is not None and not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
         raise RequestError(
             f"--sample {text}: expected 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
         )
