@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from iotrial.errors import RequestError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 OTHERS = "Output and other options"
@@ -40,6 +42,14 @@ class GroupedCommand(click.Command):
 def in_group(title: str) -> Callable[..., Callable[[F], F]]:
     """Return ``click.option`` for options under this heading."""
     return partial(click.option, cls=GroupedOption, group=title)
+
+
+def named_value(option: str, text: str, form: str, example: str) -> tuple[str, str]:
+    """Split NAME=VALUE. Raises RequestError, with the ``form`` of values and an ``example`` of both."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (equals and name and value):
+        raise RequestError(f'{option} "{text}": expected NAME={form}', hint=f"for example {option} {example}")
+    return name, value
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

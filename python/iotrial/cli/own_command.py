@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from iotrial.cli.options import AFTER, GroupedCommand, in_group, with_options
+from iotrial.cli.options import AFTER, GroupedCommand, in_group, named_value, with_options
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
@@ -250,7 +250,8 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
                 hint="omit it, or name a trace with --replay"
                 + ("; --copy-from FOLDER puts a copy of your files into a lab" if name == "lab" else ""),
             )
-    units, better = _by_name("--unit", values["units"]), _by_name("--better", values["better"])
+    units = dict(named_value("--unit", text, "UNIT", "tps=1/s") for text in values["units"])
+    better = dict(named_value("--better", text, "higher|lower", "tps=higher") for text in values["better"])
     printed = []
     for text in values["responses"]:
         name, equals, rest = text.partition("=")
@@ -378,13 +379,3 @@ def _room_for(folder: Path) -> int:
     """Return the size of an image for a copy of a folder: twice what it takes there."""
     found = folder.expanduser().rglob("*")
     return max(LEAST_IMAGE, 2 * sum(path.lstat().st_blocks * 512 for path in found))
-
-
-def _by_name(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise RequestError(f'{option} "{text}": expected NAME=VALUE', hint=f"such as {option} tps=1/s")
-        found[name] = value
-    return found

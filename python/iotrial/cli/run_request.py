@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
+from iotrial.cli.options import named_value
 from iotrial.cli.place_options import named
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
@@ -140,12 +141,8 @@ def _seed(text: str | None) -> str | None:
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for text in texts:
-        name, equals, levels = text.partition("=")
-        if not equals or not name or not levels:
-            raise RequestError(
-                f'{option} "{text}": expected NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
-            )
-        found.setdefault(name.strip(), []).extend(level.strip() for level in levels.split(","))
+        name, levels = named_value(option, text, "LEVEL,LEVEL", "size=4KiB,1MiB")
+        found.setdefault(name, []).extend(level.strip() for level in levels.split(","))
     return found
 
 
