@@ -65,10 +65,9 @@ class LiveView(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def live_view(console: Console, *, clock: Clock = time.monotonic) -> LiveView:
+def live_view(console: Console) -> LiveView:
     """Return a table view if the console is a terminal that supports redrawing, else a view of lines."""
-    drawn_on = console.is_terminal and not console.is_dumb_terminal
-    return TerminalView(console, clock=clock) if drawn_on else PlainView(console, clock=clock)
+    return TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
 
 
 class TerminalView:

@@ -214,7 +214,7 @@ class Claim(Struct, frozen=True):
     the condition it was published for.
 
     ``needs`` holds what else a trial must satisfy to judge the claim: the accepted words, by fact
-    (``reader.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
+    (``tables.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
     """
 
     source: Annotated[Line, Meta(min_length=1)]
