@@ -245,6 +245,26 @@ class Drawn:
     scenes: tuple[str, ...] = ()
     view: View = View.PAGE
 
+    @classmethod
+    def of(
+        cls,
+        figure: Figure,
+        *,
+        title: str = "",
+        more: str = "",
+        reading: bool = True,
+        apart: bool = False,
+        scenes: tuple[str, ...] = (),
+    ) -> Drawn:
+        """Place a figure on a page. ``more`` begins its caption, and ``reading`` says how to read it."""
+        caption = " ".join(filter(None, (more, figure.reading if reading else "")))
+        return cls(figure.parts, figure.narrow, title, figure.sentence, caption, figure, apart, scenes)
+
+    @classmethod
+    def all_of(cls, figures: Iterable[Figure]) -> tuple[Drawn, ...]:
+        """Place figures of one kind under their titles; how to read them is said above all of them."""
+        return tuple(cls.of(one, title=one.title, reading=False) for one in figures)
+
 
 @dataclass(frozen=True, slots=True)
 class Panels:

@@ -7,20 +7,22 @@ found which, so that nothing that varies looks like a fact. Conditions with iden
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.model import ArmKind
+from iotrial.report.blocks import Block, Cell, Column, Note, Section, Table, View, Words, table
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.notation import counted
+from iotrial.report.notation import capitalised, counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 from iotrial.workloads.past import AtimeWork
 
-Words = tuple[str, ...]
+Texts = tuple[str, ...]
+_LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
 _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 
 
@@ -28,8 +30,8 @@ _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 class FactRow:
     """Names that share the same words, and the words by column."""
 
-    names: Words
-    cells: Words
+    names: Texts
+    cells: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class FactTable:
     """
 
     conditions: tuple[ConditionText, ...]
-    columns: Words
+    columns: Texts
     rows: tuple[FactRow, ...]
     least: int
     most: int
@@ -55,7 +57,7 @@ class FactTable:
     @property
     def groups(self) -> tuple[FactRow, ...]:
         """The rows with identical ones merged, in the order of their first names."""
-        found: dict[Words, Words] = {}
+        found: dict[Texts, Texts] = {}
         for row in self.rows:
             found[row.cells] = found.get(row.cells, ()) + row.names
         return tuple(FactRow(names, cells) for cells, names in found.items())
@@ -74,7 +76,7 @@ class FactTable:
 class _Cells:
     """The content of a table, before the conditions that share it are known."""
 
-    columns: Words
+    columns: Texts
     rows: tuple[FactRow, ...]
 
 
@@ -142,3 +144,39 @@ def _table(
         most=max(words.total() for words in counters),
         varying=sum(len(words) > 1 for words in counters),
     )
+
+
+def facts_section(tables: Sequence[FactTable]) -> Iterator[Section]:
+    """Yield the section of all tables, if there are any.
+
+    The page has a row per name. Text has a row for all names with the same words, and lists those names below.
+    """
+    if tables:
+        yield Section("Facts", tuple(_blocks(tables)), id="facts", lede=_LEDE)
+
+
+def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
+    for facts, grouped_names in zip(tables, fact_tables(tables), strict=True):
+        yield grouped_names
+        yield _block(facts, facts.rows, view=View.PAGE)
+    alike = dict.fromkeys(row.names for facts in tables for row in facts.groups if len(row.names) > 1)
+    for first, *more in alike:
+        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
+
+
+def fact_tables(tables: Sequence[FactTable]) -> Iterator[Table]:
+    """Yield the tables of text: a row for all names with the same words."""
+    for facts in tables:
+        yield _block(facts, facts.groups, view=View.TEXT)
+
+
+def _block(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
+    """Build one table; a row is labelled with the first of its names."""
+    made: list[tuple[Cell, ...]] = []
+    for row in rows:
+        more = len(row.names) - 1
+        name = f"{row.names[0]} and {more} more" if more else row.names[0]
+        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
+    columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
+    text = f"{capitalised(facts.certainty)}."
+    return table(columns, made, title=facts.title, note=text, view=view)

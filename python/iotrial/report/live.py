@@ -67,7 +67,9 @@ class LiveView(Protocol):
 
 def live_view(console: Console) -> LiveView:
     """Return a table view if the console is a terminal that supports redrawing, else a view of lines."""
-    return TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+    return (
+        TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+    )
 
 
 class TerminalView:

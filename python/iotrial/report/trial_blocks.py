@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from iotrial.design.model import ArmKind
-from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -37,12 +35,11 @@ from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
 from iotrial.report.evidence_blocks import evidence_notes, evidence_section
-from iotrial.report.facts import FactRow, FactTable
+from iotrial.report.facts import facts_section
 from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
-from iotrial.report.figure import Figure, stem
-from iotrial.report.figures import Figures, draw_figures
-from iotrial.report.matrices import LEGEND, MARKS, Matrix, count_words, matrix_sentence, table_of
-from iotrial.report.matrix_figures import MatrixFigures, TestFigure
+from iotrial.report.figure import stem
+from iotrial.report.figures import Figures, draw_figures, runs_sections
+from iotrial.report.matrices import matrix_section
 from iotrial.report.notation import (
     capitalised,
     counted,
@@ -63,8 +60,7 @@ from iotrial.report.phrases import (
 )
 from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
-from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
-from iotrial.report.series import Arm
+from iotrial.report.safety import safety_blocks
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
 from iotrial.stats.model import QUIET, Conclusion, Effect
@@ -77,11 +73,6 @@ INTERACTION_LEDE = (
     "difference between one factor’s effects at the two levels of the other, on the scale of the response, so "
     "that it is comparable with main effects; sentences give the whole difference, which for ratios is the "
     "square of that number."
-)
-_FACTS_LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
-_MATRIX_LEDE = (
-    "File sizes by record sizes, a map for each test. Each cell is a separate comparison with its own blocks, "
-    "interval and verdict; together they share the study’s alpha."
 )
 _EXPLORATORY_LEDE = (
     "The trial was not planned for these. The share of false discoveries among those marked yes is kept below {alpha} "
@@ -102,8 +93,6 @@ _MIXED_LEDE = (
     "For a main effect: the two-factor interactions that it includes, with their weights. For an interaction: "
     "those in the same column, with a minus if the sign is opposite."
 )
-#: the colour of a mark in the table of a matrix
-_MARKED = {mark: words for words, mark in MARKS.items()}
 TONES = {
     Outcome.CONFIRMED: "confirmed",
     Outcome.NOT_CONFIRMED: "contradicted",
@@ -164,15 +153,15 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from document.summary.supports
     yield from _supports(document)
     yield from document.summary.limits
-    yield from safety_blocks(document)
+    yield from safety_blocks(document.safety)
     yield from durability_notes(document.durability)
     yield from _limits(document)
     yield from window_notes(document)
     yield from fidelity_sections(document.fidelities)
     yield from _claims(document)
     if drawn is not None:
-        yield from windows_section(document, _all(drawn.windows))
-        yield from _runs(drawn)
+        yield from windows_section(document, Drawn.all_of(drawn.windows))
+        yield from runs_sections(drawn)
     yield from durability_section(document.durability, document.data.not_cut)
     yield from evidence_section(document)
     yield from _exploratory(document)
@@ -187,11 +176,11 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
 
 
 def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
-    if document.facts:
-        yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
-    yield from _matrices(document, drawn)
+    yield from facts_section(document.facts)
+    maps = () if drawn is None else drawn.matrices
+    yield from matrix_section(document.matrices, maps, valid=document.valid)
     if document.analysis.races:
-        figures = () if drawn is None else tuple(_figure(one, title=one.title) for one in drawn.races)
+        figures = () if drawn is None else tuple(Drawn.of(one, title=one.title) for one in drawn.races)
         yield from race_blocks(document, figures)
     if document.primary:
         # a table of facts or of a matrix already says this on the first screen
@@ -200,7 +189,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         more: list[Block] = []
         if drawn is not None:
             several = len(drawn.forests) > 1
-            more = [_figure(one, title=one.title if several else "", apart=True) for one in drawn.forests]
+            more = [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
         every = effect_table(document.primary, valid=document.valid)
         if drawn is not None and drawn.forests:
             more.append(Section("Effects as a table", (every,), folded=True))
@@ -211,94 +200,6 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
-
-
-def fact_blocks(document: Document) -> Iterator[Block]:
-    """Yield a table for each set of conditions that share one.
-
-    The page has a row per name. Text has a row for all names with the same words, and lists those names below.
-    """
-    for facts, grouped_names in zip(document.facts, fact_tables(document), strict=True):
-        yield grouped_names
-        yield _facts(facts, facts.rows, view=View.PAGE)
-    alike = dict.fromkeys(row.names for facts in document.facts for row in facts.groups if len(row.names) > 1)
-    for first, *more in alike:
-        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
-
-
-def fact_tables(document: Document) -> Iterator[Table]:
-    """Yield the tables of text: a row for all names with the same words."""
-    for facts in document.facts:
-        yield _facts(facts, facts.groups, view=View.TEXT)
-
-
-def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
-    """Build one table; a row is labelled with the first of its names."""
-    made: list[tuple[Cell, ...]] = []
-    for row in rows:
-        more = len(row.names) - 1
-        name = f"{row.names[0]} and {more} more" if more else row.names[0]
-        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
-    columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
-    text = f"{capitalised(facts.certainty)}."
-    return table(columns, made, title=facts.title, note=text, view=view)
-
-
-def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
-    """Yield a line per test on the first screen, a table per test in text, and figures on the page."""
-    if not document.matrices:
-        return
-    blocks: list[Block] = [*matrix_counts(document), *matrix_blocks(document)]
-    for figures in drawn.matrices if drawn is not None else ():
-        blocks.append(_figure(figures.maps, title=figures.title, apart=True))
-        blocks += [_test(figures, one, first=one is figures.tests[0]) for one in figures.tests]
-    yield Section("Matrix", tuple(blocks), id="matrix", lede=_MATRIX_LEDE)
-
-
-def matrix_counts(document: Document) -> Iterator[Table]:
-    """Yield a table for each matrix with a line per test."""
-    for matrix in document.matrices:
-        rows = [(grid.test, count_words((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
-        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
-        yield table(names, rows, title=_counts(matrix), view=View.SHORT)
-
-
-def matrix_blocks(document: Document) -> Iterator[Block]:
-    """Yield a table for each test: file sizes in rows, record sizes in columns."""
-    for matrix in document.matrices:
-        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
-        yield Note(text, view=View.FULL)
-        for grid in matrix.tests:
-            head, *rest = table_of(matrix, grid, valid=document.valid)
-            columns = [head[0], *(f">{name}" for name in head[1:])]
-            cells = ([Words(cell, _MARKED.get(cell[-1], "")) for cell in row] for row in rest)
-            yield table(columns, cells, view=View.FULL)
-
-
-def _counts(matrix: Matrix) -> str:
-    return f"{matrix.title}: {matrix_sentence(matrix)}." if matrix.title else f"{matrix_sentence(matrix)}."
-
-
-def _extremes(rows: Iterable[EffectRow]) -> tuple[str, str]:
-    values = [row.effect.value for row in rows if row.effect.value is not None]
-    return (format_ratio(min(values)), format_ratio(max(values))) if values else ("–", "–")
-
-
-def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
-    columns = (
-        "file",
-        "record",
-        f">{figures.reference}, KiB/s",
-        f">{figures.level}, KiB/s",
-        ">ratio of times",
-        "verdict",
-    )
-    blocks: list[Block] = []
-    if one.surfaces is not None:
-        blocks.append(_figure(one.surfaces, apart=True, scenes=one.scenes))
-    blocks.append(table(columns, one.rows))
-    title = f"{one.test}: {'surfaces and ' if one.surfaces is not None else ''}numbers"
-    return Section(title, tuple(blocks), folded=True, open=first, view=View.PAGE)
 
 
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
@@ -359,9 +260,9 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
     groups = drawn.factorial if drawn is not None else ()
     for group in groups:
         figures = [
-            _figure(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
+            Drawn.of(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
         ]
-        crossed = tuple(_figure(one, title=one.title) for one in group.interactions)
+        crossed = tuple(Drawn.of(one, title=one.title) for one in group.interactions)
         blocks.append(
             Section(
                 group.title if len(groups) > 1 else "",
@@ -445,21 +346,6 @@ def _level(row: EffectRow) -> str:
     return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
 
 
-def safety_blocks(document: Document) -> Iterator[Block]:
-    """Yield what settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
-    lesser = []
-    for safety, line in document.safety:
-        note = Note(f"{line}.", safety.value.capitalize(), "alarm" if safety is Safety.DATA_AT_RISK else "")
-        if safety is Safety.TRADE_OFF:
-            lesser.append(note)
-        else:
-            yield note
-    if lesser:
-        yield Section(
-            f"Trade-offs of these settings ({len(lesser)})", tuple(lesser), folded=True, view=View.LONG
-        )
-
-
 def _limits(document: Document) -> Iterator[Note]:
     if document.failures:
         arms: dict[str, Counter[str]] = {}
@@ -537,77 +423,6 @@ def _tone(outcome: Outcome | None) -> str:
 
 
 # -- everything else
-
-
-def _runs(drawn: Figures) -> Iterator[Section]:
-    """Yield figures of runs: in order of time, as distributions, within a run and by operation."""
-    treatments = _treatments(drawn)
-    if drawn.panels:
-        time = tuple(
-            _figure(one.runs, title=one.title, more=one.marks, reading=False) for one in drawn.panels
-        )
-        spread = tuple(_figure(one.distribution, title=one.title, reading=False) for one in drawn.panels)
-        quantiles = (">runs", ">5 %", ">25 %", ">median", ">75 %", ">95 %")
-        rows = table(("~condition", "~arm", *quantiles), drawn.run_rows)
-        blocks: list[Block] = [
-            Panels(time, drawn.arms),
-            *_left_out(drawn.panels_left_out),
-            Section(
-                "Distributions",
-                (Panels(spread),),
-                id="distributions",
-                lede=DISTRIBUTIONS_READING,
-                view=View.PAGE,
-            ),
-            Section("Runs as a table", (rows,), folded=True, view=View.PAGE),
-        ]
-        yield Section(
-            "Runs in order of time",
-            tuple(blocks),
-            id="runs",
-            lede=drawn.runs_reading,
-            nav="Runs in time",
-            view=View.PAGE,
-        )
-    if drawn.within:
-        blocks = [Panels(_all(drawn.within), treatments), *_left_out(drawn.within_left_out)]
-        yield Section("Within a run", tuple(blocks), id="within", lede=WITHIN_READING, view=View.PAGE)
-    if drawn.latencies:
-        quantiles = (">operations", ">median", ">90 %", ">99 %", ">99.9 %", ">longest")
-        rows = table(("~condition", "operation", "~arm", *quantiles), drawn.latency_rows)
-        blocks = [
-            Panels(_all(drawn.latencies), treatments),
-            *_left_out(drawn.latencies_left_out, "combinations of operation and condition"),
-            Section("Latencies as a table", (rows,), folded=True, view=View.PAGE),
-        ]
-        title = "Latency of single operations"
-        yield Section(title, tuple(blocks), id="latency", lede=LATENCY_READING, nav="Latency", view=View.PAGE)
-
-
-def _all(figures: Iterable[Figure]) -> tuple[Drawn, ...]:
-    return tuple(_figure(one, title=one.title, reading=False) for one in figures)
-
-
-def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:
-    if number:
-        yield Note(f"{number} more {what} are not drawn; the tables have their numbers.", view=View.PAGE)
-
-
-def _figure(
-    figure: Figure,
-    *,
-    title: str = "",
-    more: str = "",
-    reading: bool = True,
-    apart: bool = False,
-    scenes: tuple[str, ...] = (),
-) -> Drawn:
-    caption = " ".join(filter(None, (more, figure.reading if reading else "")))
-    return Drawn(figure.parts, figure.narrow, title, figure.sentence, caption, figure, apart, scenes)
-
-
-def _treatments(drawn: Figures) -> tuple[Arm, ...]:
-    return tuple(arm for arm in drawn.arms if arm.kind is ArmKind.TREATMENT)
 
 
 def _exploratory(document: Document) -> Iterator[Section]:
