@@ -72,14 +72,6 @@ class FactTable:
         return f"{counted(self.varying, 'cell')} not the same in all of its {whole}, with how many found what"
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The content of a table, before the conditions that share it are known."""
-
-    columns: Texts
-    rows: tuple[FactRow, ...]
-
-
 def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
     """Return all tables of a trial, in the order of its conditions; empty if no run found facts."""
     found: dict[str, _Found] = {}
@@ -95,13 +87,24 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
             by_arm = found.setdefault(run.condition, {}).setdefault(name, {})
             by_arm.setdefault(run.arm, Counter())[word] += 1
     order = arm_order(data.trial.header.study, arms)
-    shared: dict[_Cells, list[str]] = {}
+    shared: dict[tuple[Texts, tuple[FactRow, ...]], list[str]] = {}
     for key in sorted(found, key=lambda key: conditions.of_key(key).order):
         names = _names(data.trial.header.study, conditions.of_key(key).workload, found[key])
         shared.setdefault(_cells({name: found[key][name] for name in names}, order), []).append(key)
-    return tuple(
-        _table(cells, [found[key] for key in keys], keys, conditions) for cells, keys in shared.items()
-    )
+    tables = []
+    for (columns, rows), keys in shared.items():
+        counters = [words for key in keys for by_arm in found[key].values() for words in by_arm.values()]
+        tables.append(
+            FactTable(
+                conditions=tuple(conditions.of_key(key) for key in keys),
+                columns=columns,
+                rows=rows,
+                least=min(words.total() for words in counters),
+                most=max(words.total() for words in counters),
+                varying=sum(len(words) > 1 for words in counters),
+            )
+        )
+    return tuple(tables)
 
 
 def _names(study: Study, workload: str, found: _Found) -> list[str]:
@@ -111,13 +114,14 @@ def _names(study: Study, workload: str, found: _Found) -> list[str]:
     return sorted(found, key=lambda name: (calls.index(name) if name in calls else len(calls), name))
 
 
-def _cells(found: _Found, arms: Sequence[str]) -> _Cells:
+def _cells(found: _Found, arms: Sequence[str]) -> tuple[Texts, tuple[FactRow, ...]]:
+    """Return the columns and rows of one condition's table."""
     columns = [arm for arm in arms if any(arm in by_arm for by_arm in found.values())]
     rows = (
         FactRow((escape(name),), tuple(_word(by_arm.get(arm, Counter())) for arm in columns))
         for name, by_arm in found.items()
     )
-    return _Cells(tuple(escape(arm) for arm in columns), tuple(rows))
+    return tuple(escape(arm) for arm in columns), tuple(rows)
 
 
 def _word(words: Counter[str]) -> str:
@@ -127,23 +131,6 @@ def _word(words: Counter[str]) -> str:
         return escape(next(iter(words)))
     total = words.total()
     return ", ".join(f"{escape(word)} ({number} of {total})" for word, number in words.most_common())
-
-
-def _table(
-    cells: _Cells,
-    found: Sequence[_Found],
-    keys: Sequence[str],
-    conditions: Conditions,
-) -> FactTable:
-    counters = [words for one in found for by_arm in one.values() for words in by_arm.values()]
-    return FactTable(
-        conditions=tuple(conditions.of_key(key) for key in keys),
-        columns=cells.columns,
-        rows=cells.rows,
-        least=min(words.total() for words in counters),
-        most=max(words.total() for words in counters),
-        varying=sum(len(words) > 1 for words in counters),
-    )
 
 
 def facts_section(tables: Sequence[FactTable]) -> Iterator[Section]:

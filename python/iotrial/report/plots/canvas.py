@@ -36,6 +36,8 @@ from iotrial.report.notation import quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from iotrial.report.series import Arm
+
 INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", "line", "band", "card"))
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
     f"iotrial:{role}" for role in ("faster", "slower", "equivalent", "moved")
@@ -140,6 +142,11 @@ _STYLE = re.compile(r' style="([^"]*)"')
 def arm_marker(position: int) -> str:
     """Return the marker of an arm, shifted by one at every round of colours, so that no pair repeats."""
     return MARKERS[(position + position // ARM_COLOURS) % len(MARKERS)]
+
+
+def arm_dashes(arm: Arm) -> tuple[float, tuple[float, ...] | None]:
+    """Return the line style of an arm: controls have two of their own."""
+    return DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)]
 
 
 @dataclass(frozen=True)
