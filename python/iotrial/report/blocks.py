@@ -262,7 +262,7 @@ class Drawn:
 
     @classmethod
     def all_of(cls, figures: Iterable[Figure]) -> tuple[Drawn, ...]:
-        """Place figures of one kind under their titles; how to read them is said above all of them."""
+        """Place figures of one kind under their titles; the text above them says how to read them all."""
         return tuple(cls.of(one, title=one.title, reading=False) for one in figures)
 
 

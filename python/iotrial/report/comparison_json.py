@@ -49,14 +49,12 @@ class TrialColumn(JsonObject, frozen=True):
     number: Annotated[int | None, Meta(description="Null for a packed trial that is not stored.")]
     study: str
     state: TrialState
-    valid: Annotated[
-        bool, Meta(description="False: the trial gives no verdicts, and is held against nothing.")
-    ]
+    valid: Annotated[bool, Meta(description="False: the trial gives no verdicts and is not compared.")]
     started: str
     duration_s: float
     alpha: Annotated[float, Meta(description="The trial's own.")]
     analysed_at: Annotated[
-        float, Meta(description="Its own divided by the number of trials; what the intervals here hold at.")
+        float, Meta(description="Its own divided by the number of trials: the level of the intervals here.")
     ]
     margin: float
     version: str
@@ -106,8 +104,8 @@ class TrialCell(JsonObject, frozen=True, kw_only=True):
     counts: Annotated[
         bool,
         Meta(
-            description="Whether the interval is held against others: of a valid trial, bounded, of all runs, of an effect "
-            "that stayed what it was."
+            description="Whether the interval is compared with others: the trial is valid, and the interval is bounded, "
+            "covers all runs, and is of an effect that did not change."
         ),
     ]
     family_alpha: float
@@ -174,7 +172,7 @@ class Compared(JsonDocument, frozen=True):
     (A, B, ...). What is not known or not bounded is null.
     """
 
-    headline: Annotated[str, Meta(description="What the comparison comes to, in one sentence.")]
+    headline: Annotated[str, Meta(description="The result in one sentence.")]
     details: tuple[str, ...]
     alpha: Annotated[
         float,

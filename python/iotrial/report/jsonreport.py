@@ -288,7 +288,7 @@ class Evidence(JsonObject, frozen=True):
     ]
     e_value: Annotated[
         float | None,
-        Meta(description="Evidence of the blocks against its standing still; 1 for the reference."),
+        Meta(description="Evidence of the blocks against no change; 1 for the reference."),
     ]
 
 
@@ -304,7 +304,9 @@ class Durability(JsonObject, frozen=True):
     acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of the run.")]
     points: Count
     lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
-    corrupt: Annotated[Count, Meta(description="Something held what nobody had written.")]
+    corrupt: Annotated[
+        Count, Meta(description="A file or row held something else than what had been written.")
+    ]
     needs_fsck: Annotated[Count, Meta(description="The file system had to be repaired.")]
     unmountable: Annotated[Count, Meta(description="It could not be mounted before that.")]
     most_lost: Annotated[Count, Meta(description="The most acknowledged items missing at one point.")]
@@ -336,7 +338,7 @@ class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     condition: Condition
     response: str
     factor: str
-    level: Annotated[str, Meta(description="The level that speaks most against no carry-over.")]
+    level: Annotated[str, Meta(description="The level with the strongest evidence of carry-over.")]
     others: Annotated[tuple[str, ...], Meta(description="The factor's other levels.")]
     ratio: Annotated[Size, Meta(description="Runs after the level against runs after others.")] = UNSET
     difference: Size = UNSET
