@@ -179,41 +179,10 @@ own_command_options = with_options(
 )
 
 
+#: options of ``run`` that these verbs have too, with the same meaning
 _SHARED = (
-    "on",
-    "copy_from",
-    "size",
-    "time",
-    "margin",
-    "alpha",
-    "blocks",
-    "seed",
-    "precise",
-    "no_stop",
-    "no_controls",
-    "yes",
-)
-#: options of ``run`` that these verbs do not have
-_UNUSED: dict[str, Any] = {
-    "sets": (),
-    "conditions": (),
-    "full": False,
-    "lab": None,
-    "disk": None,
-    "no_account": True,
-    "no_check": False,
-    "trust": False,
-    "foreign": False,
-    "like": None,
-    "places": (),
-    "device": None,
-    "erase": (),
-    "discard_contents": False,
-    "discard_contents_of": (),
-    "precise": False,
-    "no_stop": False,
-    "blocks": None,
-}
+    "on", "copy_from", "size", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes",
+)  # fmt: skip
 
 
 #: on how sure a verdict must be, and when the trial ends: of ``try`` and ``live``
@@ -236,7 +205,7 @@ def own_request(values: dict[str, Any]) -> RunRequest:
     """Convert the options to typed values."""
     if values["copy_from"] and not values["size"]:
         values["size"] = f"{_room_for(Path(values['copy_from'])) >> 20} MiB"
-    return request_of({**_UNUSED, **{name: values[name] for name in _SHARED if name in values}})
+    return request_of({"no_account": True, **{name: values[name] for name in _SHARED if name in values}})
 
 
 def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
