@@ -355,15 +355,19 @@ def hold_claims(
     margin: float,
     valid: bool = True,
     setup: Setup | None = None,
+    evidence: Sequence[EvidenceRow] = (),
 ) -> tuple[HeldClaim, ...]:
-    """Compare every claim with the matching effects: one entry for each condition that it may mean.
+    """Compare every claim with the matching effects, or with ``evidence`` if a count was published.
 
-    ``setup`` is what the trial stored about itself. Without it, a claim that requires anything of the lab cannot be
-    judged.
+    There is one entry for each condition that a claim may mean. ``setup`` is what the trial stored about itself. Without
+    it, a claim that requires anything of the lab cannot be judged.
     """
     setup = setup or Setup(conditions.study)
     held: list[HeldClaim] = []
     for claim in claims:
+        if claim.value is not None:
+            held += hold_value(claim, evidence, valid=valid, setup=setup)
+            continue
         matching = [effect for effect in effects if _speaks_of(claim, effect, setup)]
         if claim.response is None and any(effect.primary for effect in matching):
             matching = [effect for effect in matching if effect.primary]

@@ -18,7 +18,7 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Note, View
-from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value
+from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
 from iotrial.report.designs import DesignText, design_of
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
@@ -176,7 +176,6 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         measured=measured,
     )
     claims, others = claims_of(header.study)
-    setup = Setup(header.study, header.lab, header.host)
     return Document(
         data=data,
         analysis=analysis,
@@ -191,16 +190,14 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         ),
         reasons=reasons,
         effects=effects,
-        claims=tuple(
-            held
-            for claim in claims
-            for held in (
-                hold_claims(
-                    (claim,), analysis.effects, conditions, margin=header.margin, valid=valid, setup=setup
-                )
-                if claim.value is None
-                else hold_value(claim, evidence, valid=valid, setup=setup)
-            )
+        claims=hold_claims(
+            claims,
+            analysis.effects,
+            conditions,
+            margin=header.margin,
+            valid=valid,
+            setup=Setup(header.study, header.lab, header.host),
+            evidence=evidence,
         ),
         evidence=evidence,
         controls=tuple(control_rows(analysis.controls, conditions)),
