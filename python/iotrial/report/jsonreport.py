@@ -141,9 +141,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     kind: Annotated[
         EffectKind,
         Meta(
-            description="An interaction is half the difference of one factor's effects at the two levels of the "
-            "other, on the "
-            "scale of the response."
+            description="An interaction is half the difference of one factor's effects at the two levels of "
+            "the other, on the scale of the response."
         ),
     ]
     factor: Annotated[
@@ -173,11 +172,10 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     conclusion: Annotated[
         Conclusion,
         Meta(
-            description="The conclusion, with the margin considered: plain where the whole interval is beyond the "
-            "margin, probably_ "
-            "where zero is excluded but not the margin; equivalent_more_slow_runs and equivalent_fewer_slow_runs where the "
-            "whole interval is inside the margin but one side has more slow runs; varies where a pooled effect "
-            "would hide that "
+            description="The conclusion, with the margin considered: plain where the whole interval is "
+            "beyond the margin, probably_ where zero is excluded but not the margin; "
+            "equivalent_more_slow_runs and equivalent_fewer_slow_runs where the whole interval is inside "
+            "the margin but one side has more slow runs; varies where a pooled effect would hide that "
             "conditions do not agree (agree is false)."
         ),
     ]
@@ -192,8 +190,7 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         tuple[float, float] | None,
         Meta(
             description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
-            "family_alpha. low and "
-            "high are two-sided and may reach a little beyond the margin."
+            "family_alpha. low and high are two-sided and may reach a little beyond the margin."
         ),
     ]
     reason: str | None
@@ -203,9 +200,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     aliases: Annotated[
         tuple[str, ...],
         Meta(
-            description="Interactions that the design cannot tell from this one (one:other, a minus before it "
-            "where the sign is "
-            "opposite)."
+            description="Interactions that the design cannot tell from this one (one:other, a minus before "
+            "it where the sign is opposite)."
         ),
     ]
     statistic: Annotated[
@@ -413,9 +409,8 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     carry_over: Annotated[
         list[Annotated[CarryOverFound, RATIO_OR_DIFFERENCE]],
         Meta(
-            description="By condition: whether runs depend on which level ran just before. The trial is invalid "
-            "where one has "
-            "not passed."
+            description="By condition: whether runs depend on which level ran just before. The trial is "
+            "invalid where one has not passed."
         ),
     ]
     conditions: list[ConditionFacts]
