@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from iotrial.errors import TargetError
 from iotrial.lab import host
-from iotrial.lab.image import ImagePlace
+from iotrial.lab.image import no_lab
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.machine import neighbours, processor
 from iotrial.lab.machine.programs import Program, programs
 from iotrial.lab.target import Target
@@ -54,7 +53,7 @@ def examine(
     watched = (
         neighbours.look(target, watch_s) if sleep is None else neighbours.look(target, watch_s, sleep=sleep)
     )
-    found = programs(target, _no_lab(target))
+    found = programs(target, no_lab(target))
     state = labs.state_finding(target, folder)
     findings = [
         labs.privilege_finding(target),
@@ -83,14 +82,6 @@ def _space(target: Target, what: str, folder: str, wanted: int) -> Finding:
     except TargetError:
         facts = None
     return checks.space_finding(what, folder, facts, wanted=wanted)
-
-
-def _no_lab(target: Target) -> RunContext:
-    """Return an image lab that is not created: enough to ask knobs what they need."""
-    journal = Journal(state_folder() / "journal")
-    place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
-    place.device = "loop0"
-    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
 
 
 def noise_findings(noise: Noise) -> list[Finding]:
