@@ -571,13 +571,15 @@ def _everywhere(row: Row) -> str:
 
 
 def _nothing_held(comparison: Comparison) -> str:
+    found = "fewer than two trials have intervals that can be compared"
+    return f"{invalid}, and {found}" if (invalid := _invalid(comparison)) else found
+
+
+def _invalid(comparison: Comparison) -> str:
+    """Return e.g. "A and C are invalid"; empty if all trials are valid."""
     invalid = [column.mark for column in comparison.columns if not column.trial.valid]
-    if invalid:
-        are = "is" if len(invalid) == 1 else "are"
-        return (
-            f"{joined(invalid)} {are} invalid, and fewer than two trials have intervals that can be compared"
-        )
-    return "fewer than two trials have intervals that can be compared"
+    are = "is" if len(invalid) == 1 else "are"
+    return f"{joined(invalid)} {are} invalid" if invalid else ""
 
 
 def _risks(comparison: Comparison) -> Iterator[str]:
@@ -588,10 +590,8 @@ def _risks(comparison: Comparison) -> Iterator[str]:
 
 
 def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
-    invalid = [column.mark for column in comparison.columns if not column.trial.valid]
-    if invalid:
-        are = "is" if len(invalid) == 1 else "are"
-        yield f"{joined(invalid)} {are} invalid: shown without verdicts, and not compared."
+    if invalid := _invalid(comparison):
+        yield f"{invalid}: shown without verdicts, and not compared."
     if open_ := sum(row.agreement is Agreement.OPEN for row in rows):
         yield (
             f"{counted(open_, 'comparison')} cannot be compared: fewer than two trials have a usable interval "
