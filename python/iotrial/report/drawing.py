@@ -208,7 +208,7 @@ def _stretches(plan: Plan, block: Block) -> Iterator[str]:
 
 def _rows(plan: Plan, block: Block) -> Iterator[str]:
     text = design_of(plan)
-    codes = dict(zip(text.names, text.rows, strict=True))
+    codes = {row.arm: row.code for row in text.rows}
     yield f"  block {block.index + 1}  (- the reference, + the other level, factors in the order above)"
     for run in block.runs[:_MOST_LISTED]:
         slowed = "  slowed" if run.arm.stretched else ""

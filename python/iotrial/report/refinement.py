@@ -56,7 +56,7 @@ def propose(
     elif way == "ablate":
         proposed = leave_one_out(written, ran, found, wanted=factors)
     else:
-        mixed = dict(document.design.aliases) if document.design is not None else {}
+        mixed = document.design.aliases if document.design is not None else {}
         proposed = follow_up(written, ran, found, wanted=factors, mixed=mixed)
     if margin is not None:
         proposed = replace(proposed, study=structs.replace(proposed.study, margin=margin))

@@ -527,23 +527,17 @@ def _plan(document: Document) -> Iterator[Section]:
     header, design = document.trial.header, document.design
     more: list[Block] = []
     if design is not None and len(design.factors) > 1:
-        columns = [
-            "treatment",
-            *map(escape, design.factors),
-            *(["stretched"] if design.control_columns else []),
-        ]
+        slowed = design.controls == "columns"
+        columns = ["treatment", *map(escape, design.factors), *(["stretched"] if slowed else [])]
         rows = [
-            (
-                escape(name),
-                *map(escape, labels),
-                *(["yes" if slowed else ""] if design.control_columns else []),
-            )
-            for name, labels, slowed in zip(design.names, design.labels, design.stretched, strict=True)
+            (escape(row.arm), *map(escape, row.levels), *(["yes" if row.stretched else ""] if slowed else []))
+            for row in design.rows
         ]
         title = f"The treatments, row by row ({len(rows)})"
         more.append(Section(title, (table(columns, rows[:_MOST_LISTED]),), folded=True, view=View.PAGE))
-        mixed = [(escape(name), _biased(biased, ", ")) for name, biased in design.aliases if biased]
-        mixed += [(escape(name), f"= {_biased(same, ' = ')}") for name, same in design.mixed[:_MOST_LISTED]]
+        mixed = [(escape(name), _biased(biased, ", ")) for name, biased in design.aliases.items()]
+        same = list(design.mixed_interactions.items())[:_MOST_LISTED]
+        mixed += [(escape(name), f"= {_biased(others, ' = ')}") for name, others in same]
         if mixed:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
