@@ -223,20 +223,22 @@ def _trial(column: Column) -> TrialColumn:
 
 
 def _row(row: Row, marks: Sequence[str]) -> ComparedEffect:
-    cells = (None if cell is None else _cell(cell, row.scale) for cell in row.cells)
+    cells = (None if cell is None else _cell(cell) for cell in row.cells)
     return ComparedEffect.of(
-        row,
+        row.like,
         agreement=row.agreement.value.replace(" ", "_"),
+        verdict=row.verdict,
+        opposite=row.opposite,
         apart=[TrialsApart(marks[one.low], marks[one.high], one.least) for one in row.apart],
         trials=dict(zip(marks, cells, strict=True)),
     )
 
 
-def _cell(cell: Cell, scale: Scale) -> TrialCell:
+def _cell(cell: Cell) -> TrialCell:
     effect = cell.effect
     return TrialCell.of(
         effect,
-        **ratio_or_difference(effect.value, by_ratio=scale is Scale.LOG),
+        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         gain=cell.gain,
         verdict=cell.verdict,
         conclusion=effect.conclusion if cell.valid else None,
@@ -247,7 +249,7 @@ def _cell(cell: Cell, scale: Scale) -> TrialCell:
 
 def _level(row: LevelRow, marks: Sequence[str]) -> ArmMedians:
     return ArmMedians.of(
-        row,
+        row.like,
         medians=dict(zip(marks, row.medians, strict=True)),
         runs=dict(zip(marks, row.runs, strict=True)),
         bounds=dict(zip(marks, row.bounds, strict=True)),

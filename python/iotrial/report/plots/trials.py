@@ -66,7 +66,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
     lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
     height = _HEAD_IN + line_in * lines + _FOOT_IN
     width = _NARROW_IN if narrow else _WIDE_IN
-    several = len({row.response for row in rows}) > 1
+    several = len({row.like.response for row in rows}) > 1
 
     def paint(figure: Figure) -> None:
         left, right = (0.07, 0.97) if narrow else (0.31, 0.63)
@@ -89,7 +89,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
 
         line = 0.0
         for row in rows:
-            place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
+            place = comparison.place(row) + (f", {spoken(row.like.response)}" if several else "")
             head = title(row) if place == "all conditions" else f"{title(row)}, {place}"
             write(0.0, line, elided(head, 54 if narrow else 76), INK, "left", bold=True)
             agreement = agreement_words(comparison, row)
