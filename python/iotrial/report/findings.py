@@ -53,8 +53,8 @@ _MOST_LABELS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """The effects of one level against its reference, over conditions and workloads."""
+class Setting:
+    """The effects of one level against its reference, over conditions, workloads and responses."""
 
     factor: str
     level: str
@@ -67,10 +67,31 @@ class _Group:
         found = {effect.conclusion.words for effect in self.effects}
         return found.pop() if len(found) == 1 else None
 
+    @property
+    def name(self) -> str:
+        """E.g. "atime noatime"."""
+        return named_level(label(self.factor), label(self.level))
+
+    @property
+    def loud(self) -> tuple[Effect, ...]:
+        """The effects with a decided direction, largest first."""
+        found = [effect for effect in self.effects if effect.verdict not in QUIET]
+        return tuple(sorted(found, key=strength, reverse=True))
+
+    @property
+    def plain(self) -> tuple[Effect, ...]:
+        """The effects with their whole interval beyond the margin, largest first."""
+        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether an effect that matters is excluded everywhere."""
+        return all(effect.conclusion.equivalent for effect in self.effects)
+
 
 def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
     """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
-    groups = _groups(effects)
+    groups = _settings(effects)
     shared = {group.words for group in groups}
     if len(shared) == 1 and len(groups) > 1 and (words := shared.pop()) is not None:
         return _all_alike(groups, effects, words, conditions, margin=margin)
@@ -82,7 +103,7 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
 
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
     """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
-    groups = _groups(effects)
+    groups = _settings(effects)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
     text = finding(effects, conditions, margin=margin)
     return () if len(groups) < 2 or text == "; ".join(clauses) else tuple(clauses)
@@ -102,15 +123,16 @@ def width(effect: Effect) -> float:
     return log(effect.high / effect.low) if effect.scale is Scale.LOG else effect.high - effect.low
 
 
-def _groups(effects: Sequence[Effect]) -> list[_Group]:
+def _settings(effects: Sequence[Effect]) -> list[Setting]:
+    """Return the effects by level, in their order."""
     found: dict[tuple[str, str, str], list[Effect]] = {}
     for effect in effects:
         found.setdefault((effect.factor, effect.level, effect.reference), []).append(effect)
-    return [_Group(*key, tuple(members)) for key, members in found.items()]
+    return [Setting(*key, tuple(members)) for key, members in found.items()]
 
 
 def _all_alike(
-    groups: Sequence[_Group],
+    groups: Sequence[Setting],
     effects: Sequence[Effect],
     words: str,
     conditions: Conditions,
@@ -136,7 +158,7 @@ def _all_alike(
             return f"{subject} is {words} under {names} than under {references}{where}{size}; {largest}"
 
 
-def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
+def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
     """Describe one level against its reference."""
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
@@ -304,7 +326,7 @@ def _subject(effects: Sequence[Effect]) -> str:
     return joined(dict.fromkeys(response_name(effect) for effect in effects))
 
 
-def _names(groups: Sequence[_Group]) -> str:
+def _names(groups: Sequence[Setting]) -> str:
     """Return e.g. "mode 0444, 0555 and 0666"; if there are many, their number."""
     factors: dict[str, list[str]] = {}
     for group in groups:
@@ -314,7 +336,7 @@ def _names(groups: Sequence[_Group]) -> str:
     return joined(f"{label(factor)} {joined(map(label, levels))}" for factor, levels in factors.items())
 
 
-def _references(groups: Sequence[_Group]) -> str:
+def _references(groups: Sequence[Setting]) -> str:
     return joined(dict.fromkeys(label(group.reference) for group in groups))
 
 
@@ -340,36 +362,6 @@ _MOST_NAMED = 3
 _MOST_LISTED = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One level against its reference, over conditions and responses."""
-
-    factor: str
-    level: str
-    effects: tuple[Effect, ...]
-
-    @property
-    def name(self) -> str:
-        """E.g. "atime noatime"."""
-        return named_level(label(self.factor), label(self.level))
-
-    @property
-    def loud(self) -> tuple[Effect, ...]:
-        """The effects with a decided direction, largest first."""
-        found = [effect for effect in self.effects if effect.verdict not in QUIET]
-        return tuple(sorted(found, key=strength, reverse=True))
-
-    @property
-    def plain(self) -> tuple[Effect, ...]:
-        """The effects with their whole interval beyond the margin, largest first."""
-        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether an effect that matters is excluded everywhere."""
-        return all(effect.conclusion.equivalent for effect in self.effects)
-
-
 def is_screen(study: Study) -> bool:
     """Return whether a study is a screen: it asks which of many settings matter."""
     return len(study.treatment_factors) >= MANY
@@ -385,11 +377,7 @@ def arms_are_rows(study: Study) -> bool:
 
 def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:
     """Return the effects by level, the largest first."""
-    found: dict[tuple[str, str], list[Effect]] = {}
-    for effect in effects:
-        found.setdefault((effect.factor, effect.level), []).append(effect)
-    settings = [Setting(*key, tuple(members)) for key, members in found.items()]
-    return tuple(sorted(settings, key=lambda one: -max(map(strength, one.effects))))
+    return tuple(sorted(_settings(effects), key=lambda one: -max(map(strength, one.effects))))
 
 
 def screen_finding(
