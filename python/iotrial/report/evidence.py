@@ -221,8 +221,8 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
     reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
-    for (key, metric), by_arm in _accounted(data, arms).items():
-        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference))
+    for (key, metric), accounted in _accounted(data, arms).items():
+        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, accounted, order, reference))
         rows.extend(_apart(own, margin) if is_marked(metric) and not is_accounted_request(metric) else own)
     for condition, metric, unit, is_response, by_arm in _metrics(study, conditions, values):
         rows.extend(_rows(condition, metric, unit, is_response, by_arm, order, reference))

@@ -141,13 +141,13 @@ def _row_text(comparison: Comparison, row: Row) -> str:
 
 
 def _axis(axes: Axes, comparison: Comparison, rows: Sequence[Row], lines: float) -> None:
-    log = rows[0].scale is Scale.LOG
+    log = rows[0].like.scale is Scale.LOG
     margins = {column.trial.margin for column in comparison.columns}
     band = math.log1p(margins.pop()) if len(margins) == 1 and log else 0.0
     effects = [cell.effect for row in rows for cell in row.cells if cell is not None]
     low, high = limits_of(effects, band)
     note = f" (band: within {percent(math.expm1(band))})" if band else ""
-    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].unit, note=note)
+    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].like.unit, note=note)
     if band:
         axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
     axes.axvline(0.0, color=LINE, linewidth=1.0, zorder=1)
