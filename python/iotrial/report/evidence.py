@@ -226,8 +226,10 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
         rows.extend(_apart(own, margin) if is_marked(metric) and not is_accounted_request(metric) else own)
     for condition, metric, unit, is_response, by_arm in _metrics(study, conditions, values):
         rows.extend(_rows(condition, metric, unit, is_response, by_arm, order, reference))
+        if reference is None or reference not in by_arm:
+            continue
         for arm in by_arm:
-            if reference in by_arm and arm != reference:
+            if arm != reference:
                 contrasts[condition.key, metric, arm] = _differences(by_arm[arm], by_arm[reference])
     metrics = [*(metric for _, metric in values), *(row.metric for row in rows)]
     return marked(rows, contrasts, data.trial.header.alpha, margin, metrics, order)
