@@ -10,7 +10,7 @@ trial: $(VENV)/.installed
 
 build: $(VENV)/.installed
 
-# The package is installed in place (editable), with the probe beside it.
+# The package is installed in place (editable), together with the probe.
 $(VENV)/.installed: $(SOURCES) scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
@@ -71,7 +71,7 @@ schemas: $(VENV)/.installed
 notebooks: $(VENV)/.developer
 	@$(BIN)/python scripts/notebooks
 
-# The program's own costs, and the probe beside its peers, into BENCHMARKS.md: as root, alone on the machine, some twenty minutes.
+# The program's own costs, and the probe compared with its peers, into BENCHMARKS.md: as root, alone on the machine, some twenty minutes.
 # BENCH=--quick tries all of it in a few and writes nothing down.
 BENCH ?=
 bench: $(VENV)/.developer

@@ -108,7 +108,7 @@ def test_the_blind_trial_changes_nothing_outside_its_own_folder(
 
     monkeypatch.setattr(session_module, "Probe", Recorded)
     noise = measure_noise(Silent(), root=True, time_s=0.5, on=None)
-    assert noise.blocks >= 3
+    assert noise.floor.blocks >= 3
     verbs = {verb for verb, _ in calls}
     assert verbs <= {
         *(

@@ -85,7 +85,7 @@ def test_a_trial_that_no_other_store_would_take_is_not_exported(here: Path, verb
     with Store.open() as store:
         store.create_trial(header("fedcba9876543210", time_s=-1.0))
         store.set_state("fedcba9876543210", TrialState.DONE)
-    with pytest.raises(StoreError, match="cannot be exported"):
+    with pytest.raises(StoreError, match="cannot be packed"):
         verb("export", "last")
     assert list(here.iterdir()) == []
 
@@ -96,7 +96,7 @@ def test_a_name_in_a_store_of_somebody_else_leads_nowhere(here: Path, verb: Verb
     with Store.open() as store:
         store.create_trial(replace(of, study=replace(of.study, name=name)))
         store.set_state(of.id, TrialState.DONE)
-    with pytest.raises(StoreError, match="cannot be exported"):
+    with pytest.raises(StoreError, match="cannot be packed"):
         verb("export", "last")
     assert list(here.iterdir()) == []
     assert not (here.parent / "evil.iotrial").exists()

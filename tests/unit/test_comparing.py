@@ -381,7 +381,7 @@ def test_every_interval_is_that_of_the_e_process_at_its_part_of_alpha(tmp_path: 
         for number, (name, ratio) in enumerate(ratios.items(), start=1):
             measured_trial(store, name, ratio=ratio, seed=number)
         made = compare([summary_of(store, name, share=3) for name in ratios])
-        (row,) = [row for row in made.rows if row.kind == "main"]
+        (row,) = [row for row in made.rows if row.like.kind == "main"]
         for name, cell in zip(ratios, row.cells, strict=True):
             blocks: dict[int, dict[str, float]] = {}
             for run in store.data(name).runs:

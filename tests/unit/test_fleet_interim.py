@@ -13,6 +13,7 @@ from iotrial.fleet.conduct import HostStanding, Phase, Standing
 from iotrial.fleet.interim import Interim, SoFar
 from iotrial.fleet.report.words import mean_words
 from iotrial.fleet.verdict import report_of
+from iotrial.report.text import Console
 from iotrial.store import Store
 from values import replace
 
@@ -63,12 +64,12 @@ def test_the_live_table_has_the_means_below_the_hosts_within_its_width_and_heigh
     assert lines[-1] == "and 9 further comparisons"
     assert so_far(_standing(2, ()), width=79) == []
     assert table(_standing(2, so), width=79)[0] == "example, 61 s: 2 hosts, 18 blocks; 2 measuring"
-    Table(80, 24).update(_standing(500, so))
+    Table(Console(stderr=True, width=80, height=24)).update(_standing(500, so))
     drawn = capsys.readouterr().err.splitlines()
     assert len(drawn) <= 23
     assert sum("more" in line for line in drawn) == 1
     assert any("0.854" in line for line in drawn)
-    Table(80, 10).update(_standing(500, so))
+    Table(Console(stderr=True, width=80, height=10)).update(_standing(500, so))
     low = capsys.readouterr().err.splitlines()
     assert len(low) <= 9
     assert not any("0.854" in line for line in low)

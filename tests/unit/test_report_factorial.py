@@ -18,7 +18,7 @@ from rich.console import Console
 from iotrial.design.plan import Plan
 from iotrial.documents import plain
 from iotrial.report.claims import Outcome
-from iotrial.report.designs import aliases_in_lines, design_in_full, design_of, plan_lines
+from iotrial.report.designs import aliases_in_lines, design_of, plan_lines
 from iotrial.report.document import Document
 from iotrial.report.interactions import adjust, at_levels, doubled, interaction_sentence, pair_of
 from iotrial.report.jsonreport import report_json
@@ -248,7 +248,7 @@ def test_the_design_of_a_screen_is_printed_with_coded_rows_and_aliases() -> None
     assert "           ---------  row01" in lines
     assert sum("row" in line and " slowed" in line for line in lines) == 6
     assert max(map(len, lines)) <= 80
-    as_json = plain(design_in_full(text))
+    as_json = plain(text)
     assert as_json["kind"] == "plackett-burman"
     assert as_json["controls"] == "columns"
     assert len(as_json["rows"]) == 12
@@ -257,9 +257,9 @@ def test_the_design_of_a_screen_is_printed_with_coded_rows_and_aliases() -> None
 
 def test_main_effects_of_resolution_four_are_told_to_be_clear(crossed: Document) -> None:
     assert crossed.design is not None
-    assert crossed.design.clear
+    assert crossed.design.main_effects_clear
     assert "main effects are not mixed with two-factor interactions" in list(aliases_in_lines(crossed.design))
-    assert crossed.design.mixed
+    assert crossed.design.mixed_interactions
 
 
 @pytest.mark.slow

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 
+import pytest
 from report_fixtures import CONDITIONS, SEED, all_equivalent, controls, document, effect, factor, study
 from rich.console import Console
 
 from iotrial.report.blocks import Column, Group, Report, Row, Table
 from iotrial.report.document import Document
+from iotrial.report.evidence import EvidenceRow
+from iotrial.report.evidence_blocks import evidence_section
 from iotrial.report.render import print_report
 from iotrial.report.rows import FailedRun
 from iotrial.report.text import plain_lines, text_lines
@@ -197,3 +201,63 @@ def test_a_table_of_many_columns_is_printed_in_parts_with_the_first_column_in_ea
 
 def test_a_table_that_fits_is_in_one_part() -> None:
     assert sum(line.startswith("metric") for line in wide(3)) == 1
+
+
+def evidence_of(arms: int) -> list[str]:
+    """Return the lines of a table of two metrics under two conditions; the last letter of a treatment's name is its own."""
+    made = document(all_equivalent())
+    rows = [
+        EvidenceRow(
+            f"scheduler+noatime-{letter}",
+            condition,
+            metric,
+            "1",
+            value=100.0 + 10 * place,
+            low=0.0,
+            high=0.0,
+            runs=9,
+            is_response=False,
+            is_reference=not place,
+            moved="up" if place % 2 else None,
+        )
+        for condition in (made.effects[0].condition, made.effects[1].condition)
+        for metric in ("device_write_bytes_synced", "faults_minor")
+        for place, letter in enumerate("abcdefgh"[:arms])
+    ]
+    blocks = tuple(evidence_section(replace(made, evidence=tuple(rows))))
+    return plain_lines(Report("", "", "", blocks), width=80)
+
+
+@pytest.mark.parametrize("arms", [2, 4, 8])
+def test_each_part_of_evidence_on_many_treatments_has_the_reference_and_no_broken_number(arms: int) -> None:
+    lines = evidence_of(arms)
+    assert max(map(len, lines)) <= 80
+    heads = [place for place, line in enumerate(lines) if line.startswith("metric")]
+    names, values = "", []
+    for start, end in zip(heads, [*heads[1:], len(lines)], strict=True):
+        rule = next(place for place, line in enumerate(lines) if place > start and line.startswith("─"))
+        reference, *others = re.findall(r"noatime-(\w)", " ".join(lines[start:rule]))
+        assert reference == "a"
+        names += "".join(others)
+        rows = [line for line in lines[start:end] if line.startswith("  minor page faults ")]
+        assert len(rows) == 2  # one for each condition
+        first, *rest = re.findall(r"▲ \d+ \(× [\d.]+\)|\d+", rows[0])
+        assert first == "100"
+        values += rest
+    assert names == "bcdefgh"[: arms - 1]
+    assert (
+        values
+        == ["▲ 110 (× 1.10)", "120", "▲ 130 (× 1.30)", "140", "▲ 150 (× 1.50)", "160", "▲ 170 (× 1.70)"][
+            : arms - 1
+        ]
+    )
+
+
+def test_a_heading_that_is_too_long_is_broken_where_names_are_joined() -> None:
+    heads = (Column("metric", least=30), Column("data=writeback+commit=5", right=True, least=15))
+    text = "x" * 60
+    lines = plain_lines(Report("", "", "", (Table(heads, (Group((Row((text, "1 s")),)),)),)), width=78)
+    assert [line.split() for line in lines if "data" in line or "commit" in line] == [
+        ["metric", "data=writeback+"],
+        ["commit=5"],
+    ]

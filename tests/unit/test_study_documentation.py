@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iotrial.study import reader, schema
+from iotrial.study import schema, tables
 from iotrial.study.model import Budget, LabSpec
 from iotrial.study.places import PlaceSpec
 from iotrial.study.reader import read_study
@@ -39,18 +39,18 @@ _FILE_SET = set(keys_of(FileSet))
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        ("[study]", set(keys_of(reader.StudyTable))),
+        ("[study]", set(keys_of(tables.StudyTable))),
         ("[lab]", set(keys_of(LabSpec))),
         ("[[place]]", set(keys_of(PlaceSpec))),
         ("[budget]", set(keys_of(Budget))),
-        ("[design]", set(keys_of(reader.DesignTable))),
-        ("[[factor]]", set(keys_of(reader.FactorTable))),
-        ("[[fixed]]", set(keys_of(reader.SettingTable))),
-        ("[[workload]]", set(keys_of(reader.WorkloadTable))),
+        ("[design]", set(keys_of(tables.DesignTable))),
+        ("[[factor]]", set(keys_of(tables.FactorTable))),
+        ("[[fixed]]", set(keys_of(tables.SettingTable))),
+        ("[[workload]]", set(keys_of(tables.WorkloadTable))),
         ("Files of a run", _FILE_SET),
-        ("[[response]]", set(keys_of(reader.ResponseTable))),
-        ("[[claim]]", set(keys_of(reader.ClaimTable))),
-        ("needs` of a claim", set(keys_of(reader.NeedsTable))),
+        ("[[response]]", set(keys_of(tables.ResponseTable))),
+        ("[[claim]]", set(keys_of(tables.ClaimTable))),
+        ("needs` of a claim", set(keys_of(tables.NeedsTable))),
         *((f'kind = "{name}"', set(own_keys(kind)) - _FILE_SET) for name, kind in kinds().items()),
     ],
 )

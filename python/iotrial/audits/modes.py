@@ -32,7 +32,6 @@ from iotrial.audits.intervals import mean
 from iotrial.audits.model import Cell, Modes, Observation
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]

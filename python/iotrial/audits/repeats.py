@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from iotrial.audits.intervals import mean
 from iotrial.audits.model import Cell, Comparison, Repeat
@@ -27,19 +28,7 @@ def find_repeats(
 
 def _held(one: Repeat, effects: Sequence[float]) -> Repeat:
     size = abs(math.log(one.ratio))
-    return Repeat(
-        one.group,
-        one.other,
-        one.response,
-        one.unit,
-        one.condition,
-        one.condition_other,
-        one.value,
-        one.value_other,
-        one.ratio,
-        len(effects),
-        sum(effect < size for effect in effects),
-    )
+    return replace(one, effects=len(effects), smaller=sum(effect < size for effect in effects))
 
 
 def _across_series(cells: Sequence[Cell]) -> list[Repeat]:

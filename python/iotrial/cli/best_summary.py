@@ -137,6 +137,10 @@ def _without(effect: Effect | None) -> str:
     return "" if effect is None else size_of(effect)
 
 
+def _numbers(effect: Effect | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if effect is None else (effect.value, effect.low, effect.high)
+
+
 def _settings(outcome: Outcome) -> list[Recommended]:
     found = outcome.confirmed
     if found is None or not found.better:
@@ -146,16 +150,13 @@ def _settings(outcome: Outcome) -> list[Recommended]:
         dimension = outcome.space.dimensions[one.place]
         level = dimension.levels[found.winner[one.place]]
         consequence = consequence_of(level.settings[0])
-        effect = one.without
         rows.append(
             Recommended(
                 dimension.name,
                 dimension.levels[0].label,
                 level.label,
                 one.needed,
-                None if effect is None else effect.value,
-                None if effect is None else effect.low,
-                None if effect is None else effect.high,
+                *_numbers(one.without),
                 consequence.safety,
                 consequence.sentence,
             )
@@ -168,12 +169,13 @@ def _json(outcome: Outcome) -> Best:
     effect = None if found is None else found.effect
     runs, seconds = _price(outcome)
     unsure = outcome.undecided or (effect is not None and outcome.choice is None and not effect.decided)
+    ratio, low, high = _numbers(effect)
     return Best(
         verdict="change" if outcome.choice is not None else "undecided" if unsure else "keep",
         sentence=outcome.sentence,
-        ratio=None if effect is None else effect.value,
-        low=None if effect is None else effect.low,
-        high=None if effect is None else effect.high,
+        ratio=ratio,
+        low=low,
+        high=high,
         settings=_settings(outcome),
         trials=[one.trial.header.id for one in outcome.trials],
         runs=runs,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from iotrial.cli.output import tell
+from iotrial.cli.output import confirmed, tell
 from iotrial.cli.planned_changes import intent_lines, runs_commands, typed_intent_lines
 from iotrial.errors import RequestError
 from iotrial.ownership import other_writer
@@ -64,15 +61,6 @@ def ask_consent(study: Study, *, trust: bool) -> None:
             f"{_why_asked(study)}: its commands need your consent to run; nothing was changed",
             hint="read the commands above; if you trust them, add --trust",
         )
-
-
-def confirmed(question: str) -> bool:
-    """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    tell(question, err=True)
-    click.echo("Type yes: ", err=True, nl=False)
-    return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"
 
 
 def _why_asked(study: Study) -> str:

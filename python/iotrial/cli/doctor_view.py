@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from iotrial.documents import Amount, Count, JsonDocument, JsonObject
+from iotrial.documents import JsonDocument, JsonObject
 from iotrial.lab.machine.programs import Program
 from iotrial.report.notation import counted, percent
 from iotrial.runner.doctor import Examination
 from iotrial.runner.doctor.finding import Finding
-from iotrial.runner.doctor.noise import HORIZONS_S, Floor, Noise
-from iotrial.stats.model import Scatter
+from iotrial.runner.doctor.noise import NoiseFloor, WorkloadNoise
 from iotrial.study.model import LabKind
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -30,41 +29,6 @@ class Lab(JsonObject, frozen=True):
     kind: LabKind
     possible: bool
     lacks: tuple[str, ...]
-
-
-class Resolvable(JsonObject, frozen=True):
-    """The smallest relative effect that is resolved in this many seconds; null: none."""
-
-    seconds: float
-    margin: float | None
-
-
-class WorkloadNoise(JsonObject, frozen=True):
-    """The A/A of one workload. ``told_apart``: the two identical arms were."""
-
-    workload: str
-    blocks: Count
-    block_s: float | None
-    scatter: Annotated[
-        Scatter | None,
-        Meta(
-            description="Of one comparison, in log units; sd is what planning uses, low to high its 90 % range."
-        ),
-    ]
-    told_apart: bool
-    resolvable: list[Resolvable]
-
-
-class NoiseFloor(JsonObject, frozen=True):
-    """The blind A/A."""
-
-    seconds: Amount
-    blocks: Count
-    void: Count
-    failures: Count
-    alpha: Annotated[float, Meta(gt=0, le=0.5)]
-    failed_controls: tuple[str, ...]
-    workloads: list[WorkloadNoise]
 
 
 class Examined(JsonDocument, frozen=True):
@@ -98,7 +62,7 @@ def doctor_lines(found: Examination) -> Iterator[str]:
             yield from _wrapped(" " * (_INDENT + 2), f"lacks {escape(lack)}", indent=_INDENT + 4)
     if found.noise is not None:
         yield ""
-        yield from _noise(found.noise)
+        yield from _noise(found.noise.floor)
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -115,7 +79,7 @@ def _wrapped(head: str, text: str, *, indent: int) -> list[str]:
     ) or [head.rstrip()]
 
 
-def _noise(noise: Noise) -> Iterator[str]:
+def _noise(noise: NoiseFloor) -> Iterator[str]:
     yield from _wrapped(
         "",
         f"Noise floor: {counted(noise.blocks, 'block')} of two identical arms and their controls in "
@@ -125,18 +89,18 @@ def _noise(noise: Noise) -> Iterator[str]:
         indent=0,
     )
     yield ""
-    heads = [_horizon(seconds) for seconds in HORIZONS_S]
+    heads = [_horizon(one.seconds) for one in noise.workloads[0].resolvable]
     yield f"{'':<18}{'blocks':>7}{'a block':>10}{'scatter':>10}" + "".join(f"{head:>10}" for head in heads)
-    for floor in noise.floors:
-        yield _floor(floor)
+    for workload in noise.workloads:
+        yield _workload(workload)
 
 
-def _floor(floor: Floor) -> str:
-    block = "?" if floor.block_s is None else format_duration(floor.block_s)
-    scatter = "?" if floor.scatter is None else percent(floor.scatter.sd)
-    cells = [floor.resolvable.get(seconds) for seconds in HORIZONS_S]
+def _workload(noise: WorkloadNoise) -> str:
+    block = "?" if noise.block_s is None else format_duration(noise.block_s)
+    scatter = "?" if noise.scatter is None else percent(noise.scatter.sd)
+    cells = [one.margin for one in noise.resolvable]
     texts = ["none" if cell is None else percent(cell) if cell < 10 else "> 1000 %" for cell in cells]
-    return f"{escape(floor.workload):<18}{floor.blocks:>7}{block:>10}{scatter:>10}" + "".join(
+    return f"{escape(noise.workload):<18}{noise.blocks:>7}{block:>10}{scatter:>10}" + "".join(
         f"{text:>10}" for text in texts
     )
 
@@ -150,13 +114,5 @@ def examined(found: Examination) -> Examined:
     return Examined.of(
         found,
         labs=[Lab.of(lab, possible=not lab.lacks) for lab in found.labs],
-        noise=None if found.noise is None else _noise_floor(found.noise),
+        noise=None if found.noise is None else found.noise.floor,
     )
-
-
-def _noise_floor(noise: Noise) -> NoiseFloor:
-    workloads = [
-        WorkloadNoise.of(floor, resolvable=[Resolvable(*one) for one in floor.resolvable.items()])
-        for floor in noise.floors
-    ]
-    return NoiseFloor.of(noise, workloads=workloads)

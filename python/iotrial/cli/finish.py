@@ -166,7 +166,7 @@ def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) ->
             if outputs.json_file:
                 write_report(json.dumps(report_json(document), indent=1) + "\n", Path(outputs.json_file))
             markdown = outputs.markdown
-            if not (markdown and write_markdown(_markdown(document), markdown)):
+            if not (markdown and write_markdown(markdown_report(document), markdown)):
                 say(document, as_json=outputs.as_json, html=path)
             sys.stdout.flush()
         except IotrialError as error:
@@ -186,7 +186,3 @@ def status_of(document: Document, fail_if: tuple[str, ...]) -> int:
         return EXIT_INVALID
     verdicts = {row.effect.verdict.value for row in document.primary if row.effect.kind == "main"}
     return EXIT_FAIL_IF if verdicts & set(fail_if) else 0
-
-
-def _markdown(document: Document) -> str:
-    return markdown_report(document)

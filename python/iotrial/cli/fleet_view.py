@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len
+
 from iotrial.cli.output import tell
 from iotrial.fleet.conduct import FleetWatcher, HostStanding, Phase, Standing
+from iotrial.report.live import Redrawn
 from iotrial.report.notation import counted
 from iotrial.report.text import Console
 from iotrial.terminal import escape
@@ -48,9 +50,8 @@ class Lines:
 class Table:
     """A table that is redrawn in place and cleared at the end."""
 
-    def __init__(self, width: int, height: int) -> None:
-        self._width, self._height = max(NARROWEST, width - 1), max(4, height - 1)
-        self._rows = 0
+    def __init__(self, console: Console) -> None:
+        self._console, self._screen = console, Redrawn(console)
         self._drawn = 0.0
         self._last: list[str] = []
 
@@ -58,10 +59,11 @@ class Table:
         if time.monotonic() - self._drawn < DRAWN_EVERY_S:
             return
         self._drawn = time.monotonic()
-        lines, means = table(standing, width=self._width), so_far(standing, width=self._width)
-        room = self._height - len(means)
+        width, height = max(NARROWEST, self._console.width - 1), max(4, self._console.height - 1)
+        lines, means = table(standing, width=width), so_far(standing, width=width)
+        room = height - len(means)
         if room < FEWEST_ROWS:  # on a low terminal the hosts get all rows
-            room, means = self._height, []
+            room, means = height, []
         if len(lines) > room:
             hidden = len(lines) - room + 1
             lines = [*lines[: room - 1], f"... and {counted(hidden, 'host')} more"]
@@ -77,11 +79,8 @@ class Table:
         self._put([])
 
     def _put(self, lines: list[str]) -> None:
-        """Replace the lines on the screen by these, in one write."""
-        up = f"\r\x1b[{self._rows}A\x1b[J" if self._rows else ""
-        sys.stderr.write(up + "".join(line[: self._width] + "\n" for line in lines))
-        sys.stderr.flush()
-        self._rows, self._last = len(lines), lines
+        self._screen.put("".join(f"{line}\n" for line in lines), [cell_len(line) for line in lines])
+        self._last = lines
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def fleet_view(*, quiet: bool) -> Iterator[FleetWatcher]:
     if not console.is_terminal or console.is_dumb_terminal:
         yield Lines()
         return
-    drawn = Table(console.width, console.height)
+    drawn = Table(console)
     try:
         yield drawn
     finally:

@@ -89,12 +89,10 @@ def manual() -> str:
         *_paragraphs(cli.help or ""),
         ".PP",
         *_words(
-            "STUDY is the name of a shipped study (files/permissions) or a TOML file. TRIAL is the number of a "
-            "stored trial, "
-            "its id or an unambiguous beginning of it, or last. Results go to standard output, progress and "
-            "messages to "
-            "standard error. With --json standard output is one JSON document, and an error is one on standard "
-            "error: "
+            "STUDY is the name of a shipped study (files/permissions) or a TOML file. TRIAL is the number "
+            "of a stored trial, its id or an unambiguous beginning of it, or last. Results go to standard "
+            "output, progress and messages to standard error. With --json standard output is one JSON "
+            "document, and an error is one on standard error: "
             '{"error": {"code", "message", "hint"}}.'
         ),
         ".SH VERBS",

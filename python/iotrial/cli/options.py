@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from iotrial.errors import RequestError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 OTHERS = "Output and other options"
@@ -42,6 +44,25 @@ def in_group(title: str) -> Callable[..., Callable[[F], F]]:
     return partial(click.option, cls=GroupedOption, group=title)
 
 
+def named_value(option: str, text: str, form: str, example: str) -> tuple[str, str]:
+    """Split NAME=VALUE. Raises RequestError, with the ``form`` of values and an ``example`` of both."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (equals and name and value):
+        raise RequestError(f'{option} "{text}": expected NAME={form}', hint=f"for example {option} {example}")
+    return name, value
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, in this order."""
+
+    def added(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return added
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on standard output."
 )
@@ -65,108 +86,104 @@ fail_option = click.option(
 full_report = click.option("--full", is_flag=True, help="Print everything instead of one screen.")
 
 
-def study_options(function: F) -> F:
-    """Add the options of ``plan`` and ``run``."""
-    compared = in_group("What is compared")
-    place = in_group("Where it runs")
-    sure = in_group("How long, how sure")
-    trusted = in_group("Trust")
-    options = [
-        compared(
-            "--set",
-            "sets",
-            multiple=True,
-            metavar="FACTOR=LEVEL,LEVEL",
-            help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
-        ),
-        compared(
-            "--condition",
-            "conditions",
-            multiple=True,
-            metavar="NAME=LEVEL,LEVEL",
-            help="Run under these levels of a condition (or workload=...); NAME=all for all of them.",
-        ),
-        compared("--full", is_flag=True, help="All levels of all conditions, all workloads."),
-        compared(
-            "--like",
-            metavar="FILE",
-            help="Run the study and plan of a packed trial instead of STUDY (--seed: with another plan).",
-        ),
-        place("--lab", metavar="KIND", help="Kind of lab: directory, image, device, guest or in-place."),
-        place("--disk", metavar="MODEL", help="Simulated disk of an image lab, or none (docs/labs.md)."),
-        place("--device", metavar="PATH", help="Spare disk of a device lab; needs --erase."),
-        place(
-            "--erase",
-            multiple=True,
-            metavar="[PLACE=]NAME",
-            help="Serial number or WWN of the disk: confirms that it may be overwritten.",
-        ),
-        place(
-            "--discard-contents",
-            is_flag=True,
-            help="Allow a disk that holds data; one with signatures, mounts or users is still refused.",
-        ),
-        place(
-            "--discard-contents-of",
-            multiple=True,
-            metavar="PLACE",
-            help="The same, for the disk of a place.",
-        ),
-        place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
-        place("--on", metavar="FOLDER", help="Use the disk that this folder is on."),
-        place(
-            "--copy-from",
-            metavar="FOLDER",
-            help="Copy this folder into the lab; commands find the copy as {dir}.",
-        ),
-        place(
-            "--place",
-            "places",
-            multiple=True,
-            metavar="PLACE=FOLDER",
-            help="Location of a place of the study: a folder, or a spare disk (needs --erase PLACE=NAME).",
-        ),
-        sure("--time", metavar="DURATION", help="Time budget for measuring, such as 5m."),
-        sure("--blocks", type=click.IntRange(1), metavar="N", help="Maximum number of blocks per condition."),
-        sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
-        sure(
-            "--alpha",
-            type=click.FloatRange(0, 0.5, min_open=True),
-            metavar="LEVEL",
-            help="Error level of the whole trial, such as 0.05.",
-        ),
-        sure(
-            "--seed",
-            metavar="N",
-            help="Seed: a number, or the 32 digits of an earlier trial; the report says that it was chosen.",
-        ),
-        sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so."),
-        sure(
-            "--no-account",
-            is_flag=True,
-            help="Skip the extra, untimed repetitions that count system calls and requests.",
-        ),
-        sure(
-            "--no-check",
-            is_flag=True,
-            help="Skip the power cuts after which a study looks for what was acknowledged.",
-        ),
-        sure(
-            "--precise",
-            is_flag=True,
-            help="Go on until the size of a large effect is known, not only that it exceeds the margin.",
-        ),
-        sure("--no-stop", is_flag=True, help="Use the whole budget, even if everything is decided."),
-        trusted(
-            "--foreign", is_flag=True, help="Treat the study as somebody else's, although the file is yours."
-        ),
-        trusted(
-            "--trust",
-            is_flag=True,
-            help="Run the commands of an untrusted study, including shells and commands as root.",
-        ),
-        trusted("--yes", is_flag=True, help="In place: change the settings that are listed, without asking."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+_compared = in_group("What is compared")
+_place = in_group("Where it runs")
+_sure = in_group("How long, how sure")
+_trusted = in_group("Trust")
+#: of ``plan`` and ``run``
+study_options = with_options(
+    _compared(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="FACTOR=LEVEL,LEVEL",
+        help="Only these levels of a factor; program=PATH,PATH: programs of a workload that takes them by path.",
+    ),
+    _compared(
+        "--condition",
+        "conditions",
+        multiple=True,
+        metavar="NAME=LEVEL,LEVEL",
+        help="Run under these levels of a condition (or workload=...); NAME=all for all of them.",
+    ),
+    _compared("--full", is_flag=True, help="All levels of all conditions, all workloads."),
+    _compared(
+        "--like",
+        metavar="FILE",
+        help="Run the study and plan of a packed trial instead of STUDY (--seed: with another plan).",
+    ),
+    _place("--lab", metavar="KIND", help="Kind of lab: directory, image, device, guest or in-place."),
+    _place("--disk", metavar="MODEL", help="Simulated disk of an image lab, or none (docs/labs.md)."),
+    _place("--device", metavar="PATH", help="Spare disk of a device lab; needs --erase."),
+    _place(
+        "--erase",
+        multiple=True,
+        metavar="[PLACE=]NAME",
+        help="Serial number or WWN of the disk: confirms that it may be overwritten.",
+    ),
+    _place(
+        "--discard-contents",
+        is_flag=True,
+        help="Allow a disk that holds data; one with signatures, mounts or users is still refused.",
+    ),
+    _place(
+        "--discard-contents-of",
+        multiple=True,
+        metavar="PLACE",
+        help="The same, for the disk of a place.",
+    ),
+    _place("--size", metavar="SIZE", help="Size of the lab, such as 24GiB, instead of the study's."),
+    _place("--on", metavar="FOLDER", help="Use the disk that this folder is on."),
+    _place(
+        "--copy-from",
+        metavar="FOLDER",
+        help="Copy this folder into the lab; commands find the copy as {dir}.",
+    ),
+    _place(
+        "--place",
+        "places",
+        multiple=True,
+        metavar="PLACE=FOLDER",
+        help="Location of a place of the study: a folder, or a spare disk (needs --erase PLACE=NAME).",
+    ),
+    _sure("--time", metavar="DURATION", help="Time budget for measuring, such as 5m."),
+    _sure("--blocks", type=click.IntRange(1), metavar="N", help="Maximum number of blocks per condition."),
+    _sure("--margin", metavar="PERCENT", help="Smallest effect that matters, such as 2%."),
+    _sure(
+        "--alpha",
+        type=click.FloatRange(0, 0.5, min_open=True),
+        metavar="LEVEL",
+        help="Error level of the whole trial, such as 0.05.",
+    ),
+    _sure(
+        "--seed",
+        metavar="N",
+        help="Seed: a number, or the 32 digits of an earlier trial; the report says that it was chosen.",
+    ),
+    _sure("--no-controls", is_flag=True, help="Run without control arms; the verdict says so."),
+    _sure(
+        "--no-account",
+        is_flag=True,
+        help="Skip the extra, untimed repetitions that count system calls and requests.",
+    ),
+    _sure(
+        "--no-check",
+        is_flag=True,
+        help="Skip the power cuts after which a study looks for what was acknowledged.",
+    ),
+    _sure(
+        "--precise",
+        is_flag=True,
+        help="Go on until the size of a large effect is known, not only that it exceeds the margin.",
+    ),
+    _sure("--no-stop", is_flag=True, help="Use the whole budget, even if everything is decided."),
+    _trusted(
+        "--foreign", is_flag=True, help="Treat the study as somebody else's, although the file is yours."
+    ),
+    _trusted(
+        "--trust",
+        is_flag=True,
+        help="Run the commands of an untrusted study, including shells and commands as root.",
+    ),
+    _trusted("--yes", is_flag=True, help="In place: change the settings that are listed, without asking."),
+)

@@ -1,4 +1,4 @@
-"""Print text, warnings and errors to the terminal, with all control characters escaped. Every verb prints
+"""Print text, warnings, errors and questions to the terminal, with all control characters escaped. Every verb prints
 through this module.
 
 An error is a message with a hint, or one JSON object, on standard error. Continuation lines of a message are
@@ -13,6 +13,7 @@ import sys
 import textwrap
 from typing import Annotated, TextIO
 
+import click
 from msgspec import Meta
 
 from iotrial.documents import JsonObject, json_text
@@ -66,6 +67,15 @@ def folded(line: str, width: int, column: int) -> str:
 def warn(text: str) -> None:
     """Print a one-line warning to standard error, with control characters escaped."""
     tell(f"iotrial: warning: {escape(text)}", err=True)
+
+
+def confirmed(question: str) -> bool:
+    """Ask on a terminal, and return whether the answer is yes; without a terminal it is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    tell(question, err=True)
+    click.echo("Type yes: ", err=True, nl=False)
+    return sys.stdin.buffer.readline(64).decode("utf-8", "replace").strip() == "yes"
 
 
 class Error(JsonObject, frozen=True):

@@ -7,11 +7,11 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from iotrial.cli.options import AFTER, GroupedCommand, in_group
+from iotrial.cli.options import AFTER, GroupedCommand, in_group, named_value, with_options
 from iotrial.cli.output import tell, warn
 from iotrial.cli.run_request import RunRequest, quantity_of, request_of
 from iotrial.errors import RequestError
@@ -23,7 +23,6 @@ from iotrial.terminal import escape
 from iotrial.traces.reading import ReplayNeeds, replay_needs
 from iotrial.units import format_bytes, format_duration, parse_duration, parse_size
 
-F = TypeVar("F")
 ORIGIN = "the command line"
 LEAST_IMAGE = 512 << 20
 IMAGE = "image"
@@ -98,156 +97,115 @@ def _parameters_apart(args: list[str]) -> Iterator[str]:
         before = word
 
 
-def own_command_options(function: F) -> F:
-    """Add the options on the command and where it runs."""
-    options = [
-        compared(
-            "-L",
-            "--parameter-list",
-            "parameters",
-            nargs=2,
-            multiple=True,
-            metavar="NAME LEVEL,LEVEL",
-            help="Put each of these in place of {NAME} in the command.",
-        ),
-        command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed."),
-        command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed."),
-        command_group(
-            "--shell",
-            metavar="SHELL",
-            help="Run the command by this shell. A command of one word with blanks in it is run by sh.",
-        ),
-        command_group(
-            "--response",
-            "responses",
-            multiple=True,
-            metavar="NAME=regex:...|json:...",
-            help="Judge by a number that the command prints: a regular expression with one group, or a path in JSON.",
-        ),
-        command_group(
-            "--unit",
-            "units",
-            multiple=True,
-            metavar="NAME=UNIT",
-            help="Unit of a response, such as 1/s or ms.",
-        ),
-        command_group(
-            "--better",
-            "better",
-            multiple=True,
-            metavar="NAME=higher|lower",
-            help="Which way a response is better.",
-        ),
-        command_group(
-            "--expect-exit",
-            type=click.IntRange(0, 255),
-            default=0,
-            metavar="N",
-            help="Exit status that means success (0).",
-        ),
-        replay_group(
-            "--replay",
-            metavar="TRACE",
-            help="Instead of a command, replay the file operations that `iotrial record` recorded, on files made for it.",
-        ),
-        replay_group(
-            "--timing",
-            type=click.Choice(["closed", "flat-out", "open"]),
-            help="closed (default): with the recorded pauses; flat-out: without pauses; open: each operation at its recorded "
-            "time.",
-        ),
-        where(
-            "--in",
-            "on",
-            metavar="FOLDER",
-            help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one). "
-            "A replay makes its files there, in a folder of its own that is removed at the end.",
-        ),
-        where(
-            "--copy-from",
-            metavar="FOLDER",
-            help="Work on a copy of this folder, in a lab on an image: for settings that a file system in use cannot have. "
-            "The command is started in the copy, and finds it as {dir}.",
-        ),
-        where(
-            "--size", metavar="SIZE", help="Size of the image (default: twice the data, at least 512 MiB)."
-        ),
-        where(
-            "--cache",
-            type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),
-            default="as-is",
-            help="State of the page cache before each run. cold: the files that the command reads are evicted; "
-            "cold-system: all caches of the machine are dropped.",
-        ),
-        where("--yes", is_flag=True, help="Change the settings that are listed, without asking."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-_SHARED = (
-    "on",
-    "copy_from",
-    "size",
-    "time",
-    "margin",
-    "alpha",
-    "blocks",
-    "seed",
-    "precise",
-    "no_stop",
-    "no_controls",
-    "yes",
+#: on the command and where it runs
+own_command_options = with_options(
+    compared(
+        "-L",
+        "--parameter-list",
+        "parameters",
+        nargs=2,
+        multiple=True,
+        metavar="NAME LEVEL,LEVEL",
+        help="Put each of these in place of {NAME} in the command.",
+    ),
+    command_group("--prepare", metavar="LINE", help="Run this line by sh before each run, untimed."),
+    command_group("--cleanup", metavar="LINE", help="Run this line by sh after each run, untimed."),
+    command_group(
+        "--shell",
+        metavar="SHELL",
+        help="Run the command by this shell. A command of one word with blanks in it is run by sh.",
+    ),
+    command_group(
+        "--response",
+        "responses",
+        multiple=True,
+        metavar="NAME=regex:...|json:...",
+        help="Judge by a number that the command prints: a regular expression with one group, or a path in JSON.",
+    ),
+    command_group(
+        "--unit",
+        "units",
+        multiple=True,
+        metavar="NAME=UNIT",
+        help="Unit of a response, such as 1/s or ms.",
+    ),
+    command_group(
+        "--better",
+        "better",
+        multiple=True,
+        metavar="NAME=higher|lower",
+        help="Which way a response is better.",
+    ),
+    command_group(
+        "--expect-exit",
+        type=click.IntRange(0, 255),
+        default=0,
+        metavar="N",
+        help="Exit status that means success (0).",
+    ),
+    replay_group(
+        "--replay",
+        metavar="TRACE",
+        help="Instead of a command, replay the file operations that `iotrial record` recorded, on files made for it.",
+    ),
+    replay_group(
+        "--timing",
+        type=click.Choice(["closed", "flat-out", "open"]),
+        help="closed (default): with the recorded pauses; flat-out: without pauses; open: each operation at its recorded "
+        "time.",
+    ),
+    where(
+        "--in",
+        "on",
+        metavar="FOLDER",
+        help="Work in this folder, and set what holds it: its mount, file system and disk (default: the current one). "
+        "A replay makes its files there, in a folder of its own that is removed at the end.",
+    ),
+    where(
+        "--copy-from",
+        metavar="FOLDER",
+        help="Work on a copy of this folder, in a lab on an image: for settings that a file system in use cannot have. "
+        "The command is started in the copy, and finds it as {dir}.",
+    ),
+    where("--size", metavar="SIZE", help="Size of the image (default: twice the data, at least 512 MiB)."),
+    where(
+        "--cache",
+        type=click.Choice(["as-is", "cold", "cold-data", "cold-system", "warm"]),
+        default="as-is",
+        help="State of the page cache before each run. cold: the files that the command reads are evicted; "
+        "cold-system: all caches of the machine are dropped.",
+    ),
+    where("--yes", is_flag=True, help="Change the settings that are listed, without asking."),
 )
-#: options of ``run`` that these verbs do not have
-_UNUSED: dict[str, Any] = {
-    "sets": (),
-    "conditions": (),
-    "full": False,
-    "lab": None,
-    "disk": None,
-    "no_account": True,
-    "no_check": False,
-    "trust": False,
-    "foreign": False,
-    "like": None,
-    "places": (),
-    "device": None,
-    "erase": (),
-    "discard_contents": False,
-    "discard_contents_of": (),
-    "precise": False,
-    "no_stop": False,
-    "blocks": None,
-}
 
 
-def sureness_options(function: F) -> F:
-    """Add the options on how sure a verdict must be, and when the trial ends, that ``try`` and ``live`` share."""
-    options = [
-        sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
-        sure(
-            "--alpha",
-            type=click.FloatRange(0, 0.5, min_open=True),
-            metavar="LEVEL",
-            help="Error level, such as 0.05.",
-        ),
-        sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks."),
-        sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
-        sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
-        sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+#: options of ``run`` that these verbs have too, with the same meaning
+_SHARED = (
+    "on", "copy_from", "size", "time", "margin", "alpha", "blocks", "seed", "precise", "no_stop", "no_controls", "yes",
+)  # fmt: skip
+
+
+#: on how sure a verdict must be, and when the trial ends: of ``try`` and ``live``
+sureness_options = with_options(
+    sure("--margin", metavar="PERCENT", default="5 %", help="Smallest effect that matters (5 %)."),
+    sure(
+        "--alpha",
+        type=click.FloatRange(0, 0.5, min_open=True),
+        metavar="LEVEL",
+        help="Error level, such as 0.05.",
+    ),
+    sure("--blocks", type=click.IntRange(1), metavar="N", help="At most this many blocks."),
+    sure("--seed", metavar="N", help="A number, or the 32 digits of an earlier trial."),
+    sure("--precise", is_flag=True, help="Measure the size of a large effect too."),
+    sure("--no-stop", is_flag=True, help="Use all the time, even if everything is decided."),
+)
 
 
 def own_request(values: dict[str, Any]) -> RunRequest:
     """Convert the options to typed values."""
     if values["copy_from"] and not values["size"]:
         values["size"] = f"{_room_for(Path(values['copy_from'])) >> 20} MiB"
-    return request_of({**_UNUSED, **{name: values[name] for name in _SHARED if name in values}})
+    return request_of({"no_account": True, **{name: values[name] for name in _SHARED if name in values}})
 
 
 def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str, Any]) -> Wish:
@@ -261,7 +219,8 @@ def wish_of(settings: tuple[str, ...], after: tuple[str, ...], values: dict[str,
                 hint="omit it, or name a trace with --replay"
                 + ("; --copy-from FOLDER puts a copy of your files into a lab" if name == "lab" else ""),
             )
-    units, better = _by_name("--unit", values["units"]), _by_name("--better", values["better"])
+    units = dict(named_value("--unit", text, "UNIT", "tps=1/s") for text in values["units"])
+    better = dict(named_value("--better", text, "higher|lower", "tps=higher") for text in values["better"])
     printed = []
     for text in values["responses"]:
         name, equals, rest = text.partition("=")
@@ -389,13 +348,3 @@ def _room_for(folder: Path) -> int:
     """Return the size of an image for a copy of a folder: twice what it takes there."""
     found = folder.expanduser().rglob("*")
     return max(LEAST_IMAGE, 2 * sum(path.lstat().st_blocks * 512 for path in found))
-
-
-def _by_name(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise RequestError(f'{option} "{text}": expected NAME=VALUE', hint=f"such as {option} tps=1/s")
-        found[name] = value
-    return found

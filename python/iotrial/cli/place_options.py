@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from iotrial.cli.options import named_value
 from iotrial.errors import RequestError
 from iotrial.lab.guard import Consent, consent
 from iotrial.runner.places import Where
@@ -51,11 +52,7 @@ def named(
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
-        name, equals, path = (part.strip() for part in text.partition("="))
-        if not equals or not name or not path:
-            raise RequestError(
-                f'{option} "{text}": expected NAME=FOLDER', hint=f"for example {option} ssd=/mnt/ssd"
-            )
+        name, path = named_value(option, text, "FOLDER", "ssd=/mnt/ssd")
         if name in found:
             raise RequestError(
                 f"{option} {name} is given twice", hint="a place has one folder: give the option once"

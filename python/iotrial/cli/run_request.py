@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
+from iotrial.cli.options import named_value
 from iotrial.cli.place_options import named
 from iotrial.design.plan import seed_from_user
 from iotrial.errors import RequestError
@@ -44,22 +45,22 @@ class RunRequest:
     ``named``: the factors that the user named, or that were named for the packed trial ``like``.
     """
 
-    sets: dict[str, list[str]]
-    conditions: dict[str, list[str]]
-    full: bool
-    lab: str | None
-    on: str | None
-    size: str | None
-    time: str | None
-    blocks: int | None
-    margin: str | None
-    alpha: float | None
-    seed: str | None
-    controls: bool
-    no_stop: bool
-    precise: bool
-    trust: bool
-    consent: Consent | None
+    sets: dict[str, list[str]] = field(default_factory=dict)
+    conditions: dict[str, list[str]] = field(default_factory=dict)
+    full: bool = False
+    lab: str | None = None
+    on: str | None = None
+    size: str | None = None
+    time: str | None = None
+    blocks: int | None = None
+    margin: str | None = None
+    alpha: float | None = None
+    seed: str | None = None
+    controls: bool = True
+    no_stop: bool = False
+    precise: bool = False
+    trust: bool = False
+    consent: Consent | None = None
     like: str | None = None
     named: tuple[str, ...] = ()
     account: bool = True
@@ -72,42 +73,37 @@ class RunRequest:
     yes: bool = False
 
 
-def request_of(values: dict[str, Any]) -> RunRequest:
-    """Convert the options to typed values. Raises RequestError for one that is not NAME=LEVEL."""
-    sets, conditions = _pairs("--set", values["sets"]), _pairs("--condition", values["conditions"])
+#: options that are fields of the same name
+_FIELDS = (
+    "full", "lab", "disk", "on", "size", "time", "blocks", "margin", "alpha", "no_stop", "precise", "trust", "foreign", "yes",
+    "like",
+)  # fmt: skip
+
+
+def request_of(values: Mapping[str, Any]) -> RunRequest:
+    """Convert the options to typed values; a verb need not have all of them. Raises RequestError for one that is not
+    NAME=LEVEL."""
+    sets = _pairs("--set", values.get("sets", ()))
+    conditions = _pairs("--condition", values.get("conditions", ()))
     consent, located = named(
-        values["places"],
-        values["device"],
-        values["erase"],
-        discard_contents=values["discard_contents"],
-        discard_contents_of=values["discard_contents_of"],
+        values.get("places", ()),
+        values.get("device"),
+        values.get("erase", ()),
+        discard_contents=values.get("discard_contents", False),
+        discard_contents_of=values.get("discard_contents_of", ()),
     )
     return RunRequest(
         sets=sets,
         conditions=conditions,
-        full=values["full"],
-        lab=values["lab"],
-        disk=values["disk"],
-        on=values["on"],
-        size=values["size"],
-        time=values["time"],
-        blocks=values["blocks"],
-        margin=values["margin"],
-        alpha=values["alpha"],
-        seed=_seed(values["seed"]),
-        controls=not values["no_controls"],
-        no_stop=values["no_stop"],
-        precise=values["precise"],
-        account=not values["no_account"],
-        check=not values["no_check"],
-        trust=values["trust"],
-        foreign=values["foreign"],
-        yes=values["yes"],
-        copy_from=_copied(values["copy_from"]),
-        like=values["like"],
+        seed=_seed(values.get("seed")),
+        controls=not values.get("no_controls"),
+        account=not values.get("no_account"),
+        check=not values.get("no_check"),
+        copy_from=_copied(values.get("copy_from")),
         named=tuple(sorted({*sets, *conditions})),
         consent=consent,
         located=located,
+        **{name: values[name] for name in _FIELDS if name in values},
     )
 
 
@@ -140,12 +136,8 @@ def _seed(text: str | None) -> str | None:
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for text in texts:
-        name, equals, levels = text.partition("=")
-        if not equals or not name or not levels:
-            raise RequestError(
-                f'{option} "{text}": expected NAME=LEVEL,LEVEL', hint=f"for example {option} size=4KiB,1MiB"
-            )
-        found.setdefault(name.strip(), []).extend(level.strip() for level in levels.split(","))
+        name, levels = named_value(option, text, "LEVEL,LEVEL", "size=4KiB,1MiB")
+        found.setdefault(name, []).extend(level.strip() for level in levels.split(","))
     return found
 
 
@@ -248,13 +240,8 @@ def quantity_of(option: str, text: str | None, parse: Callable[[str], Q]) -> Q |
 def sampling_period(text: str | None) -> float | None:
     """Return the period of ``--sample`` in seconds. Raises RequestError if it cannot be parsed or is out of
     bounds."""
-    if text is None:
-        return None
-    try:
-        period_s = parse_duration(text)
-    except UnitError as error:
-        raise RequestError(f"--sample: {error.message}", hint=error.hint) from error
-    if not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
+    period_s = quantity_of("--sample", text, parse_duration)
+    if period_s is not None and not SHORTEST_SAMPLE_S <= period_s <= LONGEST_SAMPLE_S:
         raise RequestError(
             f"--sample {text}: expected 10 ms to 1 min, found {period_s:g} s", hint="such as --sample 100ms"
         )

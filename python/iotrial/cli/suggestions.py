@@ -73,16 +73,12 @@ def levels(ctx: click.Context, incomplete: str, *, role: str) -> Iterator[Item]:
     """Yield FACTOR=LEVEL,LEVEL for the factors in this role, of the study on the command line."""
     # click has not yet named the arguments before an option without its value
     factors = _factors(ctx.params.get("study") or next(iter(ctx.args), None), role)
-    name, equals, rest = incomplete.partition("=")
-    if not equals:
-        yield from (Item(f"{one}=", help="factor") for one in factors if one.startswith(name))
-        return
-    before, comma, begun = rest.rpartition(",")
-    chosen = set(before.split(","))
-    for label in [*factors.get(name, ()), "all"]:
-        compact = label.replace(" ", "")  # spaces in labels are ignored
-        if compact.casefold().startswith(begun.casefold()) and compact not in chosen:
-            yield Item(f"{name}={before}{comma}{compact}")
+
+    def levels_of(factor: str) -> Iterable[str]:
+        # spaces in labels are ignored
+        return (label.replace(" ", "") for label in (*factors.get(factor, ()), "all"))
+
+    yield from _named_levels(incomplete, factors, levels_of, "factor")
 
 
 def settings(ctx: click.Context, incomplete: str) -> Iterator[Item]:
@@ -92,14 +88,21 @@ def settings(ctx: click.Context, incomplete: str) -> Iterator[Item]:
     if AFTER in ctx.meta:
         yield Item(incomplete, type="file")
         return
+    yield from _named_levels(incomplete, sorted(known_settings()), levels_of, "knob")
+
+
+def _named_levels(
+    incomplete: str, names: Iterable[str], levels_of: Callable[[str], Iterable[str]], what: str
+) -> Iterator[Item]:
+    """Yield NAME= for names that match what is typed, then NAME=LEVEL,LEVEL with one more level."""
     name, equals, rest = incomplete.partition("=")
     if not equals:
-        yield from (Item(f"{one}=", help="knob") for one in sorted(known_settings()) if one.startswith(name))
+        yield from (Item(f"{one}=", help=what) for one in names if one.startswith(name))
         return
     before, comma, begun = rest.rpartition(",")
     chosen = set(before.split(","))
     for level in levels_of(name):
-        if level.startswith(begun) and level not in chosen:
+        if level.casefold().startswith(begun.casefold()) and level not in chosen:
             yield Item(f"{name}={before}{comma}{level}")
 
 

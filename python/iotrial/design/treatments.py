@@ -216,7 +216,7 @@ def _terms(
 def confirming_terms(factor: Factor, arms: Sequence[Arm]) -> tuple[Term, ...]:
     """Return the contrasts of a confirmation: the new settings, the first level but the reference, against the reference;
     and every other level, which lacks one of these settings, against the new settings."""
-    new, *without = (level.label for level in factor.levels if level.label != factor.reference)
+    new, *without = factor.others
     pairs = [(new, factor.reference), *((label, new) for label in without)]
     names = {arm.treatment[factor.name]: arm.name for arm in arms}
     return tuple(

@@ -14,7 +14,7 @@ import numpy as np
 
 from iotrial.design.model import Condition, Term
 from iotrial.fleet.batch import Batch
-from iotrial.report.conditions import EVERYWHERE, Conditions
+from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed
 from iotrial.report.opening import spec_of
 from iotrial.stats.fleet.combine import FEWEST_BLOCKS
@@ -166,8 +166,7 @@ def _comparisons(header: TrialHeader) -> list[_Comparison]:
     words = Conditions(header.study)
     found = []
     for condition in spec.conditions:
-        place = words.of_levels(dict(condition.levels), condition.workload).text
-        where = "" if place == EVERYWHERE else f" ({place})"
+        where = words.of_levels(dict(condition.levels), condition.workload).behind
         for term in spec.terms:
             for response in spec.responses_of(condition, primary=True) if term.primary else ():
                 text = f"{escape(term.factor)} {escape(term.level)} / {escape(term.reference)}{where}"

@@ -33,7 +33,7 @@ from iotrial.stats.carryover import in_words
 from iotrial.stats.model import Effect
 from iotrial.stats.voids import compare_void_rates
 from iotrial.store import Store
-from iotrial.store.model import TrialHeader
+from iotrial.store.model import TrialHeader, objects_in
 from iotrial.store.outline import Outline
 from iotrial.store.packed.consistency import check_stored
 from iotrial.store.states import TrialState
@@ -129,8 +129,7 @@ def summary_of(store: Store, number: int, host: str) -> HostTrial:
 def properties_of(header: TrialHeader) -> dict[str, str]:
     """Return the properties that hosts are grouped by, as text: kernel, system, processor, lab, file system, disk model."""
     host, lab = header.host, header.lab
-    places = lab.get("places")
-    listed = [place for place in places if isinstance(place, dict)] if isinstance(places, list) else []
+    listed = objects_in(lab, "places")
     found: dict[str, object] = {
         "kernel": host.get("kernel"),
         "system": host.get("system"),

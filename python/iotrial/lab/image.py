@@ -7,9 +7,11 @@ from typing import Unpack
 
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
+from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.loop_image import LoopImage
 from iotrial.lab.simulated_disk import WriteLogging
 from iotrial.lab.target import Target
+from iotrial.paths import state_folder
 from iotrial.study.disks import DiskSpec, described
 
 
@@ -76,3 +78,11 @@ class ImagePlace(DiskPlace):
     def facts(self) -> Mapping[str, object]:
         disk = {} if self._disk is None else {"modelled": described(self._disk)}
         return {**super().facts(), "direct_io": self._direct_io, **disk}
+
+
+def no_lab(target: Target) -> RunContext:
+    """Return the context of a run in an image lab that is not made: enough to ask knobs for their levels and needs."""
+    journal = Journal(state_folder() / "journal")
+    place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
+    place.device = "loop0"
+    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())

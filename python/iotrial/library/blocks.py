@@ -10,7 +10,7 @@ from typing import Literal, SupportsFloat
 import numpy as np
 
 from iotrial.errors import RequestError
-from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.display import Card, Displayed
 from iotrial.report.notation import bracketed, capitalised, counted, percent
 from iotrial.stats.anytime_t import t_interval
 from iotrial.stats.betting import Floats
@@ -21,7 +21,7 @@ Scale = Literal["ratio", "difference"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class BlockComparison:
+class BlockComparison(Displayed):
     """The result of comparing a level with the reference, made by ``compare_blocks``.
 
     ``value``, ``low`` and ``high`` are ratios (level over reference) or differences (level minus reference);
@@ -105,15 +105,6 @@ class BlockComparison:
         if self.leaning:
             sentence += ". All blocks together contradict the first ones: measure again before relying on it"
         return f"{sentence}."
-
-    def __repr__(self) -> str:
-        return f"<{text(self._card())}>"
-
-    def _repr_html_(self) -> str:
-        return html(self._card())
-
-    def _repr_markdown_(self) -> str:
-        return markdown(self._card())
 
     def _card(self) -> Card:
         return Card(capitalised(self.sentence))

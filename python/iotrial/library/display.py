@@ -41,6 +41,24 @@ class Card:
     left_out: int = 0
 
 
+class Displayed:
+    """A value that is shown as a card: as its text on a terminal, as HTML or Markdown in a notebook."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{text(self._card())}>"
+
+    def _repr_html_(self) -> str:
+        return html(self._card())
+
+    def _repr_markdown_(self) -> str:
+        return markdown(self._card())
+
+    def _card(self) -> Card:
+        raise NotImplementedError
+
+
 def text(card: Card) -> str:
     """Render for a terminal: aligned columns, no colour, no control characters."""
     return "\n".join(_text(card))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.display import Card, Displayed, html
 from iotrial.library.table import Column, Table, fields
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.forest import forest
@@ -22,7 +22,7 @@ _VARIABLE = re.compile(r"var\(--([a-z]+)\)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Effect:
+class Effect(Displayed):
     """One effect: a level of a factor compared with the reference, in one condition, on one response.
 
     ``value``, ``low`` and ``high`` are ratios (response at the level over response at the reference) if
@@ -68,15 +68,6 @@ class Effect:
     def place(self) -> str:
         """The condition in words; "all conditions" if there is only one."""
         return self.row.place
-
-    def __repr__(self) -> str:
-        return f"<{text(self._card())}>"
-
-    def _repr_html_(self) -> str:
-        return html(self._card())
-
-    def _repr_markdown_(self) -> str:
-        return markdown(self._card())
 
     def _card(self) -> Card:
         words = f"{self.row.comparison}, {self.row.place}, {self.response}: {interval(self.row.effect)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.display import Card, Displayed, text
 from iotrial.library.table import Column, Table, fields
 from iotrial.report.notation import percent
 from iotrial.study.catalogue import entries, find
@@ -30,7 +30,7 @@ class Factor:
     default: tuple[str, ...]
 
 
-class Study:
+class Study(Displayed):
     """A study: its question, factors and workloads. Immutable.
 
     Made by ``studies``, ``find_study``, ``read_study`` and ``Trial.study``.
@@ -111,12 +111,6 @@ class Study:
 
     def __str__(self) -> str:
         return text(self._card())
-
-    def _repr_html_(self) -> str:
-        return html(self._card())
-
-    def _repr_markdown_(self) -> str:
-        return markdown(self._card())
 
     def _card(self) -> Card:
         def levels(one: Factor) -> str:

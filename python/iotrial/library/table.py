@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
-from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.display import Card, Displayed, text
 from iotrial.library.frames import frame_of
 from iotrial.report.notation import counted
 
@@ -43,7 +43,7 @@ def fields(kind: Kind, *names: str) -> list[Column[Any]]:
     return [Column(name, kind, attrgetter(name)) for name in names]
 
 
-class Table(Sequence[Row]):
+class Table(Sequence[Row], Displayed):
     """An immutable sequence of values of one kind."""
 
     noun: ClassVar[str] = "value"
@@ -92,12 +92,6 @@ class Table(Sequence[Row]):
 
     def __repr__(self) -> str:
         return text(self._card())
-
-    def _repr_html_(self) -> str:
-        return html(self._card())
-
-    def _repr_markdown_(self) -> str:
-        return markdown(self._card())
 
     # -- defined by subclasses
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from iotrial.errors import UnknownName
-from iotrial.library.display import Card, html, markdown, text
+from iotrial.library.display import Card, Displayed, html, text
 from iotrial.library.effects import Controls, Effects, control_of, effect_of, forests
 from iotrial.library.findings import Claims, EvidenceTable, claim_of, evidence_of
 from iotrial.library.runs import Contrasts, Runs, contrasts_of, runs_of
@@ -32,7 +32,7 @@ FRAMES: tuple[Frame, ...] = ("runs", "contrasts", "effects", "controls", "eviden
 _MOST_ROWS = 24
 
 
-class Trial:
+class Trial(Displayed):
     """One trial. Made by ``trial``, ``trials``, ``open`` and ``run``.
 
     What a listing shows (name, state, times) is available at once. The first access to results reads and
@@ -237,9 +237,6 @@ class Trial:
     def _repr_html_(self) -> str:
         rows = self._drawn
         return html(self._card(forests(self._drawing, [one.row for one in rows], margin=self.margin)))
-
-    def _repr_markdown_(self) -> str:
-        return markdown(self._card())
 
     @cached_property
     def _drawn(self) -> Effects:

@@ -70,12 +70,18 @@ def plain(cell: Cell, view: View) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap."""
+    """One column. ``right``: numbers, aligned to the right; ``wide``: text that may wrap.
+
+    A table that is too wide for a terminal is printed in parts. ``least``: the narrowest width in which the column is easy
+    to read (0: none is declared). ``kept``: every part repeats the column, as it does the first one.
+    """
 
     name: str
     right: bool = False
     wide: bool = False
     view: View = View.ALL
+    least: int = 0
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +244,26 @@ class Drawn:
     #: for each drawing, the data that the page's script needs to rotate it
     scenes: tuple[str, ...] = ()
     view: View = View.PAGE
+
+    @classmethod
+    def of(
+        cls,
+        figure: Figure,
+        *,
+        title: str = "",
+        more: str = "",
+        reading: bool = True,
+        apart: bool = False,
+        scenes: tuple[str, ...] = (),
+    ) -> Drawn:
+        """Place a figure on a page. ``more`` begins its caption, and ``reading`` says how to read it."""
+        caption = " ".join(filter(None, (more, figure.reading if reading else "")))
+        return cls(figure.parts, figure.narrow, title, figure.sentence, caption, figure, apart, scenes)
+
+    @classmethod
+    def all_of(cls, figures: Iterable[Figure]) -> tuple[Drawn, ...]:
+        """Place figures of one kind under their titles; the text above them says how to read them all."""
+        return tuple(cls.of(one, title=one.title, reading=False) for one in figures)
 
 
 @dataclass(frozen=True, slots=True)

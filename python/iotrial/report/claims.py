@@ -45,6 +45,7 @@ from iotrial.report.notation import counted, joined, named_level, percent
 from iotrial.report.phrases import interval, interval_of
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import BUDGET_SPENT
+from iotrial.store.model import objects_in
 from iotrial.study import catalogue, select
 from iotrial.study.model import Better, Claim, Says, Scale, Study
 from iotrial.study.places import LAB_DEVICE
@@ -174,11 +175,8 @@ def disks(setup: Setup, places: Sequence[str] = ()) -> tuple[str | None, ...]:
 
     A kind that was not recorded is None.
     """
-    known = setup.lab.get("places")
     found: dict[str | None, None] = {}
-    for place in known if isinstance(known, list | tuple) else ():
-        if not isinstance(place, Mapping):
-            continue
+    for place in objects_in(setup.lab, "places"):
         name = str(place.get("place", ""))
         if places and name not in places and name.partition(".")[0] not in places:
             continue
@@ -202,15 +200,12 @@ def _recorded(lab: Mapping[str, object], place: str) -> tuple[str | None, ...]:
 
 
 def _of_devices(lab: Mapping[str, object]) -> Iterator[str]:
-    places = lab.get("places")
-    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    known = objects_in(lab, "places")
     if len(known) + sum("log" in one for one in known) < 2:
         yield "the claim is about separate devices, and this trial had one"
-    together = lab.get("shared")
-    for one in together if isinstance(together, list | tuple) else ():
-        if isinstance(one, Mapping):
-            names, on = _words(one.get("places")), _words(one.get("disks"))
-            yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
+    for one in objects_in(lab, "shared"):
+        names, on = _words(one.get("places")), _words(one.get("disks"))
+        yield f"the claim is about separate devices, and here {joined(names)} lie on one disk ({joined(on)})"
 
 
 def _words(found: object) -> list[str]:
@@ -286,7 +281,7 @@ class HeldClaim:
         """The published and the measured numbers as a further sentence; empty if they cannot be compared."""
         if self.here in (NOT_COMPARABLE, NOT_MEASURED):
             return ""
-        where = f" ({self.condition.text})" if self.condition is not None and self.condition.parts else ""
+        where = self.condition.behind if self.condition is not None else ""
         if self.claim.ratio is None and self.claim.value is None:
             return f" Here{where}: {self.here} ({_pair(self.claim)})."
         return f" Published: {self.published}. Here{where}: {self.here}."
@@ -360,15 +355,19 @@ def hold_claims(
     margin: float,
     valid: bool = True,
     setup: Setup | None = None,
+    evidence: Sequence[EvidenceRow] = (),
 ) -> tuple[HeldClaim, ...]:
-    """Compare every claim with the matching effects: one entry for each condition that it may mean.
+    """Compare every claim with the matching effects, or with ``evidence`` if a count was published.
 
-    ``setup`` is what the trial stored about itself. Without it, a claim that requires anything of the lab cannot be
-    judged.
+    There is one entry for each condition that a claim may mean. ``setup`` is what the trial stored about itself. Without
+    it, a claim that requires anything of the lab cannot be judged.
     """
     setup = setup or Setup(conditions.study)
     held: list[HeldClaim] = []
     for claim in claims:
+        if claim.value is not None:
+            held += hold_value(claim, evidence, valid=valid, setup=setup)
+            continue
         matching = [effect for effect in effects if _speaks_of(claim, effect, setup)]
         if claim.response is None and any(effect.primary for effect in matching):
             matching = [effect for effect in matching if effect.primary]
@@ -423,7 +422,7 @@ def _held(claim: Claim, effect: Effect, conditions: Conditions, *, margin: float
     outcome, why = _judge(claim, effect, here[1:], margin=margin, valid=valid)
     return HeldClaim(
         claim,
-        conditions.of_levels(effect.condition, effect.workload),
+        conditions.of_effect(effect),
         effect.response,
         *here,
         outcome,
@@ -576,7 +575,7 @@ def hold_value(
 
 
 def _speaks_of_value(claim: Claim, row: EvidenceRow) -> bool:
-    here = {**row.condition.levels, "workload": row.condition.workload}
+    here = row.condition.labels
     return (
         row.is_response
         and row.metric == claim.response

@@ -167,8 +167,7 @@ def found(one: Judged) -> str:
         timed = all(response.unit in TIME_UNITS for response in responses)
         than = f"as long as {reference}" if what == "time" else f"the {what} of {reference}"
         text = f"{level} {'takes' if timed else 'has'} {size} times {than} {ends}"
-    where = f" ({held.condition.text})" if held.condition is not None and held.condition.parts else ""
-    return text + where
+    return text + (held.condition.behind if held.condition is not None else "")
 
 
 def reasons(claims: Sequence[HeldClaim]) -> list[str]:

@@ -145,11 +145,11 @@ def _rows(trials: Sequence[Analysed]) -> Iterator[Row]:
             cells[position] = Cell(effect, trial.valid, gain_of(effect), risk_of(effect, trial.risks))
     rows = [_row(cells) for cells in found.values()]
     places = {place: number for number, place in enumerate(dict.fromkeys(map(_place, rows)))}
-    yield from sorted(rows, key=lambda row: (row.kind == "pooled", places[_place(row)]))
+    yield from sorted(rows, key=lambda row: (row.like.kind == "pooled", places[_place(row)]))
 
 
 def _place(row: Row | LevelRow) -> tuple[object, ...]:
-    return row.workload, tuple(sorted(row.condition.items())), row.response
+    return row.like.workload, tuple(sorted(row.like.condition.items())), row.like.response
 
 
 def _row(cells: Sequence[Cell | None]) -> Row:
@@ -167,16 +167,7 @@ def _row(cells: Sequence[Cell | None]) -> Row:
         cell.verdict for cell in cells if cell is not None and cell.effect.conclusion is not Conclusion.VARIES
     }
     return Row(
-        kind=effect.kind,
-        condition=dict(effect.condition),
-        workload=effect.workload,
-        response=effect.response,
-        unit=effect.unit,
-        scale=effect.scale,
-        better=effect.better,
-        factor=effect.factor,
-        level=effect.level,
-        reference=effect.reference,
+        like=effect,
         cells=tuple(cells),
         agreement=agreement,
         apart=apart,
@@ -204,11 +195,7 @@ def _levels(trials: Sequence[Analysed]) -> Iterator[LevelRow]:
     for levels in found.values():
         first = next(level for level in levels if level is not None)
         yield LevelRow(
-            dict(first.condition),
-            first.workload,
-            first.arm,
-            first.response,
-            first.unit,
+            first,
             medians=tuple(None if level is None else level.median for level in levels),
             runs=tuple(0 if level is None else level.runs for level in levels),
             bounds=tuple((None, None) if level is None else (level.low, level.high) for level in levels),
@@ -228,11 +215,11 @@ def _change(level: Level | None, first: Level) -> Gain | None:
 def _ordered(levels: Iterable[LevelRow], rows: Sequence[Row]) -> tuple[LevelRow, ...]:
     """Order levels by condition as in the comparisons, references first. The input has them in the order arms first ran."""
     places = [_place(row) for row in rows]
-    labels = [label for row in rows for label in (row.reference, row.level)]
+    labels = [label for row in rows for label in (row.like.reference, row.like.level)]
 
     def rank(level: LevelRow) -> tuple[int, int]:
         place = _place(level)
         at = places.index(place) if place in places else len(places)
-        return at, labels.index(level.arm) if level.arm in labels else len(labels)
+        return at, labels.index(level.like.arm) if level.like.arm in labels else len(labels)
 
     return tuple(sorted(levels, key=rank))

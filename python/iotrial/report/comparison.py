@@ -23,16 +23,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from iotrial.documents import Unbounded
-from iotrial.report.analysed import Analysed
+from iotrial.report.analysed import Analysed, Level
 from iotrial.report.blocks import Note, View, Words, plain
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.notation import counted, elided, interval_numbers, joined, percent, quantity, some
 from iotrial.report.notation import plain as plain_number
-from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, reason_in_words, response_name
+from iotrial.report.phrases import Kind, interval, is_speed, kind_of, label, response_name, verdict_cell
 from iotrial.report.risks import explained
 from iotrial.stats.model import Conclusion, Effect, Verdict
 from iotrial.stats.verdict import EFFECT_NOT_CONSTANT, FAILURES, NO_BLOCKS, UNUSABLE
-from iotrial.study.model import Better, Scale
+from iotrial.study.model import Scale
 from iotrial.terminal import escape
 from iotrial.units import format_bytes
 
@@ -292,22 +292,13 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison, identified by its labels across trials.
+    """One comparison, identified by its labels across trials: those of the effect ``like``.
 
     ``cells`` has one entry per trial, None if the trial lacks it. ``verdict`` is that of all valid trials that have the
-    comparison, if there are several and they agree. ``kind`` as in ``Effect``.
+    comparison, if there are several and they agree.
     """
 
-    kind: str
-    condition: Mapping[str, str]
-    workload: str
-    response: str
-    unit: str
-    scale: Scale
-    better: Better
-    factor: str
-    level: str
-    reference: str
+    like: Effect
     cells: tuple[Cell | None, ...]
     agreement: Agreement
     apart: tuple[Apart, ...]
@@ -333,18 +324,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """Medians of one arm, one per trial (None: it has none). Observational: nothing was randomised between trials.
+    """Medians of the arm of ``like``, one per trial (None: it has none). Nothing was randomised between trials.
 
     ``bounds`` are the ends of the interval of each median (None: no bound). ``changes`` are those of the medians against
     the first trial that has the arm, each with the interval that follows from the bounds of both; None for that trial, and
     where a median is missing or not positive.
     """
 
-    condition: Mapping[str, str]
-    workload: str
-    arm: str
-    response: str
-    unit: str
+    like: Level
     medians: tuple[float | None, ...]
     runs: tuple[int, ...]
     bounds: tuple[tuple[float | None, float | None], ...]
@@ -364,8 +351,8 @@ class Comparison:
     @property
     def constant(self) -> Mapping[str, str]:
         """The levels of conditions that all comparisons and medians have in common."""
-        conditions = [row.condition for row in self.rows if row.kind != "pooled"]
-        conditions += [level.condition for level in self.levels]
+        conditions = [row.like.condition for row in self.rows if row.like.kind != "pooled"]
+        conditions += [level.like.condition for level in self.levels]
         if not conditions:
             return {}
         first, *others = conditions
@@ -374,16 +361,16 @@ class Comparison:
     @property
     def workloads(self) -> tuple[str, ...]:
         """All workloads that occur in a comparison."""
-        return tuple(dict.fromkeys(row.workload for row in self.rows))
+        return tuple(dict.fromkeys(row.like.workload for row in self.rows))
 
     def place(self, row: Row | LevelRow) -> str:
         """Describe the condition without what all have in common: "cache cold, size 10 KiB"."""
         constant = self.constant
-        parts = [f"{escape(n)} {escape(v)}" for n, v in row.condition.items() if constant.get(n) != v]
+        parts = [f"{escape(n)} {escape(v)}" for n, v in row.like.condition.items() if constant.get(n) != v]
         if len(self.workloads) > 1:
-            parts.insert(0, f"workload {escape(row.workload)}")
+            parts.insert(0, f"workload {escape(row.like.workload)}")
         text = ", ".join(parts) or EVERYWHERE
-        return f"pooled over {text}" if isinstance(row, Row) and row.kind == "pooled" else text
+        return f"pooled over {text}" if isinstance(row, Row) and row.like.kind == "pooled" else text
 
 
 def headline(comparison: Comparison) -> str:
@@ -440,7 +427,7 @@ def notes(comparison: Comparison) -> Iterator[Note]:
     yield from map(Note, _risks(comparison))
     yield from map(Note, _left_out(comparison, rows))
     yield Note(_on_level(comparison))
-    if any(row.kind == "pooled" for row in comparison.rows):
+    if any(row.like.kind == "pooled" for row in comparison.rows):
         text = "Means over conditions (pooled) are a separate family, at the same error level."
         yield Note(text, view=View.LONG)
     if comparison.levels:
@@ -449,13 +436,13 @@ def notes(comparison: Comparison) -> Iterator[Note]:
 
 def primary(comparison: Comparison) -> tuple[Row, ...]:
     """Return the rows that sentences are based on: main effects if there are any, else all but means over conditions."""
-    main = tuple(row for row in comparison.rows if row.kind == "main")
-    return main or tuple(row for row in comparison.rows if row.kind != "pooled")
+    main = tuple(row for row in comparison.rows if row.like.kind == "main")
+    return main or tuple(row for row in comparison.rows if row.like.kind != "pooled")
 
 
 def title(row: Row) -> str:
     """Describe the comparison: "mode 0444 against 0777"; for an interaction "cache x mode"."""
-    return f"{label(row.factor)} {label(row.level)} against {label(row.reference)}"
+    return f"{label(row.like.factor)} {label(row.like.level)} against {label(row.like.reference)}"
 
 
 def agreement_words(comparison: Comparison, row: Row) -> str:
@@ -488,24 +475,8 @@ def cell_verdict(cell: Cell) -> str:
 
 def verdict_of(cell: Cell, *, small: bool = False) -> tuple[Words, ...]:
     """Return the verdict as a table shows it; ``small`` puts it on its own line."""
-    if not cell.valid:
-        return (Words("no verdict", "invalid", badge=True, small=small),)
-    effect = cell.effect
-    found = [
-        Words(
-            effect.conclusion.words, "mixed" if cell.risk else effect.conclusion.tone, badge=True, small=small
-        )
-    ]
-    if cell.risk:
-        found += [
-            Words(cell.risk, "risk", view=View.TEXT),
-            Words(f"⚠ {cell.risk}", "risk", badge=True, small=small, view=View.PAGE),
-        ]
-    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
-    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
-        found.append(Words(reason_in_words(str(effect.reason)), small=small))
-    return tuple(found)
+    words = cell.effect.conclusion.words
+    return verdict_cell(cell.effect, words, risk=cell.risk, valid=cell.valid, small=small)
 
 
 def least_words(row: Row) -> str:
@@ -513,13 +484,13 @@ def least_words(row: Row) -> str:
     known = [one.least for one in row.apart if one.least is not None]
     if not known:
         return ""
-    if row.scale is Scale.LOG:
+    if row.like.scale is Scale.LOG:
         return f"by {plain_number(max(known))} times at least"
-    return f"by {quantity(max(known), row.unit)} at least"
+    return f"by {quantity(max(known), row.like.unit)} at least"
 
 
 def _about(comparison: Comparison, row: Row) -> str:
-    several = len({other.response for other in comparison.rows}) > 1
+    several = len({other.like.response for other in comparison.rows}) > 1
     alone = is_speed(_any(row).effect) and not several
     response = "" if alone else f"{response_name(_any(row).effect)}, "
     place = comparison.place(row)
@@ -548,7 +519,7 @@ def _numbers(comparison: Comparison, row: Row) -> str:
 def _gap(row: Row) -> float:
     """Return the sort key by least gap between effects; differences, which have no common scale, after ratios."""
     known = [one.least or 0.0 for one in row.apart]
-    return max(known) if row.scale is Scale.LOG else 0.0
+    return max(known) if row.like.scale is Scale.LOG else 0.0
 
 
 def _pairs(comparison: Comparison, row: Row) -> Iterator[str]:
@@ -587,13 +558,15 @@ def _everywhere(row: Row) -> str:
 
 
 def _nothing_held(comparison: Comparison) -> str:
+    found = "fewer than two trials have intervals that can be compared"
+    return f"{invalid}, and {found}" if (invalid := _invalid(comparison)) else found
+
+
+def _invalid(comparison: Comparison) -> str:
+    """Return e.g. "A and C are invalid"; empty if all trials are valid."""
     invalid = [column.mark for column in comparison.columns if not column.trial.valid]
-    if invalid:
-        are = "is" if len(invalid) == 1 else "are"
-        return (
-            f"{joined(invalid)} {are} invalid, and fewer than two trials have intervals that can be compared"
-        )
-    return "fewer than two trials have intervals that can be compared"
+    are = "is" if len(invalid) == 1 else "are"
+    return f"{joined(invalid)} {are} invalid" if invalid else ""
 
 
 def _risks(comparison: Comparison) -> Iterator[str]:
@@ -604,10 +577,8 @@ def _risks(comparison: Comparison) -> Iterator[str]:
 
 
 def _left_out(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
-    invalid = [column.mark for column in comparison.columns if not column.trial.valid]
-    if invalid:
-        are = "is" if len(invalid) == 1 else "are"
-        yield f"{joined(invalid)} {are} invalid: shown without verdicts, and not compared."
+    if invalid := _invalid(comparison):
+        yield f"{invalid}: shown without verdicts, and not compared."
     if open_ := sum(row.agreement is Agreement.OPEN for row in rows):
         yield (
             f"{counted(open_, 'comparison')} cannot be compared: fewer than two trials have a usable interval "

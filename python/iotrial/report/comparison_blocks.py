@@ -21,6 +21,7 @@ from iotrial.report.blocks import (
     Table,
     View,
     Words,
+    heads,
     table,
 )
 from iotrial.report.comparison import (
@@ -86,8 +87,8 @@ def _blocks(
     comparison: Comparison, shared: Sequence[Compared], html_path: str | None, *, figures: bool
 ) -> Iterator[Block]:
     if shared:
-        main = [row for row in shared if row.kind != "pooled"]
-        pooled = [row for row in shared if row.kind == "pooled"]
+        main = [row for row in shared if row.like.kind != "pooled"]
+        pooled = [row for row in shared if row.like.kind == "pooled"]
         drawn = tuple(_forests(comparison)) if figures else ()
         blocks: list[Block] = [*drawn, _effects(comparison, main)]
         if main:
@@ -144,10 +145,10 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
 
     Comparisons that differ or share no verdict come first.
     """
-    several = len({row.response for row in rows}) > 1
+    several = len({row.like.response for row in rows}) > 1
     groups = []
     for row in rows:
-        place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
+        place = comparison.place(row) + (f", {spoken(row.like.response)}" if several else "")
         summary = "; ".join(
             filter(None, (agreement_words(comparison, row), least_words(row), verdict_words(row)))
         )
@@ -159,12 +160,7 @@ def _effects(comparison: Comparison, rows: Sequence[Compared]) -> Table:
             if cell is not None
         )
         groups.append(Group(lines, f"{capitalised(place)}: {title(row)}: {summary}"))
-    columns = (
-        Column("trial", wide=True),
-        Column("effect"),
-        Column("change", wide=True),
-        Column("verdict", wide=True),
-    )
+    columns = heads("~trial", "effect", "~change", "~verdict")
     return Table(columns, tuple(groups), noun="comparison", whole=True, view=View.TEXT)
 
 
@@ -196,7 +192,7 @@ def _side_by_side(comparison: Comparison, rows: Sequence[Compared]) -> Table:
 
 
 def _where(comparison: Comparison, row: Compared) -> str:
-    return f"{comparison.place(row)}, {spoken(row.response)}"
+    return f"{comparison.place(row)}, {spoken(row.like.response)}"
 
 
 def _only(row: Compared) -> tuple[Cell, Cell]:
@@ -247,7 +243,7 @@ def _machines(comparison: Comparison, levels: Sequence[LevelRow]) -> Table:
                 (
                     column.mark,
                     column.machine or column.name,
-                    _median(row.unit, median, bounds),
+                    _median(row.like.unit, median, bounds),
                     "reference" if column is has[0] else change.said if change else "–",
                 )
             )
@@ -257,8 +253,8 @@ def _machines(comparison: Comparison, levels: Sequence[LevelRow]) -> Table:
             if median is not None
         )
         place = "" if (where := comparison.place(row)) == EVERYWHERE else f"{capitalised(where)}: "
-        groups.append(Group(lines, f"{place}{escape(row.arm)}, {spoken(row.response)}"))
-    columns = (Column("trial"), Column("machine", wide=True), Column("median"), Column("change", wide=True))
+        groups.append(Group(lines, f"{place}{escape(row.like.arm)}, {spoken(row.like.response)}"))
+    columns = heads("trial", "~machine", "median", "~change")
     return Table(columns, tuple(groups), noun="median", whole=True)
 
 
@@ -296,8 +292,8 @@ def _forests(comparison: Comparison) -> Iterator[Drawn]:
     groups: dict[tuple[object, ...], list[Compared]] = {}
     for row in comparison.rows:
         if row.shared:
-            scale = ("ratio",) if row.scale is Scale.LOG else (row.response, row.unit)
-            groups.setdefault((row.kind == "pooled", *scale), []).append(row)
+            scale = ("ratio",) if row.like.scale is Scale.LOG else (row.like.response, row.like.unit)
+            groups.setdefault((row.like.kind == "pooled", *scale), []).append(row)
     for number, ((pooled, what, *_), rows) in enumerate(groups.items()):
         drawn = fitting(rows)
         caption = "One line per trial, with its interval; if intervals do not overlap, the effect differs."

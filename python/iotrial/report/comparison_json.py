@@ -49,14 +49,12 @@ class TrialColumn(JsonObject, frozen=True):
     number: Annotated[int | None, Meta(description="Null for a packed trial that is not stored.")]
     study: str
     state: TrialState
-    valid: Annotated[
-        bool, Meta(description="False: the trial gives no verdicts, and is held against nothing.")
-    ]
+    valid: Annotated[bool, Meta(description="False: the trial gives no verdicts and is not compared.")]
     started: str
     duration_s: float
     alpha: Annotated[float, Meta(description="The trial's own.")]
     analysed_at: Annotated[
-        float, Meta(description="Its own divided by the number of trials; what the intervals here hold at.")
+        float, Meta(description="Its own divided by the number of trials: the level of the intervals here.")
     ]
     margin: float
     version: str
@@ -106,8 +104,8 @@ class TrialCell(JsonObject, frozen=True, kw_only=True):
     counts: Annotated[
         bool,
         Meta(
-            description="Whether the interval is held against others: of a valid trial, bounded, of all runs, of an effect "
-            "that stayed what it was."
+            description="Whether the interval is compared with others: the trial is valid, and the interval is bounded, "
+            "covers all runs, and is of an effect that did not change."
         ),
     ]
     family_alpha: float
@@ -174,7 +172,7 @@ class Compared(JsonDocument, frozen=True):
     (A, B, ...). What is not known or not bounded is null.
     """
 
-    headline: Annotated[str, Meta(description="What the comparison comes to, in one sentence.")]
+    headline: Annotated[str, Meta(description="The result in one sentence.")]
     details: tuple[str, ...]
     alpha: Annotated[
         float,
@@ -225,20 +223,22 @@ def _trial(column: Column) -> TrialColumn:
 
 
 def _row(row: Row, marks: Sequence[str]) -> ComparedEffect:
-    cells = (None if cell is None else _cell(cell, row.scale) for cell in row.cells)
+    cells = (None if cell is None else _cell(cell) for cell in row.cells)
     return ComparedEffect.of(
-        row,
+        row.like,
         agreement=row.agreement.value.replace(" ", "_"),
+        verdict=row.verdict,
+        opposite=row.opposite,
         apart=[TrialsApart(marks[one.low], marks[one.high], one.least) for one in row.apart],
         trials=dict(zip(marks, cells, strict=True)),
     )
 
 
-def _cell(cell: Cell, scale: Scale) -> TrialCell:
+def _cell(cell: Cell) -> TrialCell:
     effect = cell.effect
     return TrialCell.of(
         effect,
-        **ratio_or_difference(effect.value, by_ratio=scale is Scale.LOG),
+        **ratio_or_difference(effect.value, by_ratio=effect.scale is Scale.LOG),
         gain=cell.gain,
         verdict=cell.verdict,
         conclusion=effect.conclusion if cell.valid else None,
@@ -249,7 +249,7 @@ def _cell(cell: Cell, scale: Scale) -> TrialCell:
 
 def _level(row: LevelRow, marks: Sequence[str]) -> ArmMedians:
     return ArmMedians.of(
-        row,
+        row.like,
         medians=dict(zip(marks, row.medians, strict=True)),
         runs=dict(zip(marks, row.runs, strict=True)),
         bounds=dict(zip(marks, row.bounds, strict=True)),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iotrial.design.plan import condition_key
+from iotrial.stats.model import Effect
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 
@@ -31,6 +32,16 @@ class ConditionText:
     def text(self) -> str:
         """E.g. "cache warm, size 10 KiB"; "all conditions" if pooled or without conditions."""
         return ", ".join(f"{name} {label}" for name, label in self.parts) or EVERYWHERE
+
+    @property
+    def behind(self) -> str:
+        """The same to follow a word: " (cache warm, size 10 KiB)"; empty if pooled or without conditions."""
+        return f" ({self.text})" if self.parts else ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The levels with the workload, if it is known."""
+        return {**self.levels, "workload": self.workload} if self.workload else self.levels
 
 
 class Conditions:
@@ -59,7 +70,11 @@ class Conditions:
             self._by_key[key] = self._made(key, workload, levels)
         return self._by_key[key]
 
-    def of_levels(self, levels: Mapping[str, str], workload: str) -> ConditionText:
+    def of_effect(self, effect: Effect) -> ConditionText:
+        """Return the condition of an effect."""
+        return self.of_levels(effect.condition, effect.workload)
+
+    def of_levels(self, levels: Mapping[str, str], workload: str = "") -> ConditionText:
         """Return the condition of these levels. ``levels`` may contain the workload, which then overrides ``workload``."""
         plain = {name: label for name, label in levels.items() if name != "workload"}
         name = levels.get("workload", workload)

@@ -5,16 +5,14 @@ It is built from the study alone, and is the same for ``plan``, ``show`` and eve
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from msgspec import Meta
 
 from iotrial.design.interactions import alias_table
-from iotrial.design.model import Arm, Term, TermKind
+from iotrial.design.model import Arm, TermKind
 from iotrial.design.plan import Plan
 from iotrial.documents import Count, JsonObject
 from iotrial.report.notation import counted, joined
@@ -36,74 +34,11 @@ _WIDTH, _INDENT = 80, 11
 _MIXED_WITH = 4
 
 
-@dataclass(frozen=True, slots=True)
-class DesignText:
-    """A design in words.
-
-    ``rows`` are the treatments as codes, one character per factor: ``-`` for the reference, ``+`` for the other level,
-    ``0`` for a level between (a digit if a factor has more). ``labels`` are the same in the study's own words.
-    ``aliases`` lists, by factor, the interactions that bias its effect (``+0.33 a:b``); ``mixed`` lists the
-    interactions that cannot be distinguished.
-    """
-
-    kind: DesignKind
-    words: str
-    controls: str
-    control_columns: bool
-    runs: int
-    factors: tuple[str, ...]
-    names: tuple[str, ...]
-    rows: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    stretched: tuple[bool, ...]
-    whole_plots: tuple[str, ...]
-    repeats: int
-    resolution: int | None
-    fold_over: bool
-    aliases: tuple[tuple[str, tuple[str, ...]], ...]
-    mixed: tuple[tuple[str, tuple[str, ...]], ...]
-    interactions: int
-    primary_interactions: int
-
-    @property
-    def clear(self) -> bool:
-        """Whether no main effect is biased by a two-factor interaction."""
-        return not any(biased for _, biased in self.aliases)
-
-
-def design_of(plan: Plan) -> DesignText:
-    """Return the design of a plan."""
-    study, arms = plan.study, plan.treatments
-    design = study.design
-    mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
-    others = [term for term in plan.terms if term.kind is TermKind.INTERACTION]
-    columns = plan.controls and len(plan.arms(controls=True)) == len(arms)
-    runs = [len(plan.block(plan.conditions[0], index).runs) for index in (0, 1)]
-    factors = study.treatment_factors
-    return DesignText(
-        kind=design.kind,
-        words=_words(study, len(arms), max(runs)),
-        controls=_controls(plan, columns=columns),
-        control_columns=columns,
-        runs=max(runs),
-        factors=tuple(factor.name for factor in factors),
-        names=tuple(arm.name for arm in arms),
-        rows=tuple(_coded(study, arm) for arm in arms),
-        labels=tuple(tuple(arm.treatment[factor.name] for factor in factors) for arm in arms),
-        stretched=tuple(arm.stretched for arm in arms),
-        whole_plots=tuple(factor.name for factor in factors if factor.whole_plot),
-        repeats=design.repeats,
-        resolution=design.resolution if design.kind is DesignKind.FRACTIONAL else None,
-        fold_over=design.fold_over,
-        aliases=_biased(study, arms, mains),
-        mixed=tuple((term.factor, term.aliases) for term in others if term.aliases),
-        interactions=len(others),
-        primary_interactions=sum(term.primary for term in others),
-    )
-
-
 class DesignRow(JsonObject, frozen=True):
-    """One treatment: its levels as codes, one character per factor, and in the study's own words."""
+    """One treatment: its levels as codes, one character per factor, and in the study's own words.
+
+    Codes: ``-`` for the reference, ``+`` for the other level, ``0`` for a level between (a digit if a factor has more).
+    """
 
     arm: str
     code: str
@@ -134,34 +69,62 @@ class Design(JsonObject, frozen=True, forbid_unknown_fields=False):
     interactions: Count
     primary_interactions: Count
 
+    @property
+    def words(self) -> str:
+        """The design in words, with its size."""
+        text = _KINDS[self.kind]
+        if self.resolution is not None:
+            text += f" of resolution {self.resolution}"
+        if self.fold_over:
+            text += ", folded over"
+        sizes = (counted(len(self.factors), "factor"), counted(self.treatments, "treatment"))
+        return f"{text}: {', '.join(sizes)}, {counted(self.runs_per_block, 'run')} in a block"
 
-def design_in_full(text: DesignText) -> Design:
-    """Return the design as ``plan --json`` prints it."""
-    rows = zip(text.names, text.rows, text.labels, text.stretched, strict=True)
-    return Design.of(
-        text,
-        treatments=len(text.names),
-        runs_per_block=text.runs,
-        controls="columns" if text.control_columns else text.controls.partition(":")[0],
-        rows=[DesignRow(*row) for row in rows],
-        main_effects_clear=text.clear,
-        aliases={factor: biased for factor, biased in text.aliases if biased},
-        mixed_interactions=dict(text.mixed),
+
+def design_of(plan: Plan) -> Design:
+    """Return the design of a plan."""
+    study, arms, design = plan.study, plan.treatments, plan.study.design
+    mains = [term for term in plan.terms if term.kind is TermKind.MAIN]
+    others = [term for term in plan.terms if term.kind is TermKind.INTERACTION]
+    columns = len(plan.arms(controls=True)) == len(arms)
+    names = tuple(factor.name for factor in study.treatment_factors)
+    biased = {} if design.kind.crossed else {name: by for name, by in alias_table(study, arms, mains) if by}
+    return Design(
+        kind=design.kind,
+        resolution=design.resolution if design.kind is DesignKind.FRACTIONAL else None,
+        fold_over=design.fold_over,
+        treatments=len(arms),
+        runs_per_block=max(len(plan.block(plan.conditions[0], index).runs) for index in (0, 1)),
+        repeats=design.repeats,
+        whole_plots=tuple(factor.name for factor in study.treatment_factors if factor.whole_plot),
+        controls="none" if not plan.controls else "columns" if columns else "arms",
+        factors=names,
+        rows=[
+            DesignRow(
+                arm.name, _coded(study, arm), tuple(arm.treatment[name] for name in names), arm.stretched
+            )
+            for arm in arms
+        ],
+        main_effects_clear=not biased,
+        aliases=biased,
+        mixed_interactions={term.factor: term.aliases for term in others if term.aliases},
+        interactions=len(others),
+        primary_interactions=sum(term.primary for term in others),
     )
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the arms of a block, by name or as coded rows, and the design if several factors are crossed."""
     text = design_of(plan)
-    if text.kind.crossed and len(text.names) <= _MOST_ARMS:
+    if text.kind.crossed and text.treatments <= _MOST_ARMS:
         yield f"arms       {', '.join(arm.name for arm in plan.arms(controls=True))}"
     if len(text.factors) > 1:
         yield from design_lines(text)
 
 
-def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
+def design_lines(text: Design, *, rows: bool = True) -> Iterator[str]:
     """Yield the design as lines for a terminal, each part beginning with its name. Labels are escaped."""
-    parts = [text.words, f"controls are {text.controls}"]
+    parts = [text.words, f"controls are {_controls(text)}"]
     if text.whole_plots:
         parts.append(whole_plots_in_words(text))
     parts += aliases_in_lines(text, most=_MOST_LISTED)
@@ -174,35 +137,32 @@ def design_lines(text: DesignText, *, rows: bool = True) -> Iterator[str]:
             subsequent_indent=" " * (_INDENT + 4),
             break_on_hyphens=False,
         )
-    if rows and (not text.kind.crossed or len(text.names) > _MOST_ARMS):
-        yield "rows       - is the reference, + the other level" + (
-            ", 0 the level between" if any("0" in row for row in text.rows) else ""
-        )
+    if rows and (not text.kind.crossed or text.treatments > _MOST_ARMS):
+        between = ", 0 the level between" if any("0" in row.code for row in text.rows) else ""
+        yield f"rows       - is the reference, + the other level{between}"
         yield from (f"           {line}" for line in _ruler(text))
-        for name, row, stretched in itertools.islice(
-            zip(text.names, text.rows, text.stretched, strict=True), _MOST_ROWS
-        ):
-            yield f"           {row}  {escape(name)}{' slowed' if stretched else ''}"
+        for row in text.rows[:_MOST_ROWS]:
+            yield f"           {row.code}  {escape(row.arm)}{' slowed' if row.stretched else ''}"
         if len(text.rows) > _MOST_ROWS:
             yield f"           and {len(text.rows) - _MOST_ROWS} more rows (--json has all)"
 
 
-def whole_plots_in_words(text: DesignText) -> str:
+def whole_plots_in_words(text: Design) -> str:
     """Describe which factors vary between stretches, and how often the rest is repeated in each."""
     names = joined(map(escape, text.whole_plots))
     again = f", repeated {text.repeats} times in each" if text.repeats > 1 else ""
     return f"whole plots: {names} (one value per segment of a block); the other treatments vary within segments{again}"
 
 
-def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[str]:
+def aliases_in_lines(text: Design, *, most: int | None = None) -> Iterator[str]:
     """Yield the aliases, limited to the first ``most`` of each sort."""
     if len(text.factors) < 2:
         return
-    biased = [(factor, some) for factor, some in text.aliases if some]
+    biased = list(text.aliases.items())
     if not biased:
         yield "main effects are not mixed with two-factor interactions"
     else:
-        yield f"{len(biased)} of {counted(len(text.aliases), 'main effect')} mixed with two-factor interactions:"
+        yield f"{len(biased)} of {counted(len(text.factors), 'main effect')} mixed with two-factor interactions:"
         for factor, some in biased[:most]:
             yield f"  {escape(factor)}: {_shortened(some)}"
         if most is not None and len(biased) > most:
@@ -210,17 +170,17 @@ def aliases_in_lines(text: DesignText, *, most: int | None = None) -> Iterator[s
     if text.interactions:
         count = counted(text.interactions, "interaction")
         yield f"{count} of two factors can be estimated, {text.primary_interactions} of them primary"
-    if text.mixed:
-        yield f"{len(text.mixed)} of these cannot be distinguished from others:"
-        for name, aliases in text.mixed[:most]:
+    if text.mixed_interactions:
+        yield f"{len(text.mixed_interactions)} of these cannot be distinguished from others:"
+        for name, aliases in list(text.mixed_interactions.items())[:most]:
             yield f"  {escape(name)} = {' = '.join(map(escape, aliases[:_MIXED_WITH]))}" + (
                 f" = {len(aliases) - _MIXED_WITH} more" if len(aliases) > _MIXED_WITH else ""
             )
-        if most is not None and len(text.mixed) > most:
-            yield f"  and {len(text.mixed) - most} more such (--json has all)"
+        if most is not None and len(text.mixed_interactions) > most:
+            yield f"  and {len(text.mixed_interactions) - most} more such (--json has all)"
 
 
-def design_rows(text: DesignText) -> Iterator[tuple[str, str]]:
+def design_rows(text: Design) -> Iterator[tuple[str, str]]:
     """Yield (name, words) for the plan of a report."""
     yield "Treatments", text.words
     if text.whole_plots:
@@ -235,33 +195,14 @@ def _shortened(biased: Sequence[str]) -> str:
     return some + (f" and {len(biased) - _MIXED_WITH} more" if len(biased) > _MIXED_WITH else "")
 
 
-def _words(study: Study, treatments: int, runs: int) -> str:
-    design = study.design
-    text = _KINDS[design.kind]
-    if design.kind is DesignKind.FRACTIONAL:
-        text += f" of resolution {design.resolution}"
-    if design.fold_over:
-        text += ", folded over"
-    factors = counted(len(study.treatment_factors), "factor")
-    return f"{text}: {factors}, {counted(treatments, 'treatment')}, {counted(runs, 'run')} in a block"
-
-
-def _controls(plan: Plan, *, columns: bool) -> str:
-    if not plan.controls:
+def _controls(text: Design) -> str:
+    if text.controls == "none":
         return "none: switched off"
-    if columns:
+    if text.controls == "columns":
         return "two more columns: one half of the treatments is slowed, another half is identical"
-    if plan.whole_plots:
+    if text.whole_plots:
         return "arms: a second, identical segment in every even block, a slowed copy in each segment of the others"
     return "arms: an identical copy of the reference and a slowed one, in the first blocks, then in every second block"
-
-
-def _biased(
-    study: Study, arms: Sequence[Arm], mains: Sequence[Term]
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    if study.design.kind.crossed:
-        return tuple((factor.name, ()) for factor in study.treatment_factors)
-    return alias_table(study, arms, mains)
 
 
 def _coded(study: Study, arm: Arm) -> str:
@@ -272,16 +213,15 @@ def _code(study: Study, name: str, label: str) -> str:
     factor = study.factor(name)
     if label == factor.reference:
         return "-"
-    others = [level.label for level in factor.levels if level.label != factor.reference]
     if len(factor.levels) == 2:
         return "+"
     labels = [level.label for level in factor.levels]
     if study.design.kind is DesignKind.DEFINITIVE and len(labels) == 3:
         return "0" if label == labels[1] else "+"
-    return str(others.index(label) + 1) if len(others) < 10 else "*"
+    return str(factor.others.index(label) + 1) if len(factor.others) < 10 else "*"
 
 
-def _ruler(text: DesignText) -> Iterator[str]:
+def _ruler(text: Design) -> Iterator[str]:
     """Yield the factors in the order of their columns, wrapped to the line width."""
     line = "columns: "
     for number, name in enumerate(text.factors, start=1):

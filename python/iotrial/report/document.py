@@ -18,9 +18,9 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import Note, View
-from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims, hold_value
+from iotrial.report.claims import HeldClaim, Setup, claims_of, hold_claims
 from iotrial.report.conditions import Conditions
-from iotrial.report.designs import DesignText, design_of
+from iotrial.report.designs import Design, design_of
 from iotrial.report.durability import DurabilityRow, durability_rows, measured_risks, risks_found
 from iotrial.report.evidence import EvidenceRow, gather, gather_by_level
 from iotrial.report.facts import FactTable, facts_of
@@ -79,7 +79,7 @@ class Document:
     rerun: str
     #: the command as it was typed, without a seed
     typed: str = ""
-    design: DesignText | None = None
+    design: Design | None = None
     adjusted: Mapping[tuple[str, str], Adjusted] = field(default_factory=dict)
     matrices: tuple[Matrix, ...] = ()
     facts: tuple[FactTable, ...] = ()
@@ -176,7 +176,6 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         measured=measured,
     )
     claims, others = claims_of(header.study)
-    setup = Setup(header.study, header.lab, header.host)
     return Document(
         data=data,
         analysis=analysis,
@@ -191,16 +190,14 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
         ),
         reasons=reasons,
         effects=effects,
-        claims=tuple(
-            held
-            for claim in claims
-            for held in (
-                hold_claims(
-                    (claim,), analysis.effects, conditions, margin=header.margin, valid=valid, setup=setup
-                )
-                if claim.value is None
-                else hold_value(claim, evidence, valid=valid, setup=setup)
-            )
+        claims=hold_claims(
+            claims,
+            analysis.effects,
+            conditions,
+            margin=header.margin,
+            valid=valid,
+            setup=Setup(header.study, header.lab, header.host),
+            evidence=evidence,
         ),
         evidence=evidence,
         controls=tuple(control_rows(analysis.controls, conditions)),
@@ -236,7 +233,7 @@ def _continued(data: TrialData) -> Iterator[str]:
         yield f"The trial was continued {times} after its end: {'; '.join(continuations)}."
 
 
-def _design(header: TrialHeader) -> DesignText | None:
+def _design(header: TrialHeader) -> Design | None:
     """Return the design as planned, which does not depend on the seed; None if a stored study can no longer be planned."""
     plan = _plan(header)
     return None if plan is None else design_of(plan)

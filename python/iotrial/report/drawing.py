@@ -85,13 +85,13 @@ def _varied(study: Study) -> Iterator[str]:
     treatments = study.treatment_factors
     if len(treatments) <= _MOST_LISTED:
         for number, factor in enumerate(treatments):
-            kept = [label for label in _others(factor) if label in factor.default]
-            on_request = [label for label in _others(factor) if label not in factor.default]
+            kept = [label for label in factor.others if label in factor.default]
+            on_request = [label for label in factor.others if label not in factor.default]
             text = f"{escape(factor.name)}: {_cut(factor.reference)} (reference), {_labels(kept)}"
             text += f"; on request {_labels(on_request)}" if on_request else ""
             yield from _part("treatment" if not number else "", text)
     else:
-        pairs = [f"{escape(f.name)}: {_cut(f.reference)} / {_labels(_others(f))}" for f in treatments]
+        pairs = [f"{escape(f.name)}: {_cut(f.reference)} / {_labels(f.others)}" for f in treatments]
         yield from _columns("treatment", ["each factor: reference / other level", *pairs])
     for number, factor in enumerate(f for f in study.factors if f.role is Role.CONDITION):
         yield from _part(
@@ -102,10 +102,6 @@ def _varied(study: Study) -> Iterator[str]:
         yield from _part(
             "workload" if not number else "", f"{escape(workload.name)} ({workload.kind}{extra})"
         )
-
-
-def _others(factor: Factor) -> list[str]:
-    return [level.label for level in factor.levels if level.label != factor.reference]
 
 
 def _default_first(factor: Factor) -> str:
@@ -212,7 +208,7 @@ def _stretches(plan: Plan, block: Block) -> Iterator[str]:
 
 def _rows(plan: Plan, block: Block) -> Iterator[str]:
     text = design_of(plan)
-    codes = dict(zip(text.names, text.rows, strict=True))
+    codes = {row.arm: row.code for row in text.rows}
     yield f"  block {block.index + 1}  (- the reference, + the other level, factors in the order above)"
     for run in block.runs[:_MOST_LISTED]:
         slowed = "  slowed" if run.arm.stretched else ""

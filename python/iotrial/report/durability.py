@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from iotrial.report.blocks import Block, Cell, Column, Group, Note, Row, Section, Table, View, Words
+from iotrial.report.blocks import Block, Cell, Group, Note, Row, Section, Table, View, Words, heads
 from iotrial.report.conditions import ConditionText
 from iotrial.report.evidence import arm_order, is_reference
 from iotrial.report.notation import counted, joined, some
@@ -297,15 +297,7 @@ def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) ->
     """Yield the table of all arms; on the page also examples of what was found."""
     if not rows and not not_cut:
         return
-    columns = (
-        Column("arm", wide=True),
-        Column("acknowledged", right=True),
-        Column("cut points", right=True),
-        Column("lossy", right=True),
-        Column("corrupt", right=True),
-        Column("needs fsck", right=True),
-        Column("verdict", wide=True),
-    )
+    columns = heads("~arm", ">acknowledged", ">cut points", ">lossy", ">corrupt", ">needs fsck", "~verdict")
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.condition.text, []).append(_row(row))

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from iotrial.design.lenth import half_normal_quantiles, lenth_pse
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.findings import QUIET, is_screen, strength, width
+from iotrial.report.findings import is_screen, strength, width
 from iotrial.report.interactions import Adjusted, is_interaction, pair_of
 from iotrial.report.notation import capitalised, counted, joined, percent, plain
 from iotrial.report.phrases import interval, label, level_name, null_value, spoken
 from iotrial.report.plots.factorial import MOST_BARS, Line, Point, half_normal, interaction, main_effects
 from iotrial.report.plots.forest import MOST_ROWS, forest
 from iotrial.report.rows import EffectRow
-from iotrial.stats.model import Conclusion, Verdict
+from iotrial.stats.model import QUIET, Conclusion, Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape
 
@@ -31,26 +31,40 @@ COLUMNS = (
 
 def effect_figures(document: Document) -> tuple[Figure, ...]:
     """Return one forest plot per scale, with all conditions; for a screening design one per condition and response."""
-    margin = document.trial.header.margin
     found = []
-    for name, title, rows in _groups(document):
-        reading = _reading(rows, margin=margin, most=MOST_ROWS)
-        if any(is_interaction(row.effect) for row in rows):
-            reading += " Interactions are drawn as half differences, on the same scale as main effects."
+    for name, group, rows in _groups(document):
         scale = rows[0].effect.scale
-        found.append(
-            Figure(
-                stem=stem("effects", title) if title else "effects" if scale is Scale.LOG else "effects-differences",
-                title=_question(title, scale),
-                sentence=seen(rows, valid=document.valid),
-                reading=reading,
-                columns=COLUMNS,
-                rows=tuple(row_of(row, valid=document.valid) for row in rows),
-                parts=(forest(f"forest-{name}", rows, margin=margin, narrow=False),),
-                narrow=forest(f"forest-{name}-narrow", rows, margin=margin, narrow=True),
-            )
-        )  # fmt: skip
+        file = stem("effects", group) if group else "effects" if scale is Scale.LOG else "effects-differences"
+        crossed = any(is_interaction(row.effect) for row in rows)
+        more = (
+            " Interactions are drawn as half differences, on the same scale as main effects."
+            if crossed
+            else ""
+        )
+        found.append(_forest(document, f"forest-{name}", rows, file, _question(group, scale), more))
     return tuple(found)
+
+
+def forest_of(document: Document, rows: Sequence[EffectRow]) -> Figure:
+    """Return one forest plot of these effects, of all that are on the scale of the first."""
+    drawn = [row for row in rows if row.effect.scale is rows[0].effect.scale]
+    return _forest(document, "forest", drawn, "effects", document.title)
+
+
+def _forest(
+    document: Document, name: str, rows: Sequence[EffectRow], file: str, title: str, more: str = ""
+) -> Figure:
+    margin, valid = document.trial.header.margin, document.valid
+    return Figure(
+        stem=file,
+        title=title,
+        sentence=seen(rows, valid=valid),
+        reading=_reading(rows, margin=margin, most=MOST_ROWS) + more,
+        columns=COLUMNS,
+        rows=tuple(row_of(row, valid=valid) for row in rows),
+        parts=(forest(name, rows, margin=margin, narrow=False),),
+        narrow=forest(f"{name}-narrow", rows, margin=margin, narrow=True),
+    )
 
 
 def _question(group: str, scale: Scale) -> str:
@@ -58,22 +72,6 @@ def _question(group: str, scale: Scale) -> str:
         "How large is each effect?" if scale is Scale.LOG else "How large is each effect, as a difference?"
     )
     return f"{question} ({group})" if group else question
-
-
-def forest_of(document: Document, rows: Sequence[EffectRow]) -> Figure:
-    """Return one forest plot of these effects, of all that are on the scale of the first."""
-    scale, margin = rows[0].effect.scale, document.trial.header.margin
-    drawn = [row for row in rows if row.effect.scale is scale]
-    return Figure(
-        stem="effects",
-        title=document.title,
-        sentence=seen(drawn, valid=document.valid),
-        reading=_reading(drawn, margin=margin, most=MOST_ROWS),
-        columns=COLUMNS,
-        rows=tuple(row_of(row, valid=document.valid) for row in drawn),
-        parts=(forest("forest", drawn, margin=margin, narrow=False),),
-        narrow=forest("forest-narrow", drawn, margin=margin, narrow=True),
-    )
 
 
 def _groups(document: Document) -> list[tuple[str, str, list[EffectRow]]]:
@@ -342,9 +340,10 @@ def _lines(document: Document, rows: Sequence[EffectRow], means: Adjusted) -> li
         factor = next((f for f in study.treatment_factors if f.name == factor_name), None)
         if factor is None:
             continue
-        labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
         placed = [
-            (label, place) for label in labels if (place := means.level(factor.name, label)) is not None
+            (label, place)
+            for label in (factor.reference, *factor.others)
+            if (place := means.level(factor.name, label)) is not None
         ]
         if len(placed) < 2:
             continue

@@ -216,24 +216,20 @@ def gather(data: TrialData, conditions: Conditions, *, margin: float) -> tuple[E
     first).
     """
     study = data.trial.header.study
-    units = {(response.workload, response.name): response.unit for response in study.responses}
     arms, values = measured_by_arm(data)
     order = arm_order(study, arms)
     reference = next((arm for arm in order if is_reference(study, arms[arm])), None)
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
-    for (key, metric), by_arm in _accounted(data, arms).items():
-        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, by_arm, order, reference))
+    for (key, metric), accounted in _accounted(data, arms).items():
+        own = list(_rows(conditions.of_key(key), metric, unit_of(metric), False, accounted, order, reference))
         rows.extend(_apart(own, margin) if is_marked(metric) and not is_accounted_request(metric) else own)
-    for (key, metric), by_arm in values.items():
-        condition = conditions.of_key(key)
-        declared = units.get((condition.workload, metric))
-        if declared is None and counts_nothing(metric, by_arm):
+    for condition, metric, unit, is_response, by_arm in _metrics(study, conditions, values):
+        rows.extend(_rows(condition, metric, unit, is_response, by_arm, order, reference))
+        if reference is None or reference not in by_arm:
             continue
-        unit = declared if declared is not None else unit_of(metric)
-        rows.extend(_rows(condition, metric, unit, declared is not None, by_arm, order, reference))
         for arm in by_arm:
-            if reference in by_arm and arm != reference:
+            if arm != reference:
                 contrasts[condition.key, metric, arm] = _differences(by_arm[arm], by_arm[reference])
     metrics = [*(metric for _, metric in values), *(row.metric for row in rows)]
     return marked(rows, contrasts, data.trial.header.alpha, margin, metrics, order)
@@ -307,9 +303,21 @@ def _apart(rows: Sequence[EvidenceRow], margin: float) -> Iterator[EvidenceRow]:
         yield replace(row, moved=way)
 
 
-def counts_nothing(metric: str, by_arm: ByArm) -> bool:
-    """Return whether the metric is a counter of the accounting that was zero in every run."""
-    return is_counter(metric) and not any(one.values.any() for one in by_arm.values())
+def _metrics(
+    study: Study, conditions: Conditions, values: Mapping[tuple[str, str], ByArm]
+) -> Iterator[tuple[ConditionText, str, str, bool, ByArm]]:
+    """Yield each metric of each condition with its unit, whether it is a response, and its values.
+
+    A counter of the accounting that was zero in every run is left out.
+    """
+    units = {(response.workload, response.name): response.unit for response in study.responses}
+    for (key, metric), by_arm in values.items():
+        condition = conditions.of_key(key)
+        unit = units.get((condition.workload, metric))
+        if unit is not None:
+            yield condition, metric, unit, True, by_arm
+        elif not is_counter(metric) or any(one.values.any() for one in by_arm.values()):
+            yield condition, metric, unit_of(metric), False, by_arm
 
 
 def marked(
@@ -444,21 +452,15 @@ def gather_by_level(data: TrialData, conditions: Conditions, *, margin: float) -
     first).
     """
     study = data.trial.header.study
-    units = {(response.workload, response.name): response.unit for response in study.responses}
     arms, values = measured_by_arm(data)
     rows: list[EvidenceRow] = []
     contrasts: dict[tuple[str, str, str], Floats] = {}
-    for (key, metric), by_arm in values.items():
-        condition = conditions.of_key(key)
-        declared = units.get((condition.workload, metric))
-        if declared is None and counts_nothing(metric, by_arm):
-            continue
-        unit = declared if declared is not None else unit_of(metric)
+    for condition, metric, unit, is_response, by_arm in _metrics(study, conditions, values):
         table, medians = _table(by_arm)
         treatments = [arms[arm] for arm in by_arm]
         for factor in study.treatment_factors:
             own, differences = _of_factor(
-                condition, metric, unit, factor, treatments, table, medians, declared is not None
+                condition, metric, unit, factor, treatments, table, medians, is_response
             )
             rows += own
             contrasts |= {(condition.key, metric, level): found for level, found in differences.items()}
@@ -467,13 +469,12 @@ def gather_by_level(data: TrialData, conditions: Conditions, *, margin: float) -
 
 
 def _places(study: Study) -> dict[str, int]:
-    names = [row_label(factor.name, label) for factor in study.treatment_factors for label in _labels(factor)]
+    names = [
+        row_label(factor.name, label)
+        for factor in study.treatment_factors
+        for label in (factor.reference, *factor.others)
+    ]
     return {name: place for place, name in enumerate(names)}
-
-
-def _labels(factor: Factor) -> list[str]:
-    """Return the labels, the reference first."""
-    return [factor.reference, *(level.label for level in factor.levels if level.label != factor.reference)]
 
 
 def _table(by_arm: Mapping[str, Measured]) -> tuple[Floats, Floats]:
@@ -500,7 +501,7 @@ def _of_factor(
     """Return the rows of a factor's levels, and the contrasts of each level except the reference."""
     masks = {
         label: np.array([treatment.get(factor.name) == label for treatment in treatments])
-        for label in _labels(factor)
+        for label in (factor.reference, *factor.others)
     }
     reference = masks[factor.reference]
     rows, contrasts = [], {}

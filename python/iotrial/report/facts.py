@@ -7,20 +7,22 @@ found which, so that nothing that varies looks like a fact. Conditions with iden
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from iotrial.design.model import ArmKind
+from iotrial.report.blocks import Block, Cell, Column, Note, Section, Table, View, Words, table
 from iotrial.report.conditions import Conditions, ConditionText
 from iotrial.report.evidence import arm_order, sound_runs
-from iotrial.report.notation import counted
+from iotrial.report.notation import capitalised, counted
 from iotrial.store.checks import FACTS, by_name
 from iotrial.store.model import TrialData
 from iotrial.study.model import Study
 from iotrial.terminal import escape
 from iotrial.workloads.past import AtimeWork
 
-Words = tuple[str, ...]
+Texts = tuple[str, ...]
+_LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
 _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 
 
@@ -28,8 +30,8 @@ _Found = dict[str, dict[str, Counter[str]]]  # by name and arm
 class FactRow:
     """Names that share the same words, and the words by column."""
 
-    names: Words
-    cells: Words
+    names: Texts
+    cells: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class FactTable:
     """
 
     conditions: tuple[ConditionText, ...]
-    columns: Words
+    columns: Texts
     rows: tuple[FactRow, ...]
     least: int
     most: int
@@ -55,7 +57,7 @@ class FactTable:
     @property
     def groups(self) -> tuple[FactRow, ...]:
         """The rows with identical ones merged, in the order of their first names."""
-        found: dict[Words, Words] = {}
+        found: dict[Texts, Texts] = {}
         for row in self.rows:
             found[row.cells] = found.get(row.cells, ()) + row.names
         return tuple(FactRow(names, cells) for cells, names in found.items())
@@ -68,14 +70,6 @@ class FactTable:
         if not self.varying:
             return f"each cell the same in all of its {whole}"
         return f"{counted(self.varying, 'cell')} not the same in all of its {whole}, with how many found what"
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The content of a table, before the conditions that share it are known."""
-
-    columns: Words
-    rows: tuple[FactRow, ...]
 
 
 def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
@@ -93,13 +87,24 @@ def facts_of(data: TrialData, conditions: Conditions) -> tuple[FactTable, ...]:
             by_arm = found.setdefault(run.condition, {}).setdefault(name, {})
             by_arm.setdefault(run.arm, Counter())[word] += 1
     order = arm_order(data.trial.header.study, arms)
-    shared: dict[_Cells, list[str]] = {}
+    shared: dict[tuple[Texts, tuple[FactRow, ...]], list[str]] = {}
     for key in sorted(found, key=lambda key: conditions.of_key(key).order):
         names = _names(data.trial.header.study, conditions.of_key(key).workload, found[key])
         shared.setdefault(_cells({name: found[key][name] for name in names}, order), []).append(key)
-    return tuple(
-        _table(cells, [found[key] for key in keys], keys, conditions) for cells, keys in shared.items()
-    )
+    tables = []
+    for (columns, rows), keys in shared.items():
+        counters = [words for key in keys for by_arm in found[key].values() for words in by_arm.values()]
+        tables.append(
+            FactTable(
+                conditions=tuple(conditions.of_key(key) for key in keys),
+                columns=columns,
+                rows=rows,
+                least=min(words.total() for words in counters),
+                most=max(words.total() for words in counters),
+                varying=sum(len(words) > 1 for words in counters),
+            )
+        )
+    return tuple(tables)
 
 
 def _names(study: Study, workload: str, found: _Found) -> list[str]:
@@ -109,13 +114,14 @@ def _names(study: Study, workload: str, found: _Found) -> list[str]:
     return sorted(found, key=lambda name: (calls.index(name) if name in calls else len(calls), name))
 
 
-def _cells(found: _Found, arms: Sequence[str]) -> _Cells:
+def _cells(found: _Found, arms: Sequence[str]) -> tuple[Texts, tuple[FactRow, ...]]:
+    """Return the columns and rows of one condition's table."""
     columns = [arm for arm in arms if any(arm in by_arm for by_arm in found.values())]
     rows = (
         FactRow((escape(name),), tuple(_word(by_arm.get(arm, Counter())) for arm in columns))
         for name, by_arm in found.items()
     )
-    return _Cells(tuple(escape(arm) for arm in columns), tuple(rows))
+    return tuple(escape(arm) for arm in columns), tuple(rows)
 
 
 def _word(words: Counter[str]) -> str:
@@ -127,18 +133,37 @@ def _word(words: Counter[str]) -> str:
     return ", ".join(f"{escape(word)} ({number} of {total})" for word, number in words.most_common())
 
 
-def _table(
-    cells: _Cells,
-    found: Sequence[_Found],
-    keys: Sequence[str],
-    conditions: Conditions,
-) -> FactTable:
-    counters = [words for one in found for by_arm in one.values() for words in by_arm.values()]
-    return FactTable(
-        conditions=tuple(conditions.of_key(key) for key in keys),
-        columns=cells.columns,
-        rows=cells.rows,
-        least=min(words.total() for words in counters),
-        most=max(words.total() for words in counters),
-        varying=sum(len(words) > 1 for words in counters),
-    )
+def facts_section(tables: Sequence[FactTable]) -> Iterator[Section]:
+    """Yield the section of all tables, if there are any.
+
+    The page has a row per name. Text has a row for all names with the same words, and lists those names below.
+    """
+    if tables:
+        yield Section("Facts", tuple(_blocks(tables)), id="facts", lede=_LEDE)
+
+
+def _blocks(tables: Sequence[FactTable]) -> Iterator[Block]:
+    for facts, grouped_names in zip(tables, fact_tables(tables), strict=True):
+        yield grouped_names
+        yield _block(facts, facts.rows, view=View.PAGE)
+    alike = dict.fromkeys(row.names for facts in tables for row in facts.groups if len(row.names) > 1)
+    for first, *more in alike:
+        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
+
+
+def fact_tables(tables: Sequence[FactTable]) -> Iterator[Table]:
+    """Yield the tables of text: a row for all names with the same words."""
+    for facts in tables:
+        yield _block(facts, facts.groups, view=View.TEXT)
+
+
+def _block(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
+    """Build one table; a row is labelled with the first of its names."""
+    made: list[tuple[Cell, ...]] = []
+    for row in rows:
+        more = len(row.names) - 1
+        name = f"{row.names[0]} and {more} more" if more else row.names[0]
+        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
+    columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
+    text = f"{capitalised(facts.certainty)}."
+    return table(columns, made, title=facts.title, note=text, view=view)

@@ -104,13 +104,17 @@ def csv_text(columns: Iterable[str], rows: Iterable[Row]) -> str:
     return out.getvalue()
 
 
+def no_formula(text: str) -> str:
+    """Return the text with an apostrophe in front if a spreadsheet would take it for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
 def _text(cell: Cell) -> str:
     if cell is None:
         return ""
     if isinstance(cell, str):
         # Only a forged trial has lone surrogates; no file can encode them.
-        plain = cell.encode("utf-8", "replace").decode()
-        return f"'{plain}" if _FORMULA.match(plain) else plain
+        return no_formula(cell.encode("utf-8", "replace").decode())
     if isinstance(cell, int):
         return str(int(cell))
     return repr(float(cell)) if math.isfinite(cell) else ""

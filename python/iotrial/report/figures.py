@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from iotrial.report.blocks import Block, Drawn, Note, Panels, Section, View, table
 from iotrial.report.document import Document
 from iotrial.report.effect_figures import FactorialFigures, effect_figures, factorial_figures
 from iotrial.report.evidence import histogram_quantile
@@ -15,6 +16,9 @@ from iotrial.report.notation import quantity
 from iotrial.report.race import race_figures
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import (
+    DISTRIBUTIONS_READING,
+    LATENCY_READING,
+    WITHIN_READING,
     PanelFigures,
     latency_figure,
     panel_figures,
@@ -196,3 +200,56 @@ def _latency_rows(panel: LatencyPanel) -> list[tuple[str, ...]]:
         )
         for arm, latency, counts in panel.arms
     ]
+
+
+# blocks
+
+
+def runs_sections(drawn: Figures) -> Iterator[Section]:
+    """Yield figures of runs: in order of time, as distributions, within a run and by operation."""
+    treatments = tuple(arm for arm in drawn.arms if not arm.is_control)
+    if drawn.panels:
+        time = tuple(
+            Drawn.of(one.runs, title=one.title, more=one.marks, reading=False) for one in drawn.panels
+        )
+        spread = tuple(Drawn.of(one.distribution, title=one.title, reading=False) for one in drawn.panels)
+        quantiles = (">runs", ">5 %", ">25 %", ">median", ">75 %", ">95 %")
+        rows = table(("~condition", "~arm", *quantiles), drawn.run_rows)
+        blocks: list[Block] = [
+            Panels(time, drawn.arms),
+            *_left_out(drawn.panels_left_out),
+            Section(
+                "Distributions",
+                (Panels(spread),),
+                id="distributions",
+                lede=DISTRIBUTIONS_READING,
+                view=View.PAGE,
+            ),
+            Section("Runs as a table", (rows,), folded=True, view=View.PAGE),
+        ]
+        yield Section(
+            "Runs in order of time",
+            tuple(blocks),
+            id="runs",
+            lede=drawn.runs_reading,
+            nav="Runs in time",
+            view=View.PAGE,
+        )
+    if drawn.within:
+        blocks = [Panels(Drawn.all_of(drawn.within), treatments), *_left_out(drawn.within_left_out)]
+        yield Section("Within a run", tuple(blocks), id="within", lede=WITHIN_READING, view=View.PAGE)
+    if drawn.latencies:
+        quantiles = (">operations", ">median", ">90 %", ">99 %", ">99.9 %", ">longest")
+        rows = table(("~condition", "operation", "~arm", *quantiles), drawn.latency_rows)
+        blocks = [
+            Panels(Drawn.all_of(drawn.latencies), treatments),
+            *_left_out(drawn.latencies_left_out, "combinations of operation and condition"),
+            Section("Latencies as a table", (rows,), folded=True, view=View.PAGE),
+        ]
+        title = "Latency of single operations"
+        yield Section(title, tuple(blocks), id="latency", lede=LATENCY_READING, nav="Latency", view=View.PAGE)
+
+
+def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:
+    if number:
+        yield Note(f"{number} more {what} are not drawn; the tables have their numbers.", view=View.PAGE)

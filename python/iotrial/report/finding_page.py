@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -21,14 +21,17 @@ from iotrial.report.claims_page import Judged, alike, found, merged, reasons
 from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.effect_figures import forest_of
+from iotrial.report.facts import fact_tables
 from iotrial.report.figure import Figure
 from iotrial.report.findings import strength
 from iotrial.report.markdown import code, escaped, table_lines
+from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, some, utc
 from iotrial.report.rows import EffectRow
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
-from iotrial.report.trial_blocks import below_one, effect_table, fact_tables, matrix_counts, rank_of
+from iotrial.report.trial_blocks import below_one, effect_table, rank_of
+from iotrial.store.model import objects_in
 from iotrial.terminal import escape
 from iotrial.units import format_duration
 
@@ -151,7 +154,7 @@ def _tables(document: Document) -> Iterator[str]:
     if document.facts:
         yield from _facts(document)
     elif document.matrices:
-        for table in matrix_counts(document):
+        for table in matrix_counts(document.matrices):
             yield from table_lines(replace(table, title=""), View.SHORT)
     elif document.primary:
         shown = shown_effects(document)
@@ -175,7 +178,7 @@ def _compact(table: Table) -> Table:
 
 def _facts(document: Document) -> Iterator[str]:
     tables: list[Table] = []
-    every = tuple(fact_tables(document))
+    every = tuple(fact_tables(document.facts))
     for table in every:
         if tables and sum(len(one.rows) for one in (*tables, table)) > MOST_ROWS:
             break
@@ -246,8 +249,7 @@ def _machine(document: Document) -> str:
 
 def _places(document: Document, *, guest: bool) -> str:
     """E.g. "ext4 in an image file". A study that compares file systems names them itself; its lab records the first."""
-    study, places = document.trial.header.study, document.trial.header.lab.get("places")
-    known = [one for one in places if isinstance(one, Mapping)] if isinstance(places, list | tuple) else []
+    study, known = document.trial.header.study, objects_in(document.trial.header.lab, "places")
     compared = [
         level.label for factor in study.factors if factor.name == "filesystem" for level in factor.levels
     ]

@@ -41,11 +41,9 @@ from iotrial.report.phrases import (
     still_possible,
 )
 from iotrial.report.slow_runs import covers_typical
-from iotrial.stats.model import Conclusion, Effect, Verdict
+from iotrial.stats.model import QUIET, Conclusion, Effect, Verdict
 from iotrial.study.model import Scale, Study
 from iotrial.terminal import escape
-
-QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 # Not repeated in words: the numbers next to it show it already.
 _TOO_WIDE = "budget_spent"
@@ -55,8 +53,8 @@ _MOST_LABELS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """The effects of one level against its reference, over conditions and workloads."""
+class Setting:
+    """The effects of one level against its reference, over conditions, workloads and responses."""
 
     factor: str
     level: str
@@ -69,10 +67,31 @@ class _Group:
         found = {effect.conclusion.words for effect in self.effects}
         return found.pop() if len(found) == 1 else None
 
+    @property
+    def name(self) -> str:
+        """E.g. "atime noatime"."""
+        return named_level(label(self.factor), label(self.level))
+
+    @property
+    def loud(self) -> tuple[Effect, ...]:
+        """The effects with a decided direction, largest first."""
+        found = [effect for effect in self.effects if effect.verdict not in QUIET]
+        return tuple(sorted(found, key=strength, reverse=True))
+
+    @property
+    def plain(self) -> tuple[Effect, ...]:
+        """The effects with their whole interval beyond the margin, largest first."""
+        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether an effect that matters is excluded everywhere."""
+        return all(effect.conclusion.equivalent for effect in self.effects)
+
 
 def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> str:
     """Return the clause, without a capital or a full stop; ``effects`` holds at least one."""
-    groups = _groups(effects)
+    groups = _settings(effects)
     shared = {group.words for group in groups}
     if len(shared) == 1 and len(groups) > 1 and (words := shared.pop()) is not None:
         return _all_alike(groups, effects, words, conditions, margin=margin)
@@ -84,7 +103,7 @@ def finding(effects: Sequence[Effect], conditions: Conditions, *, margin: float)
 
 def by_level(effects: Sequence[Effect], conditions: Conditions, *, margin: float) -> tuple[str, ...]:
     """Return one clause for each level if :func:`finding` counted them instead; empty if it stated them."""
-    groups = _groups(effects)
+    groups = _settings(effects)
     clauses = [_clause(group, conditions, margin=margin) for group in groups]
     text = finding(effects, conditions, margin=margin)
     return () if len(groups) < 2 or text == "; ".join(clauses) else tuple(clauses)
@@ -104,15 +123,16 @@ def width(effect: Effect) -> float:
     return log(effect.high / effect.low) if effect.scale is Scale.LOG else effect.high - effect.low
 
 
-def _groups(effects: Sequence[Effect]) -> list[_Group]:
+def _settings(effects: Sequence[Effect]) -> list[Setting]:
+    """Return the effects by level, in their order."""
     found: dict[tuple[str, str, str], list[Effect]] = {}
     for effect in effects:
         found.setdefault((effect.factor, effect.level, effect.reference), []).append(effect)
-    return [_Group(*key, tuple(members)) for key, members in found.items()]
+    return [Setting(*key, tuple(members)) for key, members in found.items()]
 
 
 def _all_alike(
-    groups: Sequence[_Group],
+    groups: Sequence[Setting],
     effects: Sequence[Effect],
     words: str,
     conditions: Conditions,
@@ -131,14 +151,14 @@ def _all_alike(
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
             if where:
-                largest += f" ({conditions.of_levels(most.condition, most.workload).text})"
+                largest += f" ({conditions.of_effect(most).text})"
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
             subject, references = _subject(effects), _references(groups)
             return f"{subject} is {words} under {names} than under {references}{where}{size}; {largest}"
 
 
-def _clause(group: _Group, conditions: Conditions, *, margin: float) -> str:
+def _clause(group: Setting, conditions: Conditions, *, margin: float) -> str:
     """Describe one level against its reference."""
     first, several = group.effects[0], len(group.effects) > 1
     name, reference = level_name(first), label(group.reference)
@@ -172,7 +192,7 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
         text = f"{words} in {len(found)}{of}"
         if found[0].verdict not in QUIET:
             most = max(found, key=strength)
-            where = conditions.of_levels(most.condition, most.workload).text
+            where = conditions.of_effect(most).text
             text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}, {where})"
         elif found[0].verdict is Verdict.INCONCLUSIVE:
             text += _left_open(found)
@@ -192,7 +212,7 @@ def _tally(effects: Sequence[Effect], conditions: Conditions) -> str:
     if not loud:
         return text
     most = max(loud, key=strength)
-    where = conditions.of_levels(most.condition, most.workload).text
+    where = conditions.of_effect(most).text
     return f"{text}. Largest effect: {effect_of(most)} ({where})"
 
 
@@ -306,7 +326,7 @@ def _subject(effects: Sequence[Effect]) -> str:
     return joined(dict.fromkeys(response_name(effect) for effect in effects))
 
 
-def _names(groups: Sequence[_Group]) -> str:
+def _names(groups: Sequence[Setting]) -> str:
     """Return e.g. "mode 0444, 0555 and 0666"; if there are many, their number."""
     factors: dict[str, list[str]] = {}
     for group in groups:
@@ -316,13 +336,13 @@ def _names(groups: Sequence[_Group]) -> str:
     return joined(f"{label(factor)} {joined(map(label, levels))}" for factor, levels in factors.items())
 
 
-def _references(groups: Sequence[_Group]) -> str:
+def _references(groups: Sequence[Setting]) -> str:
     return joined(dict.fromkeys(label(group.reference) for group in groups))
 
 
 def _where(effects: Sequence[Effect], conditions: Conditions) -> str:
     """Return e.g. " in all 8 conditions (cache cold and warm, size 4 KiB and 1 MiB)"; "" if there is only one."""
-    found = {c.key: c for c in (conditions.of_levels(e.condition, e.workload) for e in effects)}
+    found = {c.key: c for c in (conditions.of_effect(e) for e in effects)}
     if len(found) < 2:
         return ""
     labels: dict[str, dict[str, None]] = {}
@@ -342,36 +362,6 @@ _MOST_NAMED = 3
 _MOST_LISTED = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One level against its reference, over conditions and responses."""
-
-    factor: str
-    level: str
-    effects: tuple[Effect, ...]
-
-    @property
-    def name(self) -> str:
-        """E.g. "atime noatime"."""
-        return named_level(label(self.factor), label(self.level))
-
-    @property
-    def loud(self) -> tuple[Effect, ...]:
-        """The effects with a decided direction, largest first."""
-        found = [effect for effect in self.effects if effect.verdict not in QUIET]
-        return tuple(sorted(found, key=strength, reverse=True))
-
-    @property
-    def plain(self) -> tuple[Effect, ...]:
-        """The effects with their whole interval beyond the margin, largest first."""
-        return tuple(effect for effect in self.loud if not effect.conclusion.probable)
-
-    @property
-    def equivalent(self) -> bool:
-        """Whether an effect that matters is excluded everywhere."""
-        return all(effect.conclusion.equivalent for effect in self.effects)
-
-
 def is_screen(study: Study) -> bool:
     """Return whether a study is a screen: it asks which of many settings matter."""
     return len(study.treatment_factors) >= MANY
@@ -387,11 +377,7 @@ def arms_are_rows(study: Study) -> bool:
 
 def settings_of(effects: Sequence[Effect]) -> tuple[Setting, ...]:
     """Return the effects by level, the largest first."""
-    found: dict[tuple[str, str], list[Effect]] = {}
-    for effect in effects:
-        found.setdefault((effect.factor, effect.level), []).append(effect)
-    settings = [Setting(*key, tuple(members)) for key, members in found.items()]
-    return tuple(sorted(settings, key=lambda one: -max(map(strength, one.effects))))
+    return tuple(sorted(_settings(effects), key=lambda one: -max(map(strength, one.effects))))
 
 
 def screen_finding(
@@ -420,7 +406,7 @@ def screen_finding(
     def named(chosen: Sequence[Effect]) -> str:
         texts = []
         for effect in chosen[:_MOST_NAMED]:
-            where = conditions.of_levels(effect.condition, effect.workload).text
+            where = conditions.of_effect(effect).text
             texts.append(effect_of(effect) + (f" ({where})" if several else ""))
         return "; ".join([*texts, f"{len(chosen) - len(texts)} more"] if len(chosen) > len(texts) else texts)
 
@@ -487,7 +473,7 @@ def _spoken(effect: Effect) -> str:
 
 
 def _screen_where(effects: Sequence[Effect], conditions: Conditions) -> str:
-    found = {conditions.of_levels(effect.condition, effect.workload).key for effect in effects}
+    found = {conditions.of_effect(effect).key for effect in effects}
     return f" in at least one of {len(found)} conditions" if len(found) > 1 else ""
 
 
@@ -526,7 +512,7 @@ def ablation_finding(effects: Sequence[Effect], conditions: Conditions, *, margi
     declared = sorted(parts, key=lambda one: order.index(one.level))
     idle = [one for one in declared if one.equivalent]
     open_ = [one for one in declared if not one.loud and not one.equivalent]
-    several = len({conditions.of_levels(e.condition, e.workload).key for e in effects}) > 1
+    several = len({conditions.of_effect(e).key for e in effects}) > 1
     of = counted(len(parts), "setting")
     clauses = []
     for word, alike in (
@@ -585,7 +571,7 @@ def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:
 
 
 def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
-    return f" ({conditions.of_levels(effect.condition, effect.workload).text})" if several else ""
+    return f" ({conditions.of_effect(effect).text})" if several else ""
 
 
 def _taken(effect: Effect) -> str:

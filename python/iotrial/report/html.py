@@ -39,7 +39,7 @@ from iotrial.report.blocks import (
     shown_in,
 )
 from iotrial.report.figure import Figure, csv_of, named
-from iotrial.report.plots.canvas import DASHES, arm_marker, can_draw
+from iotrial.report.plots.canvas import arm_dashes, arm_marker, can_draw
 from iotrial.report.templating import environment
 from iotrial.terminal import escape, escape_lines
 
@@ -148,7 +148,7 @@ def _template() -> Template:
 def _swatch(arm: Arm) -> Markup:
     """Draw the arm's line and marker as the figures do."""
     colour = "var(--muted)" if arm.is_control else f"var(--arm-{arm.position % 8})"
-    pattern = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)][1]
+    _, pattern = arm_dashes(arm)
     dash = f' stroke-dasharray="{" ".join(f"{1.5 * part:g}" for part in pattern)}"' if pattern else ""
     fill = "none" if arm.is_control else colour
     shape, stroke = _SHAPES[arm_marker(arm.position)], escape_html(colour)

@@ -27,12 +27,11 @@ from iotrial.design.plan import condition_key
 from iotrial.report.notation import joined, named_level, percent, plain
 from iotrial.report.phrases import SIZE_OPEN, interval_of, is_speed, label, reason_in_words, response_name
 from iotrial.stats.contrast import usable
-from iotrial.stats.model import Conclusion, Effect, ObservedBlock, Verdict
+from iotrial.stats.model import QUIET, Conclusion, Effect, ObservedBlock
 from iotrial.study.model import Response, Scale, Study
 from iotrial.terminal import escape
 
 TIMES = " × "
-_QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ def only_together(
     mains = {_main_key(effect): effect for effect in effects if effect.kind == "main" and effect.primary}
     found = []
     for effect in effects:
-        if effect.kind != "interaction" or effect.verdict in _QUIET or effect.aliases:
+        if effect.kind != "interaction" or effect.verdict in QUIET or effect.aliases:
             continue
         pair = pair_of(effect, study)
         means = adjusted.get((condition_key(effect.workload, effect.condition), effect.response))

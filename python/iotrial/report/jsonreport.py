@@ -141,9 +141,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     kind: Annotated[
         EffectKind,
         Meta(
-            description="An interaction is half the difference of one factor's effects at the two levels of the "
-            "other, on the "
-            "scale of the response."
+            description="An interaction is half the difference of one factor's effects at the two levels of "
+            "the other, on the scale of the response."
         ),
     ]
     factor: Annotated[
@@ -173,11 +172,10 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     conclusion: Annotated[
         Conclusion,
         Meta(
-            description="The conclusion, with the margin considered: plain where the whole interval is beyond the "
-            "margin, probably_ "
-            "where zero is excluded but not the margin; equivalent_more_slow_runs and equivalent_fewer_slow_runs where the "
-            "whole interval is inside the margin but one side has more slow runs; varies where a pooled effect "
-            "would hide that "
+            description="The conclusion, with the margin considered: plain where the whole interval is "
+            "beyond the margin, probably_ where zero is excluded but not the margin; "
+            "equivalent_more_slow_runs and equivalent_fewer_slow_runs where the whole interval is inside "
+            "the margin but one side has more slow runs; varies where a pooled effect would hide that "
             "conditions do not agree (agree is false)."
         ),
     ]
@@ -192,8 +190,7 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
         tuple[float, float] | None,
         Meta(
             description="Where every effect beyond the margin is excluded: the one-sided bounds, each at "
-            "family_alpha. low and "
-            "high are two-sided and may reach a little beyond the margin."
+            "family_alpha. low and high are two-sided and may reach a little beyond the margin."
         ),
     ]
     reason: str | None
@@ -203,9 +200,8 @@ class EffectFound(JsonObject, frozen=True, kw_only=True):
     aliases: Annotated[
         tuple[str, ...],
         Meta(
-            description="Interactions that the design cannot tell from this one (one:other, a minus before it "
-            "where the sign is "
-            "opposite)."
+            description="Interactions that the design cannot tell from this one (one:other, a minus before "
+            "it where the sign is opposite)."
         ),
     ]
     statistic: Annotated[
@@ -288,7 +284,7 @@ class Evidence(JsonObject, frozen=True):
     ]
     e_value: Annotated[
         float | None,
-        Meta(description="Evidence of the blocks against its standing still; 1 for the reference."),
+        Meta(description="Evidence of the blocks against no change; 1 for the reference."),
     ]
 
 
@@ -304,7 +300,9 @@ class Durability(JsonObject, frozen=True):
     acknowledged: Annotated[Count, Meta(description="Items acknowledged by the end of the run.")]
     points: Count
     lossy: Annotated[Count, Meta(description="Acknowledged items were missing.")]
-    corrupt: Annotated[Count, Meta(description="Something held what nobody had written.")]
+    corrupt: Annotated[
+        Count, Meta(description="A file or row held something else than what had been written.")
+    ]
     needs_fsck: Annotated[Count, Meta(description="The file system had to be repaired.")]
     unmountable: Annotated[Count, Meta(description="It could not be mounted before that.")]
     most_lost: Annotated[Count, Meta(description="The most acknowledged items missing at one point.")]
@@ -336,7 +334,7 @@ class CarryOverFound(JsonObject, frozen=True, kw_only=True):
     condition: Condition
     response: str
     factor: str
-    level: Annotated[str, Meta(description="The level that speaks most against no carry-over.")]
+    level: Annotated[str, Meta(description="The level with the strongest evidence of carry-over.")]
     others: Annotated[tuple[str, ...], Meta(description="The factor's other levels.")]
     ratio: Annotated[Size, Meta(description="Runs after the level against runs after others.")] = UNSET
     difference: Size = UNSET
@@ -411,9 +409,8 @@ class Diagnostics(JsonObject, frozen=True, forbid_unknown_fields=False):
     carry_over: Annotated[
         list[Annotated[CarryOverFound, RATIO_OR_DIFFERENCE]],
         Meta(
-            description="By condition: whether runs depend on which level ran just before. The trial is invalid "
-            "where one has "
-            "not passed."
+            description="By condition: whether runs depend on which level ran just before. The trial is "
+            "invalid where one has not passed."
         ),
     ]
     conditions: list[ConditionFacts]
@@ -511,10 +508,7 @@ def report_json(document: Document, figures: Sequence[FigureFiles] | None = None
         _trial(document, figures),
         [_effect(row.effect, document.trial.header.study) for row in document.effects],
         [ControlFound.of(row.control) for row in document.controls],
-        [
-            Evidence.of(row, condition=_levels(row.condition.levels, row.condition.workload))
-            for row in document.evidence
-        ],
+        [Evidence.of(row, condition=row.condition.labels) for row in document.evidence],
         analysis.void,
         diagnostics,
         [_claim(held) for held in document.claims],
@@ -553,7 +547,7 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
         continued=document.data.continued,
         facts=[
             FactTable(
-                [{**condition.levels, "workload": condition.workload} for condition in table.conditions],
+                [condition.labels for condition in table.conditions],
                 table.columns,
                 {name: row.cells for row in table.rows for name in row.names},
                 (table.least, table.most),
@@ -584,7 +578,7 @@ def _durability(row: DurabilityRow) -> Durability:
     return Durability.of(
         row.cuts,
         treatment=row.arm,
-        condition=_levels(row.condition.levels, row.condition.workload),
+        condition=row.condition.labels,
         lossy_low=low,
         lossy_high=high,
         verdict=row.verdict,
@@ -613,7 +607,7 @@ def _claim(held: HeldClaim) -> ClaimHeld:
     condition = held.condition
     return ClaimHeld.of(
         held.claim,
-        condition=None if condition is None else _levels(condition.levels, condition.workload),
+        condition=None if condition is None else condition.labels,
         response=held.response,
         here=held.ratio,
         low=held.low,
@@ -622,10 +616,6 @@ def _claim(held: HeldClaim) -> ClaimHeld:
         why=held.why,
         cannot=held.claim.cannot or None,
     )
-
-
-def _levels(levels: Mapping[str, str], workload: str) -> dict[str, str]:
-    return {**levels, "workload": workload} if workload else dict(levels)
 
 
 def _plain(value: object) -> Any:

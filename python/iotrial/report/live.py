@@ -65,10 +65,29 @@ class LiveView(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def live_view(console: Console, *, clock: Clock = time.monotonic) -> LiveView:
+def live_view(console: Console) -> LiveView:
     """Return a table view if the console is a terminal that supports redrawing, else a view of lines."""
-    drawn_on = console.is_terminal and not console.is_dumb_terminal
-    return TerminalView(console, clock=clock) if drawn_on else PlainView(console, clock=clock)
+    return (
+        TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+    )
+
+
+class Redrawn:
+    """Lines on a terminal that are replaced in one write."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._cells: Sequence[int] = ()  # the length of each line on the screen
+
+    def put(self, text: str, cells: Sequence[int] = ()) -> None:
+        """Replace the lines on the screen; a terminal that was made narrower has wrapped them."""
+        width = max(1, self._console.width)
+        rows = sum(max(1, -(-length // width)) for length in self._cells)
+        up = f"\r\x1b[{min(rows, self._console.height - 1)}A\x1b[J" if rows else ""
+        self._cells = cells
+        if up or text:
+            self._console.file.write(up + text)
+            self._console.file.flush()
 
 
 class TerminalView:
@@ -80,7 +99,7 @@ class TerminalView:
         self._drawn: float | None = None
         self._pending: Progress | None = None
         self._last: Progress | None = None
-        self._cells: list[int] = []  # the length of each line on the screen
+        self._screen = Redrawn(console)
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +107,7 @@ class TerminalView:
     def __exit__(self, *_: object) -> None:
         if self._pending is not None:
             self._draw(self._pending)
-        self._put("")
+        self._screen.put("")
 
     def update(self, progress: Progress) -> None:
         """Redraw, unless the last drawing is less than a quarter of a second old."""
@@ -101,7 +120,7 @@ class TerminalView:
 
     def say(self, text: str) -> None:
         """Print a line above the table."""
-        self._put("")
+        self._screen.put("")
         self._console.print(escape(text), markup=False, highlight=False)
         if self._last is not None:
             self._draw(self._last)
@@ -116,17 +135,7 @@ class TerminalView:
         with self._console.capture() as caught:
             for line in lines:
                 self._console.print(line, no_wrap=True, crop=True, highlight=False)
-        self._put(caught.get(), [line.cell_len for line in lines])
-
-    def _put(self, text: str, cells: list[int] | None = None) -> None:
-        """Replace what is on the screen, in one write. A terminal that was made narrower has wrapped the old lines."""
-        width = max(1, self._console.width)
-        rows = sum(max(1, -(-length // width)) for length in self._cells)
-        up = f"\r\x1b[{min(rows, self._console.height - 1)}A\x1b[J" if rows else ""
-        self._cells = cells or []
-        if up or text:
-            self._console.file.write(up + text)
-            self._console.file.flush()
+        self._screen.put(caught.get(), [line.cell_len for line in lines])
 
 
 class PlainView:

@@ -7,20 +7,22 @@ each treatment. A cell that was not run, or has no valid run, is missing.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iotrial.design.model import ArmKind
 from iotrial.errors import RequestError
 from iotrial.knobs.work import FILE_SIZE, RECORD_SIZE
+from iotrial.report.blocks import Block, Drawn, Note, Section, Table, View, Words, table
 from iotrial.report.notation import counted, plain
 from iotrial.study.model import Study
 from iotrial.terminal import escape
-from iotrial.units import format_bytes
+from iotrial.units import format_bytes, format_ratio
 from iotrial.workloads.matrix import MatrixWork, response_of
 
 if TYPE_CHECKING:
+    from iotrial.report.matrix_figures import MatrixFigures, TestFigure
     from iotrial.report.rows import EffectRow
     from iotrial.store.model import TrialData
 
@@ -30,6 +32,13 @@ MARKS = {
     "faster": "▼", "slower": "▲", "probably faster": "▽", "probably slower": "△", "equivalent": "=", "undecided": "·",
 }  # fmt: skip
 LEGEND = "▼ less time, ▲ more time, ▽ △ probably less or more, = the same within the margin, · undecided"
+
+#: the colour of a mark in the table of a matrix
+_MARKED = {mark: words for words, mark in MARKS.items()}
+_LEDE = (
+    "File sizes by record sizes, a map for each test. Each cell is a separate comparison with its own blocks, "
+    "interval and verdict; together they share the study’s alpha."
+)
 
 Place = tuple[int, int]
 
@@ -214,3 +223,65 @@ def count_words(grids: Sequence[TestGrid]) -> str:
             word = row.effect.conclusion.words
             counts[word] = counts.get(word, 0) + 1
     return ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+
+
+# blocks
+
+
+def matrix_section(
+    matrices: Sequence[Matrix], drawn: Sequence[MatrixFigures], *, valid: bool
+) -> Iterator[Section]:
+    """Yield a line per test on the first screen, a table per test in text, and figures on the page."""
+    if not matrices:
+        return
+    blocks: list[Block] = [*matrix_counts(matrices), *_blocks(matrices, valid=valid)]
+    for figures in drawn:
+        blocks.append(Drawn.of(figures.maps, title=figures.title, apart=True))
+        blocks += [_test(figures, one, first=one is figures.tests[0]) for one in figures.tests]
+    yield Section("Matrix", tuple(blocks), id="matrix", lede=_LEDE)
+
+
+def matrix_counts(matrices: Sequence[Matrix]) -> Iterator[Table]:
+    """Yield a table for each matrix with a line per test."""
+    for matrix in matrices:
+        rows = [(grid.test, count_words((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
+        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
+        yield table(names, rows, title=_counts(matrix), view=View.SHORT)
+
+
+def _blocks(matrices: Sequence[Matrix], *, valid: bool) -> Iterator[Block]:
+    """Yield a table for each test: file sizes in rows, record sizes in columns."""
+    for matrix in matrices:
+        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
+        yield Note(text, view=View.FULL)
+        for grid in matrix.tests:
+            head, *rest = table_of(matrix, grid, valid=valid)
+            columns = [head[0], *(f">{name}" for name in head[1:])]
+            cells = ([Words(cell, _MARKED.get(cell[-1], "")) for cell in row] for row in rest)
+            yield table(columns, cells, view=View.FULL)
+
+
+def _counts(matrix: Matrix) -> str:
+    return f"{matrix.title}: {matrix_sentence(matrix)}." if matrix.title else f"{matrix_sentence(matrix)}."
+
+
+def _extremes(rows: Iterable[EffectRow]) -> tuple[str, str]:
+    values = [row.effect.value for row in rows if row.effect.value is not None]
+    return (format_ratio(min(values)), format_ratio(max(values))) if values else ("–", "–")
+
+
+def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
+    columns = (
+        "file",
+        "record",
+        f">{figures.reference}, KiB/s",
+        f">{figures.level}, KiB/s",
+        ">ratio of times",
+        "verdict",
+    )
+    blocks: list[Block] = []
+    if one.surfaces is not None:
+        blocks.append(Drawn.of(one.surfaces, apart=True, scenes=one.scenes))
+    blocks.append(table(columns, one.rows))
+    title = f"{one.test}: {'surfaces and ' if one.surfaces is not None else ''}numbers"
+    return Section(title, tuple(blocks), folded=True, open=first, view=View.PAGE)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure, Row, stem
-from iotrial.report.findings import QUIET, strength
-from iotrial.report.matrices import LEGEND, Matrix, TestGrid, count_words, matrix_sentence, table_of
+from iotrial.report.findings import strength
+from iotrial.report.matrices import LEGEND, Matrix, TestGrid, count_words, matrix_sentence
 from iotrial.report.notation import percent, plain
 from iotrial.report.phrases import interval
 from iotrial.report.plots.heat import heat_maps
 from iotrial.report.plots.scene import can_be_drawn, scenes
 from iotrial.report.plots.surface import surface
+from iotrial.stats.model import QUIET
 
 MOST_MATRICES = 6
 MOST_SURFACES = 30
@@ -181,8 +182,3 @@ def _rows(document: Document, matrix: Matrix, grid: TestGrid) -> list[tuple[str,
 
 def _whole(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else plain(rate)
-
-
-def tables(document: Document, matrix: Matrix) -> list[list[list[str]]]:
-    """Return the compact tables of a matrix, one per test, for text reports."""
-    return [table_of(matrix, grid, valid=document.valid) for grid in matrix.tests]

@@ -185,11 +185,6 @@ def percent(fraction: float) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
 
 
-def change(ratio: float) -> str:
-    """Return the unsigned change that a ratio means, in per cent: .53 is "47 %", 1.9 is "90 %"."""
-    return percent(ratio - 1)
-
-
 def _decimals(low: float | None, high: float | None, value: float | None) -> int:
     """Return enough decimals to see the width of the interval: about two digits of its half-width."""
     if low is not None and high is not None and high > low:

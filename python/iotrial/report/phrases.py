@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
+from iotrial.report.blocks import View, Words
 from iotrial.report.notation import (
     bracketed,
     difference_numbers,
@@ -265,6 +266,28 @@ def _change(ratio: float | None) -> str:
 def reason_in_words(reason: str) -> str:
     """Return a reason of the analysis as a clause; an unknown one with underscores replaced."""
     return REASONS.get(reason, escape(reason).replace("_", " "))
+
+
+def verdict_cell(
+    effect: Effect, words: str, *, risk: str, valid: bool, small: bool = False, reasons: View = View.ALL
+) -> tuple[Words, ...]:
+    """Return the verdict in a table: ``words``, what it puts at risk, whether it is detectable, and why it is undecided.
+
+    ``small`` puts each on its own line of a page; ``reasons``: the views that say why.
+    """
+    if not valid:
+        return (Words("no verdict", "invalid", badge=True, small=small),)
+    found = [Words(words, "mixed" if risk else effect.conclusion.tone, badge=True, small=small)]
+    if risk:
+        found += [
+            Words(risk, "risk", view=View.TEXT),
+            Words(f"⚠ {risk}", "risk", badge=True, small=small, view=View.PAGE),
+        ]
+    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
+        found.append(Words(f"detectably {escape(effect.detectably)}", small=small))
+    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
+        found.append(Words(reason_in_words(str(effect.reason)), small=small, view=reasons))
+    return tuple(found)
 
 
 def amount(value: float | None, unit: str, *, relative_to: float | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from iotrial.report.designs import DesignText, design_rows
+from iotrial.report.designs import Design, design_rows
 from iotrial.report.notation import counted, day_and_time, joined, percent
 from iotrial.store.event_records import MOST_BLOCKS
 from iotrial.store.model import TrialData, TrialHeader
@@ -16,12 +16,12 @@ from iotrial.units import format_duration, format_size
 _MOST_LABELS = 12
 
 
-def plan_rows(data: TrialData, design: DesignText | None = None) -> tuple[tuple[str, str], ...]:
+def plan_rows(data: TrialData, design: Design | None = None) -> tuple[tuple[str, str], ...]:
     """Return (name, words) for everything that was fixed before the first run, and for how far it was carried out."""
     return tuple(_rows(data, design))
 
 
-def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str]]:
+def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     header = data.trial.header
     study = header.study
     yield (
@@ -49,7 +49,7 @@ def _rows(data: TrialData, design: DesignText | None) -> Iterator[tuple[str, str
             if header.options.get("controls") is False
             else "Two columns of the design: one half of the rows slowed by a known factor "
             f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), another half identical."
-            if design is not None and design.control_columns
+            if design is not None and design.controls == "columns"
             else (
                 "An identical second copy of the reference, and a copy slowed by a known factor "
                 f"(1 + 2 × margin = {1 + 2 * header.margin:.3g}), in at least every second block."

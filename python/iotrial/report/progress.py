@@ -169,11 +169,11 @@ def effect_lines(effects: Iterable[Effect], study: Study) -> tuple[EffectLine, .
     several = len({r.name for r in study.responses if r.primary}) > 1
     ordered = sorted(
         (effect for effect in effects if effect.primary),
-        key=lambda effect: conditions.of_levels(effect.condition, effect.workload).order,
+        key=lambda effect: conditions.of_effect(effect).order,
     )
     return tuple(
         EffectLine(
-            condition=conditions.of_levels(effect.condition, effect.workload).text,
+            condition=conditions.of_effect(effect).text,
             factor=effect.factor,
             level=effect.level,
             reference=effect.reference,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iotrial.report.best import race_rows
-from iotrial.report.blocks import Block, Column, Drawn, Group, Row, Section, Table, Words
+from iotrial.report.blocks import Block, Drawn, Group, Row, Section, Table, Words, heads
 from iotrial.report.document import Document
 from iotrial.report.figure import Figure as DrawnFigure
 from iotrial.report.notation import counted, elided
@@ -26,7 +26,7 @@ from iotrial.report.plots.canvas import (
     arm_marker,
     calm,
     draw,
-    ratio_ticks,
+    log_ratio_ticks,
 )
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.model import Race
@@ -61,12 +61,7 @@ def race_blocks(document: Document, figures: Sequence[Drawn]) -> Iterator[Block]
             Row((name, blocks, effect, Words(stands, "dim" if stands.startswith("left") else "")))
             for name, blocks, effect, stands in race_rows(race, document.analysis.effects)
         )
-        columns = (
-            Column("setting", wide=True),
-            Column("blocks", right=True),
-            Column("against today's", right=True),
-            Column("", wide=True),
-        )
+        columns = heads("~setting", ">blocks", ">against today's", "~")
         table = Table(columns, (Group(rows),), noun="setting")
         yield Section("The race", (*figures[number : number + 1], table), id="race", lede=_LEDE)
 
@@ -143,8 +138,7 @@ def _drawing(name: str, tracks: list[Track], *, narrow: bool) -> Drawing:
         axes.set_xlim(0.5, last + 0.8)
         axes.set_ylim(low - room, high + room)
         axes.set_xlabel("blocks", color=MUTED, fontsize=FONT_PT - 0.5)
-        ticks = ratio_ticks(math.exp(low - room), math.exp(high + room))
-        axes.set_yticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+        axes.set_yticks(*log_ratio_ticks(low - room, high + room))
         axes.axhline(0.0, color=LINE, linewidth=1.2, zorder=1)
         for place, track in enumerate(tracks):
             if not track.blocks:

@@ -16,14 +16,13 @@ from iotrial.design.refine import folded_over, follow_up
 from iotrial.errors import RequestError, StudyError
 from iotrial.report.document import Document
 from iotrial.report.notation import counted, named_level
-from iotrial.stats.model import Effect, Verdict
+from iotrial.stats.model import QUIET, Effect, Verdict
 from iotrial.study.model import Better, Scale
 from iotrial.study.reader import read_study
 from iotrial.study.rewriting import rewritten
 from iotrial.terminal import escape
 
 Way = Literal["follow-up", "fold-over", "ablate"]
-_QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
 
 
 def found_in(effects: Sequence[Effect], *, margin: float) -> tuple[Found, ...]:
@@ -57,7 +56,7 @@ def propose(
     elif way == "ablate":
         proposed = leave_one_out(written, ran, found, wanted=factors)
     else:
-        mixed = dict(document.design.aliases) if document.design is not None else {}
+        mixed = document.design.aliases if document.design is not None else {}
         proposed = follow_up(written, ran, found, wanted=factors, mixed=mixed)
     if margin is not None:
         proposed = replace(proposed, study=structs.replace(proposed.study, margin=margin))
@@ -115,11 +114,11 @@ def _found(factor: str, level: str, effects: Sequence[Effect], *, margin: float)
         factor,
         level,
         mean,
-        active=any(effect.verdict not in _QUIET for effect in effects),
+        active=any(effect.verdict not in QUIET for effect in effects),
         excluded=all(effect.verdict is Verdict.EQUIVALENT for effect in effects),
         beyond=abs(mean) > (math.log1p(margin) if log else 0.0),
         better=gains.pop() if len(gains) == 1 else None,
-        sure=any(effect.verdict not in _QUIET and not effect.conclusion.probable for effect in effects),
+        sure=any(effect.verdict not in QUIET and not effect.conclusion.probable for effect in effects),
     )
 
 

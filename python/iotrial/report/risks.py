@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from iotrial.knobs.declaration import Safety
 from iotrial.report.notation import joined, named_level, some
 from iotrial.report.safety import NO_RISKS, Risks
-from iotrial.stats.model import Effect, Verdict
+from iotrial.stats.model import QUIET, Effect, Verdict
 from iotrial.terminal import escape
 
 _MOST_IN_HEADLINE = 3
@@ -70,9 +70,7 @@ def risk_of(effect: Effect, risks: Risks, measured: Risks = NO_RISKS) -> str:
     slower.
     """
     level = at_risk_where_faster(effect, risks)
-    if effect.verdict in (Verdict.INCONCLUSIVE, Verdict.EQUIVALENT) and _riskier(
-        effect.level, effect.reference, risks.get(effect.factor, {})
-    ):
+    if effect.verdict in QUIET and _riskier(effect.level, effect.reference, risks.get(effect.factor, {})):
         level = effect.level
     if level is None:
         return ""

@@ -140,7 +140,7 @@ def effect_rows(
     }
     rows = []
     for effect in effects:
-        condition = conditions.of_levels(effect.condition, effect.workload)
+        condition = conditions.of_effect(effect)
         crossed = is_interaction(effect)
         sentence = (
             f"{capitalised(interaction_sentence(effect, study, margin=margin))}."
@@ -175,14 +175,14 @@ def effect_rows(
 def control_rows(controls: Sequence[Control], conditions: Conditions) -> Iterator[ControlRow]:
     """Yield one row per control, in the order of the analysis."""
     for control in controls:
-        condition = conditions.of_levels(control.condition, control.condition.get("workload", ""))
+        condition = conditions.of_levels(control.condition)
         yield ControlRow(control, condition, control_sentence(control, condition.text))
 
 
 def carry_over_rows(found: Sequence[CarryOver], conditions: Conditions) -> Iterator[CarryOverRow]:
     """Yield one row per condition, in the order of the analysis."""
     for one in found:
-        condition = conditions.of_levels(one.condition, one.condition.get("workload", ""))
+        condition = conditions.of_levels(one.condition)
         sentence, *unaffected = carry_over_sentences(one)
         yield CarryOverRow(one, condition, sentence, tuple(unaffected))
 
@@ -212,5 +212,5 @@ def failed_runs(data: TrialData, conditions: Conditions) -> Iterator[FailedRun]:
 def diagnostic_rows(diagnostics: Sequence[Diagnostic], conditions: Conditions) -> Iterator[DiagnosticRow]:
     """Yield one row per condition, in the order of the analysis."""
     for diagnostic in diagnostics:
-        condition = conditions.of_levels(diagnostic.condition, diagnostic.condition.get("workload", ""))
+        condition = conditions.of_levels(diagnostic.condition)
         yield DiagnosticRow(diagnostic, condition, diagnostic_sentences(diagnostic))

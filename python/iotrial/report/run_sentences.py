@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from iotrial.report.evidence import histogram_quantile
-from iotrial.report.findings import QUIET
 from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity
 from iotrial.report.phrases import label, null_value, spoken
 from iotrial.report.series import (
@@ -23,7 +22,7 @@ from iotrial.report.series import (
 )
 from iotrial.report.within import Curve, WithinPanel
 from iotrial.stats.change_points import FEWEST
-from iotrial.stats.model import Diagnostic, Effect, Verdict
+from iotrial.stats.model import QUIET, Diagnostic, Effect, Verdict
 from iotrial.units import format_duration
 
 MOST_NAMED = 5

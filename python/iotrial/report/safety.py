@@ -14,6 +14,7 @@ from msgspec import Meta, field
 
 from iotrial.documents import JsonObject
 from iotrial.knobs.declaration import Consequence, Safety, consequence_of
+from iotrial.report.blocks import Block, Note, Section, View
 from iotrial.report.notation import joined, named_level
 from iotrial.study.model import Level, Setting, Study
 from iotrial.terminal import escape
@@ -187,3 +188,18 @@ def _named(levels: Sequence[LevelSafety]) -> str:
     for one in levels:
         by_factor.setdefault(one.factor, []).append(escape(one.level))
     return ", ".join(f"{escape(factor)} {joined(labels)}".strip() for factor, labels in by_factor.items())
+
+
+def safety_blocks(lines: Sequence[tuple[Safety, str]]) -> Iterator[Block]:
+    """Yield what settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
+    lesser = []
+    for safety, line in lines:
+        note = Note(f"{line}.", safety.value.capitalize(), "alarm" if safety is Safety.DATA_AT_RISK else "")
+        if safety is Safety.TRADE_OFF:
+            lesser.append(note)
+        else:
+            yield note
+    if lesser:
+        yield Section(
+            f"Trade-offs of these settings ({len(lesser)})", tuple(lesser), folded=True, view=View.LONG
+        )

@@ -20,10 +20,9 @@ from iotrial.design.plan import Plan
 from iotrial.errors import RequestError
 from iotrial.report.best import confirmation_finding, race_finding, recommended
 from iotrial.report.blocks import Note, View
-from iotrial.report.conditions import EVERYWHERE, Conditions
+from iotrial.report.conditions import Conditions
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.findings import (
-    QUIET,
     ablation_finding,
     by_level,
     finding,
@@ -59,10 +58,20 @@ from iotrial.report.safety import NO_RISKS, Risks, risks_of
 from iotrial.report.slow_runs import detail as on_slow_runs
 from iotrial.report.slow_runs import on_means, qualify_verdict
 from iotrial.stats.carryover import in_words
-from iotrial.stats.model import Analysis, CarryOver, Conclusion, Control, Effect, FailureCounts, Race, Verdict
+from iotrial.stats.model import (
+    QUIET,
+    Analysis,
+    CarryOver,
+    Conclusion,
+    Control,
+    Effect,
+    FailureCounts,
+    Race,
+    Verdict,
+)
 from iotrial.stats.reasons import Reason
 from iotrial.stats.verdict import BUDGET_SPENT, CONTROL_NOT_SEEN, NO_BLOCKS, is_rate, is_time
-from iotrial.store.model import StoredTrial, TrialState, shared_disks_in_words
+from iotrial.store.model import StoredTrial, TrialState, objects_in, shared_disks_in_words
 from iotrial.study.model import DesignKind, Scale, Study, Workload
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
@@ -221,8 +230,7 @@ def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> s
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:
-    text = conditions.of_levels(one.interaction.condition, one.interaction.workload).text
-    return together_sentence(one, "" if text == EVERYWHERE else f" ({text})")
+    return together_sentence(one, conditions.of_effect(one.interaction).behind)
 
 
 def decisive(effects: Sequence[Effect]) -> tuple[Effect, ...]:
@@ -272,10 +280,8 @@ def carry_over_sentences(one: CarryOver) -> Iterator[str]:
 def _on_carry_over(analysis: Analysis, conditions: Conditions) -> Iterator[Note]:
     failed = [one for one in analysis.carry_over if not one.passed]
     for one in failed[:_MOST_LEVELS]:
-        where = conditions.of_levels(one.condition, one.condition.get("workload", "")).text
         sentence, *unaffected = carry_over_sentences(one)
-        at = f" ({where})" if where and where != EVERYWHERE else ""
-        yield Note(f"Carry-over{at}: {sentence}.")
+        yield Note(f"Carry-over{conditions.of_levels(one.condition).behind}: {sentence}.")
         yield from (Note(f"{capitalised(text)}.", view=View.LONG) for text in unaffected[:_MOST_LEVELS])
     if failed and not any(one.wash_in for one in failed):
         yield Note(
@@ -296,13 +302,11 @@ def _invalid(analysis: Analysis, conditions: Conditions) -> str:
     failed = [control for control in analysis.controls if not control.passed]
     if failed:
         first = failed[0]
-        where = conditions.of_levels(first.condition, first.condition.get("workload", "")).text
-        because = control_sentence(first, where)
+        because = control_sentence(first, conditions.of_levels(first.condition).text)
         if len(failed) > 1:
             because += f"; {counted(len(failed), 'control effect')} failed in all"
     elif carried := [one for one in analysis.carry_over if not one.passed]:
-        where = conditions.of_levels(carried[0].condition, carried[0].condition.get("workload", "")).text
-        because = escape(in_words(carried[0])) + (f" ({where})" if where and where != EVERYWHERE else "")
+        because = escape(in_words(carried[0])) + conditions.of_levels(carried[0].condition).behind
         if len(carried) > 1:
             because += f"; {counted(len(carried), 'condition')} in all"
     else:
@@ -360,12 +364,7 @@ def _race_tone(race: Race, study: Study) -> Tone:
 
 def _modelled(lab: Mapping[str, object]) -> tuple[str, ...]:
     """Return the simulated disks of a lab; a packed trial may contain anything."""
-    places = lab.get("places")
-    known = (
-        [one.get("modelled") for one in places if isinstance(one, Mapping)]
-        if isinstance(places, list | tuple)
-        else []
-    )
+    known = [one.get("modelled") for one in objects_in(lab, "places")]
     return tuple(dict.fromkeys(escape(one) for one in known if isinstance(one, str)))
 
 
@@ -437,11 +436,7 @@ def _on_workloads(
 ) -> Iterator[str]:
     """Describe the work and its disks where they limit what the numbers mean."""
     header = trial.header
-    together = header.lab.get("shared")
-    known = (
-        [one for one in together if isinstance(one, Mapping)] if isinstance(together, list | tuple) else []
-    )
-    for note in shared_disks_in_words(known):
+    for note in shared_disks_in_words(objects_in(header.lab, "shared")):
         yield f"{escape(capitalised(note))}."
     for disk in _modelled(header.lab):
         yield f"{SIMULATED}: {disk}."
@@ -530,10 +525,7 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     found = [effect for effect in effects if effect.leaning]
     if not found:
         return None
-    named = []
-    for effect in found:
-        where = conditions.of_levels(effect.condition, effect.workload).text
-        named.append(level_name(effect) + (f" ({where})" if where else ""))
+    named = [f"{level_name(effect)} ({conditions.of_effect(effect).text})" for effect in found]
     return (
         f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
         f"{joined(some(named, _MOST_LEANING))}. This is chance, or the effect changed: look at the runs over "
@@ -686,6 +678,5 @@ def reason_sentences(analysis: Analysis, reasons: Sequence[Reason], conditions: 
 def _where(reason: Reason, conditions: Conditions) -> str:
     if not reason.condition:
         return ""
-    where = conditions.of_levels(reason.condition, reason.condition.get("workload", "")).text
     more = f"; found for {counted(reason.controls, 'failed control')}" if reason.controls > 1 else ""
-    return f" ({where}{more})" if where else ""
+    return f" ({conditions.of_levels(reason.condition).text}{more})"

@@ -91,10 +91,9 @@ def arms_of(data: TrialData, by: str | None = None) -> tuple[Arm, ...]:
     """
     if by is not None:
         factor = data.trial.header.study.factor(by)
-        labels = [factor.reference, *(one.label for one in factor.levels if one.label != factor.reference)]
         return tuple(
             Arm(label, f"{escape(by)} {escape(label)}", ArmKind.TREATMENT, i)
-            for i, label in enumerate(labels)
+            for i, label in enumerate((factor.reference, *factor.others))
         )
     treatments: dict[str, Mapping[str, str]] = {}
     controls: dict[ArmKind, str] = {}
@@ -198,27 +197,20 @@ def _panel(
     gaps_s: tuple[float, ...],
     by: str | None = None,
 ) -> Panel:
-    at: dict[str, list[float]] = {}
-    values: dict[str, list[float]] = {}
-    void: dict[str, list[bool]] = {}
-    name = response.name
+    found: dict[str, list[tuple[float, float, bool]]] = {}
     for block in blocks:
-        thrown_out = block.void is not None
         for run in sorted(block.observations, key=lambda run: run.started_s):
-            value = run.responses.get(name)
+            value = run.responses.get(response.name)
             if value is None or run.failure is not None:
                 continue
-            name_of_arm = run.arm
-            if by is not None:
-                if run.kind is not ArmKind.TREATMENT:
-                    continue
-                name_of_arm = run.treatment.get(by, "")
-            at.setdefault(name_of_arm, []).append(run.started_s)
-            values.setdefault(name_of_arm, []).append(value)
-            void.setdefault(name_of_arm, []).append(thrown_out)
-    series = tuple(
-        ArmSeries(arm, np.asarray(at[arm.name]), np.asarray(values[arm.name]), np.asarray(void[arm.name]))
-        for arm in arms
-        if arm.name in at
-    )
-    return Panel(condition, name, response.unit, series, gaps_s, sum(b.void is not None for b in blocks))
+            if by is not None and run.kind is not ArmKind.TREATMENT:
+                continue
+            name = run.arm if by is None else run.treatment.get(by, "")
+            found.setdefault(name, []).append((run.started_s, value, block.void is not None))
+    series = []
+    for arm in arms:
+        if arm.name in found:
+            at_s, values, void = zip(*found[arm.name], strict=True)
+            series.append(ArmSeries(arm, np.asarray(at_s), np.asarray(values), np.asarray(void)))
+    void_blocks = sum(block.void is not None for block in blocks)
+    return Panel(condition, response.name, response.unit, tuple(series), gaps_s, void_blocks)

@@ -48,10 +48,10 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     )
     if not differing:
         return f"{capitalised(bounds(counted_ones))}."
-    named = []
-    for effect in differing:
-        where = conditions.of_levels(effect.condition, effect.workload).text if len(effects) > 1 else ""
-        named.append(shown_difference(effect) + (f" ({where})" if where else ""))
+    named = [
+        shown_difference(effect) + (f" ({conditions.of_effect(effect).text})" if len(effects) > 1 else "")
+        for effect in differing
+    ]
     return (
         f"Slow runs (over {_slow(differing[0]).factor:g} times the typical time) hardly affect the ratio: "
         f"{'; '.join(some(named, _MOST_NAMED))}."
@@ -125,8 +125,7 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     named = []
     for effect in found:
         assert effect.mean_ratio is not None
-        where = conditions.of_levels(effect.condition, effect.workload).text
-        at = f" ({where})" if where and len(effects) > 1 else ""
+        at = f" ({conditions.of_effect(effect).text})" if len(effects) > 1 else ""
         named.append(
             f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
         )

@@ -42,14 +42,16 @@ SCREEN_LINES = 40
 MOST_ROWS = 400
 _LEAST_ROWS = 2
 _GAP = "  "
-#: a number's percent sign, and a command to copy: not broken where a line has room for it
-_TOGETHER = re.compile(r" %|`[^`]*`")
+#: a number's percent sign, a ratio behind a number, and a command to copy: not broken where a line has room for it
+_TOGETHER = re.compile(r" %|\(× [^()]*\)|`[^`]*`")
 #: in place of their blanks while lines are broken; rich breaks at a no-break space
 _GLUE = "\ue000"
+#: parts of a heading, each with what joins it to the next
+_JOINED = re.compile(r".+?(?:[-+=,:/ ]+|$)")
 #: of a command: quoted blanks do not end it
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+""")
 _NARROWEST = 12
-#: a table with narrower columns is printed in parts that have the first column in common
+#: a table with narrower columns is printed in parts, unless the columns declare another width
 _LEGIBLE = 8
 _STYLES = {
     **VERDICT_STYLES,
@@ -252,8 +254,8 @@ class _Printer:
         """Yield the lines of columns that stand side by side."""
         widths = self._widths(heads, rows, indent=indent)
         if any(column.name for column in heads):
-            names = [Text(column.name, style="bold") for column in heads]
-            yield from self._row(names, heads, widths)
+            names = (_broken(head.name, width) for head, width in zip(heads, widths, strict=True))
+            yield from self._row([Text(name, style="bold") for name in names], heads, widths)
             yield Text("─" * min(self._width, sum(widths) + len(_GAP) * (len(widths) - 1)))
         place = 0
         for group in groups:
@@ -269,17 +271,23 @@ class _Printer:
         """Return the columns of each part of a table: all in one, unless that would make them too narrow to read."""
         widths = self._natural(heads, rows, indent=indent)
         gaps = len(_GAP) * (len(widths) - 1)
-        if sum(min(width, _LEGIBLE) for width in widths) + gaps <= self._width:
+        least = [min(width, head.least or _LEGIBLE) for head, width in zip(heads, widths, strict=True)]
+        if sum(least) + gaps <= self._width:
             return [list(range(len(widths)))]
-        first = min(widths[0], self._width // 3)
-        parts, room = [[0]], self._width - first
-        for place, width in enumerate(widths[1:], start=1):
-            needed = len(_GAP) + min(width, 2 * _LEGIBLE)
-            if needed > room and len(parts[-1]) > 1:
-                parts.append([0])
-                room = self._width - first
+        needed = [
+            len(_GAP) + min(width, head.least or 2 * _LEGIBLE)
+            for head, width in zip(heads, widths, strict=True)
+        ]
+        kept = [place for place, head in enumerate(heads) if head.kept or not place]
+        free = self._width - min(widths[0], heads[0].least or self._width // 3)
+        free -= sum(needed[place] for place in kept[1:])
+        parts, room = [[*kept]], free
+        for place in (place for place in range(len(heads)) if place not in kept):
+            if needed[place] > room and len(parts[-1]) > len(kept):
+                parts.append([*kept])
+                room = free
             parts[-1].append(place)
-            room -= needed
+            room -= needed[place]
         return parts
 
     def _natural(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
@@ -290,11 +298,21 @@ class _Printer:
         ]
 
     def _widths(self, heads: Sequence[Column], rows: Sequence[Sequence[Text]], *, indent: int) -> list[int]:
-        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text."""
+        """Return widths of the widest cells; if the sum is too large, narrow the widest columns of text.
+
+        Before that, headings above numbers are broken, as far as their columns declare a width.
+        """
         widths = self._natural(heads, rows, indent=indent)
         room = self._width - len(_GAP) * (len(widths) - 1)
+        if sum(widths) > room:
+            widths = [
+                min(width, head.least) if head.right and head.least else width
+                for head, width in zip(heads, widths, strict=True)
+            ]
         while sum(widths) > room:
-            narrowed = [p for p, column in enumerate(heads) if column.wide and widths[p] > _NARROWEST]
+            narrowed = [
+                p for p, head in enumerate(heads) if head.wide and widths[p] > (head.least or _NARROWEST)
+            ]
             narrowed = narrowed or [p for p, width in enumerate(widths) if width > 3]
             if not narrowed:
                 break
@@ -339,6 +357,18 @@ class _Printer:
 
     def _height(self, line: Text) -> int:
         return max(1, -(-line.cell_len // self._width))
+
+
+def _broken(name: str, width: int) -> str:
+    """Return a heading in lines: one that is too long is broken where words are joined, also by signs such as + and =."""
+    if cell_len(name) <= width:
+        return name
+    lines = [""]
+    for piece in _JOINED.findall(name):
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _text(cell: Cell, view: View) -> Text:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 
-from iotrial.design.model import ArmKind
-from iotrial.knobs.declaration import Safety
 from iotrial.report.blocks import (
     DECISIVE,
     EQUIVALENT,
@@ -37,34 +34,37 @@ from iotrial.report.conditions import EVERYWHERE
 from iotrial.report.diagnostics import change_sentence
 from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.durability import durability_notes, durability_section
-from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
-from iotrial.report.facts import FactRow, FactTable
+from iotrial.report.evidence_blocks import evidence_notes, evidence_section
+from iotrial.report.facts import facts_section
 from iotrial.report.fidelity import fidelity_sections, fidelity_warnings
-from iotrial.report.figure import Figure, stem
-from iotrial.report.figures import Figures, draw_figures
-from iotrial.report.findings import QUIET, arms_are_rows, row_label
-from iotrial.report.matrices import LEGEND, MARKS, Matrix, count_words, matrix_sentence, table_of
-from iotrial.report.matrix_figures import MatrixFigures, TestFigure
-from iotrial.report.metrics import is_system_wide, words_of
-from iotrial.report.notation import capitalised, counted, elided, joined, percent, quantity, some, utc
+from iotrial.report.figure import stem
+from iotrial.report.figures import Figures, draw_figures, runs_sections
+from iotrial.report.matrices import matrix_section
+from iotrial.report.notation import (
+    capitalised,
+    counted,
+    day_and_time,
+    elided,
+    joined,
+    percent,
+    quantity,
+    some,
+)
 from iotrial.report.phrases import (
-    TIME_UNITS,
     Kind,
-    amount,
     interval,
     interval_title,
     kind_of,
-    reason_in_words,
     spoken,
+    verdict_cell,
 )
 from iotrial.report.race import race_blocks
 from iotrial.report.rows import EffectRow
-from iotrial.report.run_figures import DISTRIBUTIONS_READING, LATENCY_READING, WITHIN_READING
-from iotrial.report.series import Arm
+from iotrial.report.safety import safety_blocks
 from iotrial.report.windows import stop_notes, window_notes, windows_section
 from iotrial.report.within import changes_within
-from iotrial.stats.model import Conclusion, Effect
-from iotrial.store.model import TrialState, with_checks
+from iotrial.stats.model import QUIET, Conclusion, Effect
+from iotrial.store.model import TrialState
 from iotrial.terminal import escape
 from iotrial.units import format_duration, format_ratio
 
@@ -73,28 +73,6 @@ INTERACTION_LEDE = (
     "difference between one factor’s effects at the two levels of the other, on the scale of the response, so "
     "that it is comparable with main effects; sentences give the whole difference, which for ratios is the "
     "square of that number."
-)
-_FACTS_LEDE = "What the kernel reported, one row per name. Conditions with identical tables share one."
-_MATRIX_LEDE = (
-    "File sizes by record sizes, a map for each test. Each cell is a separate comparison with its own blocks, "
-    "interval and verdict; together they share the study’s alpha."
-)
-_MEDIANS_LEDE = (
-    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
-    "across blocks, and the medians differ by more than the margin. The clearest changes come first: look there for the "
-    "mechanism. The share of false marks is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
-)
-_ACCOUNTED = (
-    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
-    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
-    "latencies of requests are accurate to 25 %."
-)
-_LEVEL_LEDE = (
-    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
-    "differs from the reference across blocks, and the means differ by more than the margin; the clearest changes come "
-    "first. The share of false entries is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
-    "counters include other activity on the machine."
 )
 _EXPLORATORY_LEDE = (
     "The trial was not planned for these. The share of false discoveries among those marked yes is kept below {alpha} "
@@ -115,8 +93,6 @@ _MIXED_LEDE = (
     "For a main effect: the two-factor interactions that it includes, with their weights. For an interaction: "
     "those in the same column, with a minus if the sign is opposite."
 )
-#: the colour of a mark in the table of a matrix
-_MARKED = {mark: words for words, mark in MARKS.items()}
 TONES = {
     Outcome.CONFIRMED: "confirmed",
     Outcome.NOT_CONFIRMED: "contradicted",
@@ -134,16 +110,6 @@ _MOST_ON_SCREEN = 3
 _MOST_CONDITIONS = 6
 _MOST_LISTED = 200
 _MOST_ALIASES = 24
-#: with fewer requests, their times are not shown
-_FEW = 10
-#: singular and plural
-_KINDS = {
-    "read": ("read", "reads"),
-    "write": ("write", "writes"),
-    "flush": ("flush", "flushes"),
-    "discard": ("discard", "discards"),
-    "other": ("other", "others"),
-}
 
 
 def trial_report(document: Document, *, figures: int | None = None, html_path: str | None = None) -> Report:
@@ -167,7 +133,11 @@ def trial_report(document: Document, *, figures: int | None = None, html_path: s
         tone=document.summary.tone.value,
         question=escape(header.study.question),
         badges=tuple(badges),
-        top=(document.title, *((f"trial {number}",) if number else ()), _started(header.started)),
+        top=(
+            document.title,
+            *((f"trial {number}",) if number else ()),
+            f"{day_and_time(header.started)} UTC",
+        ),
         footer=f"iotrial {header.version}, trial {header.id}, seed {header.seed}. This file is self-contained: "
         f"it loads nothing.",
         files=stem(escape(header.study.name), *((str(number),) if number else ())),
@@ -183,17 +153,17 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
     yield from document.summary.supports
     yield from _supports(document)
     yield from document.summary.limits
-    yield from safety_blocks(document)
+    yield from safety_blocks(document.safety)
     yield from durability_notes(document.durability)
     yield from _limits(document)
     yield from window_notes(document)
     yield from fidelity_sections(document.fidelities)
     yield from _claims(document)
     if drawn is not None:
-        yield from windows_section(document, _all(drawn.windows))
-        yield from _runs(drawn)
+        yield from windows_section(document, Drawn.all_of(drawn.windows))
+        yield from runs_sections(drawn)
     yield from durability_section(document.durability, document.data.not_cut)
-    yield from _evidence(document)
+    yield from evidence_section(document)
     yield from _exploratory(document)
     yield from _controls(document)
     yield from _losses(document)
@@ -206,11 +176,11 @@ def _blocks(document: Document, drawn: Figures | None, html_path: str | None) ->
 
 
 def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
-    if document.facts:
-        yield Section("Facts", tuple(fact_blocks(document)), id="facts", lede=_FACTS_LEDE)
-    yield from _matrices(document, drawn)
+    yield from facts_section(document.facts)
+    maps = () if drawn is None else drawn.matrices
+    yield from matrix_section(document.matrices, maps, valid=document.valid)
     if document.analysis.races:
-        figures = () if drawn is None else tuple(_figure(one, title=one.title) for one in drawn.races)
+        figures = () if drawn is None else tuple(Drawn.of(one, title=one.title) for one in drawn.races)
         yield from race_blocks(document, figures)
     if document.primary:
         # a table of facts or of a matrix already says this on the first screen
@@ -219,7 +189,7 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
         more: list[Block] = []
         if drawn is not None:
             several = len(drawn.forests) > 1
-            more = [_figure(one, title=one.title if several else "", apart=True) for one in drawn.forests]
+            more = [Drawn.of(one, title=one.title if several else "", apart=True) for one in drawn.forests]
         every = effect_table(document.primary, valid=document.valid)
         if drawn is not None and drawn.forests:
             more.append(Section("Effects as a table", (every,), folded=True))
@@ -230,94 +200,6 @@ def _answer(document: Document, drawn: Figures | None) -> Iterator[Block]:
             more.append(Section(title, (pooled,), folded=True, view=View.LONG))
         yield Section("Effects", tuple(more), id="effects", lede=_effects_lede(document), view=view)
     yield from _factors(document, drawn)
-
-
-def fact_blocks(document: Document) -> Iterator[Block]:
-    """Yield a table for each set of conditions that share one.
-
-    The page has a row per name. Text has a row for all names with the same words, and lists those names below.
-    """
-    for facts, grouped_names in zip(document.facts, fact_tables(document), strict=True):
-        yield grouped_names
-        yield _facts(facts, facts.rows, view=View.PAGE)
-    alike = dict.fromkeys(row.names for facts in document.facts for row in facts.groups if len(row.names) > 1)
-    for first, *more in alike:
-        yield Note(", ".join(more), f"{first} and {len(more)} more", view=View.FULL)
-
-
-def fact_tables(document: Document) -> Iterator[Table]:
-    """Yield the tables of text: a row for all names with the same words."""
-    for facts in document.facts:
-        yield _facts(facts, facts.groups, view=View.TEXT)
-
-
-def _facts(facts: FactTable, rows: Sequence[FactRow], *, view: View) -> Table:
-    """Build one table; a row is labelled with the first of its names."""
-    made: list[tuple[Cell, ...]] = []
-    for row in rows:
-        more = len(row.names) - 1
-        name = f"{row.names[0]} and {more} more" if more else row.names[0]
-        made.append((name, *(Words(cell, "dim" if cell in ("no", "–") else "") for cell in row.cells)))
-    columns = [Column("", wide=True), *(Column(name, wide=True) for name in facts.columns)]
-    text = f"{capitalised(facts.certainty)}."
-    return table(columns, made, title=facts.title, note=text, view=view)
-
-
-def _matrices(document: Document, drawn: Figures | None) -> Iterator[Block]:
-    """Yield a line per test on the first screen, a table per test in text, and figures on the page."""
-    if not document.matrices:
-        return
-    blocks: list[Block] = [*matrix_counts(document), *matrix_blocks(document)]
-    for figures in drawn.matrices if drawn is not None else ():
-        blocks.append(_figure(figures.maps, title=figures.title, apart=True))
-        blocks += [_test(figures, one, first=one is figures.tests[0]) for one in figures.tests]
-    yield Section("Matrix", tuple(blocks), id="matrix", lede=_MATRIX_LEDE)
-
-
-def matrix_counts(document: Document) -> Iterator[Table]:
-    """Yield a table for each matrix with a line per test."""
-    for matrix in document.matrices:
-        rows = [(grid.test, count_words((grid,)), *_extremes(grid.cells.values())) for grid in matrix.tests]
-        names = ("test", "~file sizes by record sizes", ">least ratio", ">largest")
-        yield table(names, rows, title=_counts(matrix), view=View.SHORT)
-
-
-def matrix_blocks(document: Document) -> Iterator[Block]:
-    """Yield a table for each test: file sizes in rows, record sizes in columns."""
-    for matrix in document.matrices:
-        text = f"{_counts(matrix)} Ratios of times; {LEGEND}. Rows are file sizes, columns record sizes."
-        yield Note(text, view=View.FULL)
-        for grid in matrix.tests:
-            head, *rest = table_of(matrix, grid, valid=document.valid)
-            columns = [head[0], *(f">{name}" for name in head[1:])]
-            cells = ([Words(cell, _MARKED.get(cell[-1], "")) for cell in row] for row in rest)
-            yield table(columns, cells, view=View.FULL)
-
-
-def _counts(matrix: Matrix) -> str:
-    return f"{matrix.title}: {matrix_sentence(matrix)}." if matrix.title else f"{matrix_sentence(matrix)}."
-
-
-def _extremes(rows: Iterable[EffectRow]) -> tuple[str, str]:
-    values = [row.effect.value for row in rows if row.effect.value is not None]
-    return (format_ratio(min(values)), format_ratio(max(values))) if values else ("–", "–")
-
-
-def _test(figures: MatrixFigures, one: TestFigure, *, first: bool) -> Section:
-    columns = (
-        "file",
-        "record",
-        f">{figures.reference}, KiB/s",
-        f">{figures.level}, KiB/s",
-        ">ratio of times",
-        "verdict",
-    )
-    blocks: list[Block] = []
-    if one.surfaces is not None:
-        blocks.append(_figure(one.surfaces, apart=True, scenes=one.scenes))
-    blocks.append(table(columns, one.rows))
-    title = f"{one.test}: {'surfaces and ' if one.surfaces is not None else ''}numbers"
-    return Section(title, tuple(blocks), folded=True, open=first, view=View.PAGE)
 
 
 def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = False) -> Table:
@@ -331,13 +213,12 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
     several = len({row.effect.response for row in rows}) > 1
     single = len(comparisons) == 1 and not several and not alone
     numbers = interval_title(row.effect.scale for row in rows)
-    p_value = Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE)
-    columns = (
+    columns = heads(
         Column(elided(comparisons.pop(), _LONGEST_COMPARISON) if single else "comparison", wide=True),
-        Column(numbers, right=True),
-        p_value,
-        Column("blocks", right=True),
-        Column("verdict", wide=True),
+        f">{numbers}",
+        Column("discovery" if exploratory else "p (anytime)", right=True, view=View.PAGE),
+        ">blocks",
+        "~verdict",
     )
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -354,9 +235,8 @@ def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row
     effect = row.effect
     p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else _p_value(effect.p_anytime)
     blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
-    verdict = verdict_cell(row, valid=valid)
     words = effect.conclusion.words if valid else "without a verdict"
-    return Row((name, interval(effect), p, blocks, verdict), rank_of(effect), words)
+    return Row((name, interval(effect), p, blocks, _verdict(row, valid=valid)), rank_of(effect), words)
 
 
 def rank_of(effect: Effect) -> int:
@@ -366,22 +246,8 @@ def rank_of(effect: Effect) -> int:
     return UNDECIDED if effect.conclusion is Conclusion.UNDECIDED else DECISIVE
 
 
-def verdict_cell(row: EffectRow, *, valid: bool) -> Cell:
-    """Return the verdict, whether it is detectable, what it puts at risk, and why it is undecided."""
-    if not valid:
-        return Words("no verdict", "invalid", badge=True)
-    effect = row.effect
-    found = [Words(row.verdict, "mixed" if row.risk else effect.conclusion.tone, badge=True)]
-    if row.risk:
-        found += [
-            Words(row.risk, "risk", view=View.TEXT),
-            Words(f"⚠ {row.risk}", "risk", badge=True, view=View.PAGE),
-        ]
-    if effect.detectably and effect.conclusion is not Conclusion.VARIES:
-        found.append(Words(f"detectably {escape(effect.detectably)}"))
-    if effect.conclusion is Conclusion.UNDECIDED and effect.reason not in (None, "budget_spent"):
-        found.append(Words(reason_in_words(str(effect.reason)), view=View.LONG))
-    return tuple(found)
+def _verdict(row: EffectRow, *, valid: bool) -> Cell:
+    return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.LONG)
 
 
 def _p_value(p: float) -> str:
@@ -394,9 +260,9 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
     groups = drawn.factorial if drawn is not None else ()
     for group in groups:
         figures = [
-            _figure(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
+            Drawn.of(one, apart=True) for one in (group.half_normal, group.main_effects) if one is not None
         ]
-        crossed = tuple(_figure(one, title=one.title) for one in group.interactions)
+        crossed = tuple(Drawn.of(one, title=one.title) for one in group.interactions)
         blocks.append(
             Section(
                 group.title if len(groups) > 1 else "",
@@ -412,7 +278,7 @@ def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:
             "~condition", "~interaction", "response", ">half difference", ">blocks", "~verdict", "~effects"
         )
         made = tuple(
-            Row((*_crossed(row), verdict_cell(row, valid=document.valid), _parts_of(row))) for row in rows
+            Row((*_crossed(row), _verdict(row, valid=document.valid), _parts_of(row))) for row in rows
         )
         every = Table(columns, (Group(made),), noun="smaller interaction", view=View.LONG)
         blocks.append(
@@ -455,12 +321,7 @@ def _interactions(rows: Sequence[EffectRow]) -> Iterator[Note]:
 
 
 def _supports(document: Document) -> Iterator[Note]:
-    if document.evidence:
-        if not document.trial.header.study.quick or moved(document):
-            yield Note(moved_in_words(document, most=_MOST_ON_SCREEN), "Evidence", view=View.SHORT)
-        yield Note(moved_in_words(document), "Evidence", view=View.FULL)
-    for words in _requests(document):
-        yield Note(words, "Requests", view=View.FULL)
+    yield from evidence_notes(document)
     found = [row for row in document.exploratory if row.effect.discovery]
     if found:
         every = list(dict.fromkeys(f"{spoken(row.effect.response)} ({_level(row)})" for row in found))
@@ -479,82 +340,10 @@ def _supports(document: Document) -> Iterator[Note]:
         )
 
 
-def moved(document: Document) -> Counter[tuple[str, str, str]]:
-    """Count what moved with the treatment, without the primary responses: metric, direction and arm."""
-    primary = {row.effect.response for row in document.primary}
-    return Counter(
-        (row.metric, row.moved, row.treatment)
-        for row in document.evidence
-        if row.moved and row.metric not in primary
-    )
-
-
-def moved_in_words(document: Document, *, most: int = _MOST_MOVED) -> str:
-    """Describe what else moved with the treatment."""
-    found = moved(document)
-    if not found:
-        margin = percent(document.trial.header.margin)
-        return f"no other counter changed with the treatment by more than {margin}"
-    timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
-    # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
-    ordered = sorted(found, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -found[key]))
-    texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{more}"
-
-
 def _level(row: EffectRow) -> str:
     """Return the level alone if its factor is obvious."""
     level = escape(row.effect.level)
     return level if len(level) > 3 else f"{escape(row.effect.factor)} {level}"
-
-
-def _requests(document: Document) -> Iterator[str]:
-    """Yield the requests to the device in accounted repetitions, a line per condition, if there are few conditions."""
-    conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
-    for row in document.evidence:
-        if row.metric.partition(".")[0] in (COUNT, *SHARES):
-            by_treatment = conditions.setdefault(row.condition.text, {})
-            by_treatment.setdefault(row.treatment, {})[row.metric] = row
-    if len(conditions) > _MOST_ON_SCREEN:
-        return
-    for condition, by_treatment in conditions.items():
-        texts = [f"{escape(arm)} {_asked_for(rows)}" for arm, rows in by_treatment.items()]
-        where = f"{condition}: " if len(conditions) > 1 else ""
-        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
-        yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
-
-
-def _asked_for(rows: Mapping[str, EvidenceRow]) -> str:
-    """Return e.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
-    texts = []
-    for kind in KINDS:
-        count = rows.get(f"{COUNT}.{kind}")
-        if count is None or not count.value:
-            continue
-        times = [
-            f"{share} within {quantity(row.value, 's')}"
-            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
-            if (row := rows.get(f"{name}.{kind}")) is not None
-        ]
-        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
-        texts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
-    return ", ".join(texts) or "none"
-
-
-def safety_blocks(document: Document) -> Iterator[Block]:
-    """Yield what settings do to the safety of data. What puts it at risk, or is not judged, is on the first screen."""
-    lesser = []
-    for safety, line in document.safety:
-        note = Note(f"{line}.", safety.value.capitalize(), "alarm" if safety is Safety.DATA_AT_RISK else "")
-        if safety is Safety.TRADE_OFF:
-            lesser.append(note)
-        else:
-            yield note
-    if lesser:
-        yield Section(
-            f"Trade-offs of these settings ({len(lesser)})", tuple(lesser), folded=True, view=View.LONG
-        )
 
 
 def _limits(document: Document) -> Iterator[Note]:
@@ -634,155 +423,6 @@ def _tone(outcome: Outcome | None) -> str:
 
 
 # -- everything else
-
-
-def _runs(drawn: Figures) -> Iterator[Section]:
-    """Yield figures of runs: in order of time, as distributions, within a run and by operation."""
-    treatments = _treatments(drawn)
-    if drawn.panels:
-        time = tuple(
-            _figure(one.runs, title=one.title, more=one.marks, reading=False) for one in drawn.panels
-        )
-        spread = tuple(_figure(one.distribution, title=one.title, reading=False) for one in drawn.panels)
-        quantiles = (">runs", ">5 %", ">25 %", ">median", ">75 %", ">95 %")
-        rows = table(("~condition", "~arm", *quantiles), drawn.run_rows)
-        blocks: list[Block] = [
-            Panels(time, drawn.arms),
-            *_left_out(drawn.panels_left_out),
-            Section(
-                "Distributions",
-                (Panels(spread),),
-                id="distributions",
-                lede=DISTRIBUTIONS_READING,
-                view=View.PAGE,
-            ),
-            Section("Runs as a table", (rows,), folded=True, view=View.PAGE),
-        ]
-        yield Section(
-            "Runs in order of time",
-            tuple(blocks),
-            id="runs",
-            lede=drawn.runs_reading,
-            nav="Runs in time",
-            view=View.PAGE,
-        )
-    if drawn.within:
-        blocks = [Panels(_all(drawn.within), treatments), *_left_out(drawn.within_left_out)]
-        yield Section("Within a run", tuple(blocks), id="within", lede=WITHIN_READING, view=View.PAGE)
-    if drawn.latencies:
-        quantiles = (">operations", ">median", ">90 %", ">99 %", ">99.9 %", ">longest")
-        rows = table(("~condition", "operation", "~arm", *quantiles), drawn.latency_rows)
-        blocks = [
-            Panels(_all(drawn.latencies), treatments),
-            *_left_out(drawn.latencies_left_out, "combinations of operation and condition"),
-            Section("Latencies as a table", (rows,), folded=True, view=View.PAGE),
-        ]
-        title = "Latency of single operations"
-        yield Section(title, tuple(blocks), id="latency", lede=LATENCY_READING, nav="Latency", view=View.PAGE)
-
-
-def _all(figures: Iterable[Figure]) -> tuple[Drawn, ...]:
-    return tuple(_figure(one, title=one.title, reading=False) for one in figures)
-
-
-def _left_out(number: int, what: str = "conditions") -> Iterator[Note]:
-    if number:
-        yield Note(f"{number} more {what} are not drawn; the tables have their numbers.", view=View.PAGE)
-
-
-def _figure(
-    figure: Figure,
-    *,
-    title: str = "",
-    more: str = "",
-    reading: bool = True,
-    apart: bool = False,
-    scenes: tuple[str, ...] = (),
-) -> Drawn:
-    caption = " ".join(filter(None, (more, figure.reading if reading else "")))
-    return Drawn(figure.parts, figure.narrow, title, figure.sentence, caption, figure, apart, scenes)
-
-
-def _treatments(drawn: Figures) -> tuple[Arm, ...]:
-    return tuple(arm for arm in drawn.arms if arm.kind is ArmKind.TREATMENT)
-
-
-def _evidence(document: Document) -> Iterator[Section]:
-    if not document.evidence:
-        return
-    by_level = arms_are_rows(document.trial.header.study)
-    alpha = percent(document.trial.header.alpha)
-    found = _moved(document) if by_level else _medians(document)
-    notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
-    lede = _LEVEL_LEDE if by_level else _MEDIANS_LEDE
-    accounted = _ACCOUNTED if not by_level and (document.data.calls or document.data.requests) else ""
-    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing changed."), *notes)
-    yield Section(
-        "Evidence: what else changed",
-        blocks,
-        id="evidence",
-        lede=lede.format(alpha=alpha) + accounted,
-        nav="Evidence",
-        view=View.LONG,
-    )
-
-
-def _medians(document: Document) -> Table:
-    """Build a table by condition with one row per metric and one column per treatment. What moved is marked."""
-    arms = tuple(dict.fromkeys(row.treatment for row in document.evidence))
-    by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
-    for row in document.evidence:
-        by_condition.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
-    groups = []
-    for condition, metrics in by_condition.items():
-        rows = [
-            Row(
-                (words_of(metric), *(_median(by_arm, arm) for arm in arms)),
-                rank=0 if _any_moved(by_arm) else 1,
-            )
-            for metric, by_arm in metrics.items()
-        ]
-        groups.append(Group(tuple(rows), condition))
-    columns = (Column("metric", wide=True), *(Column(elided(escape(arm), 24), right=True) for arm in arms))
-    return Table(columns, tuple(groups))
-
-
-def _any_moved(by_arm: Mapping[str, EvidenceRow]) -> bool:
-    return any(row.moved for row in by_arm.values())
-
-
-def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
-    row = by_arm.get(arm)
-    if row is None:
-        return "–"
-    if row.moved is None or row.is_reference:
-        return amount(row.value, row.unit)
-    reference = next((one.value for one in by_arm.values() if one.is_reference), None)
-    return _marked(amount(row.value, row.unit, relative_to=reference), row.moved)
-
-
-def _marked(text: str, way: str) -> Words:
-    return Words(f"{'▲' if way == 'up' else '▼'} {text}", way)
-
-
-def _moved(document: Document) -> Table:
-    """Build a table for a screen of only what moved: metric, setting, and the values at the reference and at the level."""
-    references: dict[tuple[str, str, str], EvidenceRow] = {}
-    factor_of = {
-        row_label(factor.name, level.label): factor.name
-        for factor in document.trial.header.study.treatment_factors
-        for level in factor.levels
-    }
-    rows: list[tuple[Cell, ...]] = []
-    for row in document.evidence:
-        key = (row.condition.key, row.metric, factor_of.get(row.treatment, ""))
-        if row.is_reference:
-            references[key] = row
-        elif row.moved is not None and (reference := references.get(key)) is not None:
-            at_level = _marked(amount(row.value, row.unit, relative_to=reference.value), row.moved)
-            before = amount(reference.value, row.unit)
-            rows.append((row.condition.text, words_of(row.metric), escape(row.treatment), before, at_level))
-    return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
 
 
 def _exploratory(document: Document) -> Iterator[Section]:
@@ -887,23 +527,17 @@ def _plan(document: Document) -> Iterator[Section]:
     header, design = document.trial.header, document.design
     more: list[Block] = []
     if design is not None and len(design.factors) > 1:
-        columns = [
-            "treatment",
-            *map(escape, design.factors),
-            *(["stretched"] if design.control_columns else []),
-        ]
+        slowed = design.controls == "columns"
+        columns = ["treatment", *map(escape, design.factors), *(["stretched"] if slowed else [])]
         rows = [
-            (
-                escape(name),
-                *map(escape, labels),
-                *(["yes" if slowed else ""] if design.control_columns else []),
-            )
-            for name, labels, slowed in zip(design.names, design.labels, design.stretched, strict=True)
+            (escape(row.arm), *map(escape, row.levels), *(["yes" if row.stretched else ""] if slowed else []))
+            for row in design.rows
         ]
         title = f"The treatments, row by row ({len(rows)})"
         more.append(Section(title, (table(columns, rows[:_MOST_LISTED]),), folded=True, view=View.PAGE))
-        mixed = [(escape(name), _biased(biased, ", ")) for name, biased in design.aliases if biased]
-        mixed += [(escape(name), f"= {_biased(same, ' = ')}") for name, same in design.mixed[:_MOST_LISTED]]
+        mixed = [(escape(name), _biased(biased, ", ")) for name, biased in design.aliases.items()]
+        same = list(design.mixed_interactions.items())[:_MOST_LISTED]
+        mixed += [(escape(name), f"= {_biased(others, ' = ')}") for name, others in same]
         if mixed:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
@@ -946,13 +580,6 @@ def _end(document: Document, html_path: str | None) -> Iterator[Block]:
         yield Code(document.rerun, "Run again", view=View.FULL)
     if html_path is not None:
         yield Code(html_path, "Figures and everything else", view=View.TEXT)
-
-
-def _started(started: str) -> str:
-    try:
-        return datetime.fromisoformat(utc(started)).strftime("%Y-%m-%d %H:%M UTC")
-    except ValueError:
-        return escape(started)
 
 
 def _effects_lede(document: Document) -> str:

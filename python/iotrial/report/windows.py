@@ -30,7 +30,7 @@ from iotrial.report.plots.canvas import (
     calm,
     draw,
     linear_ticks,
-    ratio_ticks,
+    log_ratio_ticks,
     scale_of,
 )
 from iotrial.report.series import Arm, arms_of
@@ -58,11 +58,7 @@ CONTRASTS_READING = (
 )
 _EXACT = (
     "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
-    "intervals assume that after the washout of {} nothing is left of the setting before."
-)
-_NO_WASHOUT = (
-    "The test of “no effect” is exact, whatever one window leaves for the next: it needs only the drawn order. Sizes and "
-    "intervals assume that nothing is left of the setting before; there was no washout."
+    "intervals assume that "
 )
 _WIDE_IN, _HIGH_IN = 7.6, 2.7
 _BOX = (0.11, 0.19, 0.86, 0.75)
@@ -138,8 +134,12 @@ def window_notes(document: Document) -> Iterator[Note]:
     work = live_work(document)
     if work is None:
         return
-    text = _EXACT.format(format_duration(work.washout_s)) if work.washout_s else _NO_WASHOUT
-    yield Note(text, "Washout", view=View.LONG)
+    text = "nothing is left of the setting before; there was no washout."
+    if work.washout_s:
+        text = (
+            f"after the washout of {format_duration(work.washout_s)} nothing is left of the setting before."
+        )
+    yield Note(_EXACT + text, "Washout", view=View.LONG)
     found = carry_over_of(document)
     if found is not None:
         response = document.trial.header.study.responses[0]
@@ -397,8 +397,7 @@ def _contrast_drawing(
         axes = _axes(figure, f"{unit} since the trial began")
         axes.set_ylim(low - room, high + room)
         if log:
-            ticks = ratio_ticks(math.exp(low - room), math.exp(high + room))
-            axes.set_yticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+            axes.set_yticks(*log_ratio_ticks(low - room, high + room))
         else:
             places = linear_ticks(low - room, high + room)
             axes.set_yticks(places, [f"{place:g}" for place in places])

@@ -31,6 +31,10 @@ class Verdict(StrEnum):
     WORSE = "worse"
 
 
+#: verdicts without a direction
+QUIET = frozenset({Verdict.EQUIVALENT, Verdict.INCONCLUSIVE})
+
+
 class Conclusion(StrEnum):
     """Conclusion on one effect, with the margin taken into account. Reports print ``words``.
 

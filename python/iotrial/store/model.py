@@ -245,6 +245,12 @@ class TrialData:
         return (*self.outside, *((WITH_CHECKS,) if with_checks(self.requests) else ()))
 
 
+def objects_in(facts: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    """Return the objects in the list of this name among stored facts; an imported trial may hold anything there."""
+    found = facts.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
 def shared_disks_in_words(stored: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     """Return the caveats on places that share disks, one sentence each, from what ``Together.facts`` stored."""
     found = []

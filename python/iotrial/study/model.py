@@ -149,6 +149,11 @@ class Factor(Struct, frozen=True):
                 return level
         raise KeyError(label)
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The labels except the reference."""
+        return tuple(level.label for level in self.levels if level.label != self.reference)
+
 
 CACHE_STATES = ("as-is", "cold", "cold-data", "cold-files", "cold-system", "warm")
 CacheState = Annotated[str, one_of(*CACHE_STATES)]
@@ -209,7 +214,7 @@ class Claim(Struct, frozen=True):
     the condition it was published for.
 
     ``needs`` holds what else a trial must satisfy to judge the claim: the accepted words, by fact
-    (``reader.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
+    (``tables.NeedsTable``); ``cannot`` says why no trial of this study can judge it.
     """
 
     source: Annotated[Line, Meta(min_length=1)]

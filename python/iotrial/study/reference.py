@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from msgspec import NODEFAULT, Struct
 
-from iotrial.study.reader import WorkloadTable
 from iotrial.study.schema import Key, choices_of, keys_of, metas_of, plain_of
+from iotrial.study.tables import WorkloadTable
 from iotrial.study.work import ACTIVITY_RESPONSES, FileSet, Work, kind, kinds
 
 _WIDTH = 100

@@ -185,7 +185,7 @@ def _reason_against(document: Document, effects: Sequence[Effect], *, is_named: 
 
 
 def _told(document: Document, effect: Effect) -> str:
-    where = document.conditions.of_levels(effect.condition, effect.workload).text
+    where = document.conditions.of_effect(effect).text
     return f"{effect.conclusion.words} ({escape(effect.response)}, {where}: {size_of(effect)})"
 
 

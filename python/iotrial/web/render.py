@@ -22,7 +22,7 @@ from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of, summary_of
 from iotrial.report.render import html_report, markdown_report
 from iotrial.store import Store
-from iotrial.store.packed import read_packed
+from iotrial.store.packed import verify_packed
 from iotrial.store.states import TrialState
 
 MOST_PACKED = 256 << 20
@@ -87,13 +87,7 @@ def packed_trial(path: Path, which: Which) -> bytes:
                 f"trial {number} is too large for a download ({size:,} bytes)",
                 hint=f"iotrial export {number}",
             )
-        file.seek(0)
-        try:
-            for _ in read_packed(file, f"trial {number}, packed"):
-                pass
-        except RequestError as error:
-            raise StoreError(f"trial {number} cannot be packed: {error.message}", hint=error.hint) from error
-        file.seek(0)
+        verify_packed(file, number)
         return file.read()
 
 

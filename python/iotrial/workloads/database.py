@@ -255,7 +255,9 @@ class DatabaseWork(HasCheck, HasServer, Work, frozen=True, kw_only=True):
     def described(self) -> str:
         words = [f"{self.engine}: {self.test}"]
         if self.test not in OF_ALL:
-            words.append(f"{self.changed:,} rows beside" if self.test in INSERTS else f"{self.changed:,} of")
+            words.append(
+                f"{self.changed:,} rows added to" if self.test in INSERTS else f"{self.changed:,} of"
+            )
         words.append(f"{self.rows:,} rows with {format_bytes(self.buffer_bytes)} of cache")
         options = [
             f"journal {self.journal}" if self.journal else "",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec import Meta
 
-from iotrial.cli.consent import confirmed
 from iotrial.cli.kept_settings import (
     FileChange,
     LiveChange,
@@ -19,10 +18,10 @@ from iotrial.cli.kept_settings import (
     live_of,
     machine_here,
 )
+from iotrial.cli.open_store import document_at
 from iotrial.cli.options import json_option
-from iotrial.cli.output import tell, warn
+from iotrial.cli.output import confirmed, tell, warn
 from iotrial.cli.run_request import quantity_of
-from iotrial.cli.verbs.report import document_at
 from iotrial.documents import JsonDocument, json_text
 from iotrial.errors import LabError, RequestError
 from iotrial.report.notation import counted, some

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from iotrial.cli.finish import (
     write_markdown,
     write_report,
 )
-from iotrial.cli.open_store import store_to_read
+from iotrial.cli.open_store import is_packed, store_to_read
 from iotrial.cli.options import full_report, json_option, markdown_option
 from iotrial.cli.output import tell
 from iotrial.errors import RequestError
@@ -82,7 +81,7 @@ def gathered(refs: Sequence[str]) -> tuple[list[Analysed], dict[str, str]]:
     and PackedError.
     """
     refuse_too_few(len(refs))
-    files = {ref for ref in refs if _is_packed(ref)}
+    files = {ref for ref in refs if is_packed(ref)}
     store = store_to_read(needed=len(files) < len(set(refs)))
     share = len(refs)
     found: list[Analysed] = []
@@ -122,14 +121,6 @@ def _refuse_twice(refs: Sequence[str], files: set[str], store: Store | None) -> 
                 f'trial "{escape(ref)}" is named twice{also}: a trial cannot be compared with itself'
             )
         seen[one] = ref
-
-
-def _is_packed(ref: str) -> bool:
-    """Return whether a name is that of a file, by the rules of ``iotrial report``."""
-    if ref.endswith(".iotrial") or "/" in ref:
-        return True
-    path = Path(ref).expanduser()
-    return not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
 
 
 def _say(comparison: Comparison, *, as_json: bool, html: str | None, full: bool) -> None:

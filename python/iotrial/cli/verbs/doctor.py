@@ -11,6 +11,7 @@ import click
 from iotrial.cli.doctor_view import doctor_lines, examined
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
+from iotrial.cli.run_request import quantity_of
 from iotrial.documents import json_text
 from iotrial.errors import IotrialError, RequestError, RestoreError
 from iotrial.lab.target import Target
@@ -18,7 +19,7 @@ from iotrial.probe.client import Probe
 from iotrial.runner.doctor import Finding, Grade, examine, noise_findings
 from iotrial.runner.doctor.noise import measure_noise
 from iotrial.runner.progress import Silent
-from iotrial.units import UnitError, format_duration, parse_duration
+from iotrial.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from iotrial.runner.doctor import Examination
@@ -57,11 +58,10 @@ def _seconds(time: str | None, *, quick: bool, no_aa: bool) -> float | None:
         raise RequestError("--time, --quick and --no-aa exclude each other", hint="give one of them")
     if no_aa:
         return None
-    try:
-        seconds = parse_duration(time) if time is not None else QUICK_S if quick else AA_S
-    except UnitError as error:
-        raise RequestError(error.message, hint=error.hint) from error
-    if seconds <= 0:
+    if time is None:
+        return QUICK_S if quick else AA_S
+    seconds = quantity_of("--time", time, parse_duration)
+    if not seconds:
         raise RequestError("--time must be more than 0 s", hint="--no-aa skips the A/A test")
     return seconds
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import click
 from msgspec import Meta, field
 
-from iotrial.cli.open_store import store_to_read
+from iotrial.cli.open_store import document_at, store_to_read
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
-from iotrial.cli.verbs.report import document_at
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
-from iotrial.errors import RequestError, StoreError
+from iotrial.errors import RequestError
 from iotrial.report import exports
-from iotrial.store.packed import read_packed
+from iotrial.store.packed import verify_packed
 from iotrial.store.packed.file import refuse_present, written_whole
 from iotrial.terminal import escape
 
@@ -142,15 +141,8 @@ def _writer(document: Document, kind: str) -> Callable[[BinaryIO], str]:
 
 
 def _pack(store: Store, number: int, file: BinaryIO) -> str:
-    """Pack a trial, then read it back to verify it: a file that cannot be imported is never handed out.
-    Return its digest."""
+    """Pack a trial and verify the file. Return its digest."""
     digest = store.pack(number, file)
     file.flush()
-    file.seek(0)
-    try:
-        for _ in read_packed(file, f"trial {number}, packed"):
-            pass
-    except RequestError as error:
-        raise StoreError(f"trial {number} cannot be exported: {error.message}", hint=error.hint) from error
-    file.seek(0)
+    verify_packed(file, number)
     return digest

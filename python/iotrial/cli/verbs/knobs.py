@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 from msgspec import Meta
@@ -14,11 +14,9 @@ from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import TargetError, UnsupportedLevel
 from iotrial.knobs.declaration import Consequence, Safety, Stage
 from iotrial.lab import registry
-from iotrial.lab.image import ImagePlace
-from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
+from iotrial.lab.image import no_lab
+from iotrial.lab.knob import RunContext
 from iotrial.lab.target import Target
-from iotrial.paths import state_folder
 from iotrial.probe.client import Probe
 from iotrial.study.model import Setting
 
@@ -56,7 +54,7 @@ class Knobs(JsonDocument, frozen=True):
 def command(as_json: bool) -> None:
     """List the knobs that a study can set."""
     with Probe(isolate=False) as probe:
-        subject = _subject(Target(probe))
+        subject = no_lab(Target(probe))
         rows = [_row(knob, subject) for knob in registry.knobs().values()]
     if as_json:
         click.echo(json_text(Knobs(rows)))
@@ -95,11 +93,3 @@ def _row(knob: Knob, subject: RunContext) -> Row:
         consequence=knob.consequence.sentence,
         safety_by_value=knob.consequences,
     )
-
-
-def _subject(target: Any) -> RunContext:
-    """Return a run context with an image lab that is never created: enough to query the kernel."""
-    journal = Journal(state_folder() / "journal")
-    place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
-    place.device = "loop0"
-    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())

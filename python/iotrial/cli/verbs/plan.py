@@ -16,7 +16,7 @@ from iotrial.cli.run_request import find_study, request_of, resolve_study
 from iotrial.design.model import ArmKind
 from iotrial.documents import Count, JsonDocument, JsonObject, Labels, json_text
 from iotrial.errors import RequestError
-from iotrial.report.designs import Design, design_in_full, design_of, plan_lines
+from iotrial.report.designs import Design, design_of, plan_lines
 from iotrial.report.safety import LevelSafety, every_level
 from iotrial.runner.planning import default_folder, look_at_disks, make_plan
 from iotrial.runner.same_disk import Together, sharing
@@ -145,7 +145,7 @@ def command(study: str | None, rounds: int, pilot: str | None, as_json: bool, **
             seed_chosen=request.seed is not None,
             primary_effects=plan.primary_effects,
             conditions=[c.key for c in plan.conditions],
-            design=design_in_full(design_of(plan)),
+            design=design_of(plan),
             statistics=_statistics(plan),
             safety=every_level(resolved.study),
             blocks=listed,

@@ -18,13 +18,14 @@ from msgspec import Meta
 from iotrial.cli.options import AFTER, in_group, json_option
 from iotrial.cli.output import tell, warn
 from iotrial.cli.own_command import OwnCommand
+from iotrial.cli.run_request import quantity_of
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.errors import MissingTool, NotSupported, PrivilegeError, ProbeError, RequestError
 from iotrial.ownership import invoking_user
 from iotrial.probe.binary import find_binary
 from iotrial.report.notation import counted
 from iotrial.terminal import escape
-from iotrial.units import UnitError, format_bytes, format_duration, parse_size
+from iotrial.units import format_bytes, format_duration, parse_size
 
 recorded = in_group("What is recorded")
 written = in_group("The trace")
@@ -149,10 +150,7 @@ def _check(words: tuple[str, ...], pid: int | None, output: Path) -> None:
 
 def _buffer(text: str) -> int:
     """Return the size of the buffer in bytes: the next power of two."""
-    try:
-        size = parse_size(text)
-    except UnitError as error:
-        raise RequestError(error.message, hint=error.hint) from error
+    size = quantity_of("--buffer", text, parse_size) or 0
     if not _SMALLEST_BUFFER <= size <= _LARGEST_BUFFER:
         raise RequestError(
             f"--buffer {escape(text)}: expected 4 KiB to 1 GiB", hint="such as --buffer 128MiB"

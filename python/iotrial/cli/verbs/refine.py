@@ -11,11 +11,11 @@ import click
 from msgspec import Meta
 
 from iotrial.cli.consent import ask_consent
+from iotrial.cli.open_store import document_at
 from iotrial.cli.options import json_option
 from iotrial.cli.output import tell
 from iotrial.cli.planned_changes import command_lines
 from iotrial.cli.run_request import quantity_of
-from iotrial.cli.verbs.report import document_at
 from iotrial.design.following import Pin
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.errors import RequestError, StoreError
@@ -88,7 +88,8 @@ def command(
     names = [name.strip() for name in (factors or "").split(",") if name.strip()]
     document = document_at(trial)
     way: Way = "ablate" if ablate else "fold-over" if fold_over else "follow-up"
-    proposed, text = propose(document, way, factors=names, margin=_margin(margin))
+    smallest = quantity_of("--margin", margin, parse_margin)
+    proposed, text = propose(document, way, factors=names, margin=smallest)
     path = None if out == "-" else Path(out) if out else _default(proposed.study.name)
     if path is not None:
         _seek_consent(document.trial.header.study, proposed.study, trust=trust)
@@ -129,10 +130,6 @@ def _seek_consent(before: Study, proposed: Study, *, trust: bool) -> None:
     for line in command_lines(proposed):
         tell(line, err=True)
     ask_consent(proposed, trust=trust)
-
-
-def _margin(text: str | None) -> float | None:
-    return quantity_of("--margin", text, parse_margin)
 
 
 def _default(name: str) -> Path:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,20 +14,12 @@ from iotrial.cli.finish import (
     write_markdown,
     write_report,
 )
-from iotrial.cli.open_store import store_to_read
+from iotrial.cli.open_store import document_at
 from iotrial.cli.options import fail_option, full_report, json_option, markdown_option
 from iotrial.cli.output import tell
-from iotrial.errors import UnknownName
 from iotrial.report.figure_files import write_figures
 from iotrial.report.notation import counted
-from iotrial.report.opening import document_of, packed_document
 from iotrial.report.render import html_report, markdown_report
-
-if TYPE_CHECKING:
-    from iotrial.report.document import Document
-
-#: from this number of blocks on, announce the analysis
-LONG = 2_000
 
 
 @click.command("report")
@@ -73,29 +61,3 @@ def command(
         if drawn is not None and not as_json:
             tell(f"{counted(len(drawn), 'figure')} in {figures}; index.md lists them")
     return status_of(document, fail_if)
-
-
-def document_at(ref: str) -> Document:
-    """Load a stored trial, or else the packed trial in the file of this name."""
-    path = Path(ref).expanduser()
-    named = ref.endswith(".iotrial") or "/" in ref
-    is_file = not ref.isdigit() and ref != "last" and os.path.lexists(path) and not path.is_dir()
-    on_analysis = _announce if sys.stderr.isatty() else None
-    store = None if named else store_to_read(needed=not is_file)
-    with nullcontext() if store is None else store:
-        number = None
-        if store is not None:
-            try:
-                number = store.find(ref).number
-            except UnknownName:
-                if not is_file:
-                    raise
-        if store is None or number is None:
-            return packed_document(path, on_analysis=on_analysis)
-        return document_of(store, number, on_analysis=on_analysis)
-
-
-def _announce(blocks: int) -> None:
-    """Announce the analysis of a long trial, which takes a while."""
-    if blocks >= LONG:
-        tell(f"analysing {blocks:,} blocks", err=True)

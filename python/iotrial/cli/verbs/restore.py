@@ -10,7 +10,7 @@ import click
 from msgspec import UNSET, Meta, UnsetType
 
 from iotrial.cli.options import json_option
-from iotrial.cli.output import tell
+from iotrial.cli.output import confirmed, tell
 from iotrial.documents import JsonDocument, JsonObject, Labels, json_text
 from iotrial.errors import RequestError, RestoreError
 from iotrial.lab.journal import Damage, Entry, Journal
@@ -197,10 +197,7 @@ def _shown(one: Entry | Damage, row: Dismissed) -> list[str]:
 
 def _ask(count: int) -> None:
     """Ask for confirmation on a terminal; elsewhere the option itself is the consent. Raises RequestError."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
     what = "It" if count == 1 else f"These {count}"
-    tell(f"{what} will not be undone, now or later.", err=True)
-    click.echo("Dismiss? Type yes: ", err=True, nl=False)
-    if sys.stdin.buffer.readline(64).strip() != b"yes":
+    on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    if on_terminal and not confirmed(f"{what} will not be undone, now or later. Dismiss?"):
         raise RequestError("nothing was dismissed", hint="type yes to dismiss what is shown")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from iotrial.cli.finish import Outputs, refuse_missing_folder, write_report
-from iotrial.cli.options import AFTER, json_option
+from iotrial.cli.options import AFTER, fail_option, json_option
 from iotrial.cli.output import tell
 from iotrial.cli.own_command import (
     ORIGIN,
@@ -55,12 +55,7 @@ from iotrial.units import parse_duration, parse_margin
 @click.option("--html", metavar="FILE", help="Write an HTML report to this file.")
 @click.option("--export-markdown", "markdown", metavar="FILE", help="Write a Markdown report.")
 @click.option("--export-json", "json_file", metavar="FILE", help="Write the JSON report to this file.")
-@click.option(
-    "--fail-if",
-    type=click.Choice(["slower", "inconclusive"]),
-    multiple=True,
-    help="Exit with status 4 if a setting is slower (also probably slower), or undecided.",
-)
+@fail_option
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, settings: tuple[str, ...], as_json: bool, **values: Any) -> int:

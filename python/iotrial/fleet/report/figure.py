@@ -23,9 +23,8 @@ from iotrial.report.plots.canvas import (
     VERDICT_INKS,
     Drawing,
     draw,
-    effect_axis,
-    write_in_line,
 )
+from iotrial.report.plots.intervals import FARTHEST, effect_axis, write_in_line
 from iotrial.stats.model import Conclusion
 from iotrial.study.model import Scale
 
@@ -37,7 +36,6 @@ MOST_NAMED = 40
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _LINE_IN, _HEAD_IN, _FOOT_IN = 0.2, 0.1, 0.5
 _MANY_IN, _LEAST_MANY_IN, _MOST_MANY_IN = 0.011, 3.0, 6.0
-_FARTHEST = 3.0
 
 
 def caterpillar(name: str, one: FleetComparison, *, margin: float, narrow: bool) -> Drawing | None:
@@ -95,7 +93,7 @@ def _axis(axes: Axes, one: FleetComparison, rows: list[HostRow], lines: int, mar
 def _limits(one: FleetComparison, rows: list[HostRow], band: float) -> tuple[float, float]:
     """Return axis limits from the estimates; interval ends are clipped at three times the farthest estimate."""
     places = [_place(row) for row in rows]
-    reach = max(_FARTHEST * max(map(abs, places)), 4 * band) or 1.0
+    reach = max(FARTHEST * max(map(abs, places)), 4 * band) or 1.0
     ends = [end for row in rows for end in (row.part.low, row.part.high) if end is not None]
     mean = one.found.mean
     if mean is not None:

@@ -192,7 +192,7 @@ class FleetReported(JsonDocument, frozen=True):
     """
 
     fleet: FleetFacts
-    headline: Annotated[str, Meta(description="What the fleet comes to, in one sentence.")]
+    headline: Annotated[str, Meta(description="The result in one sentence.")]
     details: tuple[str, ...]
     claims: Annotated[tuple[str, ...], Meta(description="What this can and cannot claim.")]
     hosts: list[Host]

@@ -165,10 +165,7 @@ def one_number(data: object) -> float:
         case {"resultType": "vector", "result": [{"value": [_, str(text)]}]}:
             return _number(text)
         case {"resultType": "vector", "result": list(series)}:
-            raise MetricLost(
-                f"the query has {len(series)} series, expected one number",
-                hint="aggregate them, for example with sum(...)",
-            )
+            raise _several(series)
     raise MetricLost(
         "the query's result is not one number", hint="a range needs a function, such as rate(x[$window])"
     )
@@ -190,11 +187,15 @@ def mean_of_range(data: object, *, fewest: int = 1) -> float:
                 )
             return statistics.fmean(values)
         case {"resultType": "matrix", "result": list(series)}:
-            raise MetricLost(
-                f"the query has {len(series)} series, expected one number",
-                hint="aggregate them, for example with sum(...)",
-            )
+            raise _several(series)
     raise MetricLost("the query's result is not a series of numbers")
+
+
+def _several(series: list[object]) -> MetricLost:
+    return MetricLost(
+        f"the query has {len(series)} series, expected one number",
+        hint="aggregate them, for example with sum(...)",
+    )
 
 
 def _second(pair: object) -> float:

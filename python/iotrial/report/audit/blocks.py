@@ -37,9 +37,9 @@ def audit_text(audit: Audit, answer: Answer | None) -> str:
     return "\n".join([*title, *plain_lines(audit_report(audit, answer), width=_WIDTH)])
 
 
-def audit_markdown(audit: Audit, answer: Answer | None, *, heading: str = "##") -> str:
+def audit_markdown(audit: Audit, answer: Answer | None) -> str:
     """Format the audit as a section of Markdown, ending in a newline."""
-    return markdown(audit_report(audit, answer), heading=heading)
+    return markdown(audit_report(audit, answer), heading="##")
 
 
 def audit_report(audit: Audit, answer: Answer | None) -> Report:

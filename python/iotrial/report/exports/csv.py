@@ -11,12 +11,11 @@ import io
 from typing import BinaryIO
 
 from iotrial.report.document import Document
+from iotrial.report.figure import no_formula
 from iotrial.report.runs_table import Value, runs_table
 from iotrial.terminal import escape
 
 SUFFIX = ".csv"
-
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(document: Document, file: BinaryIO) -> None:
@@ -39,5 +38,5 @@ def _cell(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return ("'" if value.startswith(_FORMULAS) else "") + escape(value)
+        return escape(no_formula(value))
     return repr(value)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from iotrial.report.notation import elided
 from iotrial.report.plots.canvas import (
-    DASHES,
     FONT_PT,
     INK,
     LIGHT,
     MUTED,
     PAPER,
     Drawing,
+    arm_dashes,
     arm_ink,
     arm_marker,
     settings,
@@ -108,8 +108,7 @@ def _mark(arm: Arm) -> Any:
     from matplotlib.lines import Line2D
 
     ink = MUTED if arm.is_control else arm_ink(arm.position)
-    dashes = DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)]
-    line: Any = dashes
+    line: Any = arm_dashes(arm)
     return Line2D(
         [], [], color=ink, linestyle=line, linewidth=1.3, marker=arm_marker(arm.position), markersize=4,
         markerfacecolor="none" if arm.is_control else ink,

@@ -31,15 +31,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.report.notation import quantity, suited_unit
-from iotrial.study.model import Scale as ResponseScale
-from iotrial.terminal import escape
+from iotrial.report.notation import quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    from iotrial.stats.model import Effect
+    from iotrial.report.series import Arm
 
 INK, MUTED, LINE, BAND, PAPER = (f"iotrial:{role}" for role in ("ink", "muted", "line", "band", "card"))
 _FASTER, _SLOWER, _EQUIVALENT, _MOVED = (
@@ -121,13 +118,6 @@ def inks(colours: Mapping[str, str]) -> Iterator[None]:
                 del known[ink]
 
 
-__all__ = [
-    "ARM_COLOURS", "BAND", "DASHES", "FONT_PT", "INK", "INSTALL", "LINE", "MARKERS", "MUTED", "PAPER", "RISK_INK",
-    "VERDICT_INKS",
-    "Drawing",
-    "arm_ink", "arm_marker", "calm", "can_draw", "draw",
-]  # fmt: skip
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[tuple[float, tuple[float, ...] | None], ...] = (
     (0, None),
@@ -152,6 +142,11 @@ _STYLE = re.compile(r' style="([^"]*)"')
 def arm_marker(position: int) -> str:
     """Return the marker of an arm, shifted by one at every round of colours, so that no pair repeats."""
     return MARKERS[(position + position // ARM_COLOURS) % len(MARKERS)]
+
+
+def arm_dashes(arm: Arm) -> tuple[float, tuple[float, ...] | None]:
+    """Return the line style of an arm: controls have two of their own."""
+    return DASHES[2 + arm.position % 2 if arm.is_control else arm.position % len(DASHES)]
 
 
 @dataclass(frozen=True)
@@ -222,79 +217,6 @@ def calm(axes: Axes) -> None:
     axes.spines["bottom"].set_color(LINE)
     axes.tick_params(colors=MUTED, length=2.5, width=0.6, labelcolor=MUTED, labelsize=FONT_PT - 0.5)
     axes.tick_params(axis="y", length=0)
-
-
-def effect_axis(
-    axes: Axes, low: float, high: float, *, lines: float, log: bool, unit: str, note: str = ""
-) -> None:
-    """Set up the axis that effects of one scale share.
-
-    It goes from ``low`` to ``high`` (logarithms if ``log``), with ``lines`` rows from the top; ``note`` follows its
-    title.
-    """
-    calm(axes)
-    axes.set_xlim(low, high)
-    axes.set_ylim(lines - 0.5, -0.5)
-    axes.set_yticks([])
-    if log:
-        ticks = ratio_ticks(math.exp(low), math.exp(high))
-        axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = f"ratio to the reference{note}"
-    else:
-        size, name = suited_unit(unit, (abs(low), abs(high)))
-        ticks = linear_ticks(low / size, high / size)
-        axes.set_xticks([tick * size for tick in ticks], [f"{tick:g}" for tick in ticks])
-        label = "difference to the reference" + (f", {escape(name)}" if name not in ("", "1") else "")
-    axes.set_xlabel(label, color=MUTED, fontsize=FONT_PT - 0.5)
-
-
-def write_in_line(
-    figure: Figure,
-    axes: Axes,
-    x: float,
-    line: float,
-    text: str,
-    ink: str,
-    *,
-    align: str = "left",
-    bold: bool = False,
-    **style: Any,
-) -> None:
-    """Write text at a fraction of the figure's width, at the height of a line of these axes."""
-    box = axes.get_position()
-    lines = axes.get_ylim()[0] + 0.5
-    y = box.y0 + box.height * (1 - (line + 0.5) / lines)
-    weight = "bold" if bold else "normal"
-    figure.text(x, y, text, color=ink, ha=align, va="center", weight=weight, **style)
-
-
-def draw_interval(axes: Axes, effect: Effect, y: float, ink: str) -> float | None:
-    """Draw an effect's interval at this height, with an arrow where it continues beyond the axis.
-
-    Returns the position of the estimate, or None if there is none: for a mean of conditions that differ, only the span
-    is drawn.
-    """
-    left, right = axes.get_xlim()
-    log = effect.scale is ResponseScale.LOG
-
-    def place(value: float) -> float:
-        if log and value <= 0:
-            return left
-        return min(max(math.log(value) if log else value, left), right)
-
-    if effect.agree is False and effect.span is not None:
-        ends = [place(end) for end in (effect.span.least, effect.span.most)]
-        axes.plot(ends, [y, y], color=ink, linewidth=1.0, linestyle=":", marker="|", markersize=7, zorder=3)
-        return None
-    low = left if effect.low is None else place(effect.low)
-    high = right if effect.high is None else place(effect.high)
-    axes.plot([low, high], [y, y], color=ink, linewidth=2.0, solid_capstyle="butt", zorder=3)
-    for end, marker in ((low, "<"), (high, ">")):
-        if end in (left, right):
-            axes.plot(
-                [end], [y], marker=marker, color=ink, markersize=5, linewidth=0, clip_on=False, zorder=4
-            )
-    return None if effect.value is None or (log and effect.value <= 0) else place(effect.value)
 
 
 def _inlined(svg: str, name: str, description: str) -> str:
@@ -418,6 +340,12 @@ def ratio_ticks(low: float, high: float) -> list[float]:
     while len(ticks) > _MOST_TICKS + 1:
         ticks = _thinned(ticks)
     return ticks
+
+
+def log_ratio_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Return positions and labels of ratios on an axis of their logarithms, from ``low`` to ``high``."""
+    ticks = ratio_ticks(math.exp(low), math.exp(high))
+    return [math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks]
 
 
 def _thinned(ticks: Sequence[float]) -> list[float]:

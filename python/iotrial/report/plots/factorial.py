@@ -24,6 +24,7 @@ from iotrial.report.plots.canvas import (
     calm,
     draw,
     linear_ticks,
+    log_ratio_ticks,
     ratio_ticks,
 )
 
@@ -160,8 +161,7 @@ def main_effects(
         axes.set_ylim(len(drawn) - 0.5, -0.5)
         axes.set_yticks([])
         if log:
-            ticks = ratio_ticks(math.exp(low), math.exp(high))
-            axes.set_xticks([math.log(tick) for tick in ticks], [f"{tick:g}" for tick in ticks])
+            axes.set_xticks(*log_ratio_ticks(low, high))
             axes.set_xlabel("ratio to the mean of all treatments", color=MUTED, fontsize=FONT_PT - 0.5)
         else:
             axes.set_xticks(linear_ticks(low, high))

@@ -23,12 +23,10 @@ from iotrial.report.plots.canvas import (
     VERDICT_INKS,
     Drawing,
     draw,
-    draw_interval,
-    effect_axis,
-    write_in_line,
 )
+from iotrial.report.plots.intervals import draw_effect, effect_axis, limits_of, write_in_line
 from iotrial.report.rows import EffectRow
-from iotrial.stats.model import Verdict
+from iotrial.stats.model import QUIET, Verdict
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 80
 _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _ROW_IN, _TALL_ROW_IN, _HEAD_IN, _FOOT_IN = 0.25, 0.4, 0.12, 0.46
-_FARTHEST = 3.0
 #: fraction of the height of a row
 _NARROW_TITLE = 0.7
 
@@ -76,9 +73,13 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                 line += title_line
                 axes.axhline(line - 0.5, color=LINE, linewidth=0.4, zorder=0)
             axes.axhline(line + 0.5, color=LINE, linewidth=0.4, zorder=0)
-            _row(axes, row, line, low_shift=0.22 if narrow else 0.0)
+            hollow = row.effect.verdict is Verdict.INCONCLUSIVE
+            y = line + (0.22 if narrow else 0.0)
+            draw_effect(axes, row.effect, y, _ink(row), marker=_marker(row), hollow=hollow)
             if narrow:
-                label = elided(f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text, 42)
+                label = elided(
+                    f"{row.comparison}{_of_response(rows, row)}" if single else row.condition.text, 42
+                )
                 for x, text, align in ((0.0, label, "left"), (1.0, interval(row.effect), "right")):
                     axes.text(
                         x,
@@ -92,7 +93,7 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
                         bbox={"facecolor": PAPER, "linewidth": 0, "pad": 0.6},
                     )
             else:
-                text = f"{_pair(row)}{_of_response(rows, row)}" if single else row.condition.text
+                text = f"{row.comparison}{_of_response(rows, row)}" if single else row.condition.text
                 write_in_line(figure, axes, 0.012, line, elided(text, 36), INK, align="left")
                 write_in_line(figure, axes, 0.71, line, interval(row.effect), INK, align="left")
                 write_in_line(
@@ -106,8 +107,8 @@ def forest(name: str, rows: Sequence[EffectRow], *, margin: float, narrow: bool)
 
 def _order(rows: Sequence[EffectRow], row: EffectRow) -> tuple[int, tuple[int, ...]]:
     """Sort comparisons together, in the order of their first row, with conditions in the study's order."""
-    pairs = list(dict.fromkeys(_pair(other) + other.effect.response for other in rows))
-    return pairs.index(_pair(row) + row.effect.response), row.condition.order
+    pairs = list(dict.fromkeys(other.comparison + other.effect.response for other in rows))
+    return pairs.index(row.comparison + row.effect.response), row.condition.order
 
 
 def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
@@ -115,7 +116,7 @@ def _titles(rows: Sequence[EffectRow]) -> list[str | None]:
     titles: list[str | None] = []
     above = None
     for row in rows:
-        title = f"{_pair(row)}{_of_response(rows, row)}"
+        title = f"{row.comparison}{_of_response(rows, row)}"
         titles.append(title if title != above else None)
         above = title
     return titles
@@ -125,85 +126,23 @@ def _of_response(rows: Sequence[EffectRow], row: EffectRow) -> str:
     return f" ({spoken(row.effect.response)})" if len({r.effect.response for r in rows}) > 1 else ""
 
 
-def _pair(row: EffectRow) -> str:
-    return row.comparison
-
-
 def _ink(row: EffectRow) -> str:
     return RISK_INK if row.risk else VERDICT_INKS.get(row.effect.conclusion.words, INK)
 
 
-def _position(row: EffectRow, value: float) -> float:
-    return math.log(value) if row.effect.scale is Scale.LOG else value
-
-
 def _axis(axes: Axes, rows: Sequence[EffectRow], lines: float, *, margin: float) -> None:
     log = rows[0].effect.scale is Scale.LOG
-    low, high = _limits(rows, margin=margin)
+    band = math.log1p(margin) if log else 0.0
+    low, high = limits_of([row.effect for row in rows], band)
     note = f" (band: within {percent(margin)})"
     effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].effect.unit, note=note)
     if log:
-        band = math.log1p(margin)
         axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
     axes.axvline(0.0, color=MUTED, linewidth=0.8, zorder=1)
 
 
-def _limits(rows: Sequence[EffectRow], *, margin: float) -> tuple[float, float]:
-    """Return limits for all estimates and ends, with ends limited to three times the farthest estimate (or four margins)."""
-    log = rows[0].effect.scale is Scale.LOG
-    band = math.log1p(margin) if log else 0.0
-    places = [
-        _position(row, v) for row in rows for v in (row.effect.value,) if v is not None and (v > 0 or not log)
-    ]
-    ends = [
-        _position(row, v)
-        for row in rows
-        for v in (row.effect.low, row.effect.high)
-        if v is not None and (v > 0 or not log)
-    ]
-    reach = max([_FARTHEST * max(map(abs, places), default=0.0), 4 * band]) or 1.0
-    inside = [*places, *(min(max(end, -reach), reach) for end in ends), -1.6 * band, 1.6 * band]
-    low, high = min(inside), max(inside)
-    pad = (high - low) * 0.05 or 1.0
-    return low - pad, high + pad
-
-
-def _row(axes: Axes, row: EffectRow, line: float, *, low_shift: float) -> None:
-    effect = row.effect
-    y = line + low_shift
-    ink = _ink(row)
-    if effect.value is None and effect.low is None and effect.high is None:
-        axes.text(
-            sum(axes.get_xlim()) / 2,
-            y,
-            "no interval yet",
-            color=MUTED,
-            ha="center",
-            va="center",
-            style="italic",
-            fontsize=FONT_PT - 1,
-            bbox={"facecolor": PAPER, "linewidth": 0, "pad": 1},
-        )
-        return
-    place = draw_interval(axes, effect, y, ink)
-    if place is None:
-        return
-    face = PAPER if effect.verdict is Verdict.INCONCLUSIVE else ink
-    axes.plot(
-        [place],
-        [y],
-        marker=_marker(row),
-        color=ink,
-        markerfacecolor=face,
-        markersize=6,
-        linewidth=0,
-        markeredgewidth=1.2,
-        zorder=5,
-    )
-
-
 def _marker(row: EffectRow) -> str:
     effect = row.effect
-    if effect.verdict in (Verdict.EQUIVALENT, Verdict.INCONCLUSIVE) or effect.value is None:
+    if effect.verdict in QUIET or effect.value is None:
         return "o"
     return "<" if effect.value < null_value(effect) else ">"

@@ -10,13 +10,13 @@ import numpy as np
 from iotrial.report.notation import elided, percent
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.canvas import (
-    DASHES,
     FONT_PT,
     LINE,
     MUTED,
     Drawing,
     Floats,
     Scale,
+    arm_dashes,
     arm_ink,
     arm_marker,
     calm,
@@ -178,11 +178,9 @@ def _points(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, step
     ink = MUTED if arm.is_control else arm_ink(arm.position)
     at, value, void = series.at_s[::step] / seconds, series.value[::step], series.void[::step]
     marker = arm_marker(arm.position)
-    common = {"linewidth": 0, "marker": marker, "markeredgewidth": 0.5, "color": ink}
+    common = {"linewidth": 0, "marker": marker, "markeredgewidth": 0.5, "color": ink, "alpha": 0.4}
     if arm.is_control:
-        common |= {"markerfacecolor": "none", "alpha": 0.4}
-    else:
-        common |= {"alpha": 0.4}
+        common["markerfacecolor"] = "none"
     axes.plot(at[~void], scale.place(value[~void]), markersize=2.2, **common)  # type: ignore[arg-type]
     if void.any():
         axes.plot(
@@ -208,10 +206,8 @@ def _medians(axes: Axes, series: ArmSeries, scale: Scale, *, seconds: float, gap
 
 
 def _line(axes: Axes, arm: Arm, x: Floats, y: Floats) -> None:
+    dashes = arm_dashes(arm)
     if arm.is_control:
-        axes.plot(
-            x, y, color=MUTED, linewidth=0.9, linestyle=DASHES[2 + arm.position % 2], alpha=0.8, zorder=2
-        )
+        axes.plot(x, y, color=MUTED, linewidth=0.9, linestyle=dashes, alpha=0.8, zorder=2)
     else:
-        dashes = DASHES[arm.position % len(DASHES)]
         axes.plot(x, y, color=arm_ink(arm.position), linewidth=1.5, linestyle=dashes, zorder=3)

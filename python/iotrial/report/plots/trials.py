@@ -7,11 +7,10 @@ Trials that are not compared (invalid ones, ones with failures) are hollow and p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iotrial.report.comparison import (
-    Cell,
     Comparison,
     Row,
     agreement_words,
@@ -34,10 +33,8 @@ from iotrial.report.plots.canvas import (
     arm_ink,
     arm_marker,
     draw,
-    draw_interval,
-    effect_axis,
-    write_in_line,
 )
+from iotrial.report.plots.intervals import draw_effect, effect_axis, limits_of, write_in_line
 from iotrial.study.model import Scale
 
 if TYPE_CHECKING:
@@ -49,7 +46,6 @@ _WIDE_IN, _NARROW_IN = 7.6, 4.1
 _LINE_IN, _TALL_LINE_IN, _HEAD_IN, _FOOT_IN = 0.22, 0.34, 0.12, 0.46
 #: gap between groups, in lines
 _GAP = 0.35
-_FARTHEST = 3.0
 
 
 def fitting(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -70,7 +66,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
     lines = sum(1 + len(row.has) for row in rows) + _GAP * (len(rows) - 1)
     height = _HEAD_IN + line_in * lines + _FOOT_IN
     width = _NARROW_IN if narrow else _WIDE_IN
-    several = len({row.response for row in rows}) > 1
+    several = len({row.like.response for row in rows}) > 1
 
     def paint(figure: Figure) -> None:
         left, right = (0.07, 0.97) if narrow else (0.31, 0.63)
@@ -93,7 +89,7 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
 
         line = 0.0
         for row in rows:
-            place = comparison.place(row) + (f", {spoken(row.response)}" if several else "")
+            place = comparison.place(row) + (f", {spoken(row.like.response)}" if several else "")
             head = title(row) if place == "all conditions" else f"{title(row)}, {place}"
             write(0.0, line, elided(head, 54 if narrow else 76), INK, "left", bold=True)
             agreement = agreement_words(comparison, row)
@@ -110,7 +106,9 @@ def trials_forest(name: str, comparison: Comparison, rows: Sequence[Row], *, nar
             for position in row.has:
                 cell = row.cells[position]
                 assert cell is not None
-                _mark(axes, cell, position, line + (0.24 if narrow else 0.0))
+                y, colour = line + (0.24 if narrow else 0.0), arm_ink(1 + position) if cell.counts else MUTED
+                marker = arm_marker(position)
+                draw_effect(axes, cell.effect, y, colour, marker=marker, hollow=not cell.counts)
                 verdict = cell_verdict(cell)
                 ink = VERDICT_INKS.get(cell.effect.conclusion.words, INK) if cell.valid else MUTED
                 if cell.risk and cell.valid:
@@ -142,68 +140,14 @@ def _row_text(comparison: Comparison, row: Row) -> str:
     return f"{', '.join(cells)} ({agreement_words(comparison, row)})"
 
 
-def _null(row: Row) -> float:
-    return 1.0 if row.scale is Scale.LOG else 0.0
-
-
-def _place(row: Row, value: float) -> float:
-    return math.log(value) if row.scale is Scale.LOG else value
-
-
 def _axis(axes: Axes, comparison: Comparison, rows: Sequence[Row], lines: float) -> None:
-    log = rows[0].scale is Scale.LOG
+    log = rows[0].like.scale is Scale.LOG
     margins = {column.trial.margin for column in comparison.columns}
     band = math.log1p(margins.pop()) if len(margins) == 1 and log else 0.0
-    low, high = _limits(rows, band)
+    effects = [cell.effect for row in rows for cell in row.cells if cell is not None]
+    low, high = limits_of(effects, band)
     note = f" (band: within {percent(math.expm1(band))})" if band else ""
-    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].unit, note=note)
+    effect_axis(axes, low, high, lines=lines, log=log, unit=rows[0].like.unit, note=note)
     if band:
         axes.axvspan(-band, band, color=BAND, linewidth=0, zorder=0)
     axes.axvline(0.0, color=LINE, linewidth=1.0, zorder=1)
-
-
-def _limits(rows: Sequence[Row], band: float) -> tuple[float, float]:
-    """Return limits from the estimates and the band; interval ends count up to three times the farthest estimate."""
-    log = rows[0].scale is Scale.LOG
-    usable = [number for number in _numbers(rows, ends=False) if number > 0 or not log]
-    places = [_place(rows[0], number) for number in usable]
-    ends = [_place(rows[0], number) for number in _numbers(rows, ends=True) if number > 0 or not log]
-    reach = max(_FARTHEST * max(map(abs, places), default=0.0), 4 * band) or 1.0
-    inside = [0.0, *places, *(min(max(end, -reach), reach) for end in ends), -1.6 * band, 1.6 * band]
-    low, high = min(inside), max(inside)
-    pad = (high - low) * 0.05 or 1.0
-    return low - pad, high + pad
-
-
-def _numbers(rows: Sequence[Row], *, ends: bool) -> Iterator[float]:
-    for row in rows:
-        for cell in row.cells:
-            if cell is not None:
-                effect = cell.effect
-                for number in (effect.low, effect.high) if ends else (effect.value,):
-                    if number is not None and math.isfinite(number):
-                        yield number
-
-
-def _mark(axes: Axes, cell: Cell, position: int, y: float) -> None:
-    effect = cell.effect
-    left, right = axes.get_xlim()
-    ink = arm_ink(1 + position) if cell.counts else MUTED
-    if effect.value is None and effect.low is None and effect.high is None:
-        axes.text(
-            (left + right) / 2, y, "no interval yet", color=MUTED, ha="center", va="center", style="italic"
-        )
-        return
-    place = draw_interval(axes, effect, y, ink)
-    if place is not None:
-        axes.plot(
-            [place],
-            [y],
-            marker=arm_marker(position),
-            color=ink,
-            markerfacecolor=ink if cell.counts else PAPER,
-            markersize=5.5,
-            linewidth=0,
-            markeredgewidth=1.2,
-            zorder=5,
-        )

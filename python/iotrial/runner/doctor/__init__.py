@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from iotrial.errors import TargetError
 from iotrial.lab import host
-from iotrial.lab.image import ImagePlace
+from iotrial.lab.image import no_lab
 from iotrial.lab.journal import Journal
-from iotrial.lab.knob import RunContext, WorkDraft
 from iotrial.lab.machine import neighbours, processor
 from iotrial.lab.machine.programs import Program, programs
 from iotrial.lab.target import Target
@@ -54,7 +53,7 @@ def examine(
     watched = (
         neighbours.look(target, watch_s) if sleep is None else neighbours.look(target, watch_s, sleep=sleep)
     )
-    found = programs(target, _no_lab(target))
+    found = programs(target, no_lab(target))
     state = labs.state_finding(target, folder)
     findings = [
         labs.privilege_finding(target),
@@ -85,40 +84,33 @@ def _space(target: Target, what: str, folder: str, wanted: int) -> Finding:
     return checks.space_finding(what, folder, facts, wanted=wanted)
 
 
-def _no_lab(target: Target) -> RunContext:
-    """Return an image lab that is not created: enough to ask knobs what they need."""
-    journal = Journal(state_folder() / "journal")
-    place = ImagePlace("ext4", target, journal, folder="", mount_point="", filesystem="ext4", size_bytes=0)
-    place.device = "loop0"
-    return RunContext(target=target, place=place, journal=journal, files=None, work=WorkDraft())
-
-
 def noise_findings(noise: Noise) -> list[Finding]:
     """Return the findings of the A/A trial that need action."""
     found = []
+    floor = noise.floor
     if noise.stolen is not None:
         # watching for a second may miss a neighbour that comes and goes; two minutes do not
-        found.append(checks.stolen_finding("stolen time in the A/A test", noise.stolen, noise.seconds))
-    apart = [floor.workload for floor in noise.floors if floor.told_apart]
-    if apart or noise.failed_controls:
-        what = "; ".join([*(f"two identical arms differ ({name})" for name in apart), *noise.failed_controls])
+        found.append(checks.stolen_finding("stolen time in the A/A test", noise.stolen, floor.seconds))
+    apart = [one.workload for one in floor.workloads if one.told_apart]
+    if apart or floor.failed_controls:
+        what = "; ".join([*(f"two identical arms differ ({name})" for name in apart), *floor.failed_controls])
         do = (
-            f"by chance this happens in at most {100 * noise.alpha:.3g} % of such checks: run it again; if it "
+            f"by chance this happens in at most {100 * floor.alpha:.3g} % of such checks: run it again; if it "
             f"happens again, do not rely on verdicts of this machine"
         )
         found.append(Finding("blind A/A", Grade.PROBLEM, what, do))
-    if noise.failures:
+    if floor.failures:
         do = "see the kernel's log (dmesg), and the space and health of that disk"
-        found.append(Finding("blind A/A", Grade.PROBLEM, f"{noise.failures} runs failed", do))
-    if noise.void:
-        share = noise.void / max(1, noise.void + noise.blocks)
+        found.append(Finding("blind A/A", Grade.PROBLEM, f"{floor.failures} runs failed", do))
+    if floor.void:
+        share = floor.void / max(1, floor.void + floor.blocks)
         found.append(
             Finding(
                 "blind A/A",
                 Grade.NOTE if share < 0.2 else Grade.PROBLEM,
-                f"{noise.void} of {noise.void + noise.blocks} blocks void: the cache was not in the expected state",
+                f"{floor.void} of {floor.void + floor.blocks} blocks void: the cache was not in the expected state",
                 "something else reads or drops the cache, or memory is short",
-                {"void": noise.void, "blocks": noise.blocks},
+                {"void": floor.void, "blocks": floor.blocks},
             )
         )
     return found

@@ -7,12 +7,15 @@ two levels with this work and its controls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from iotrial.design.plan import Plan
+from iotrial.documents import Amount, Count, JsonObject
 from iotrial.lab.machine.neighbours import shares, ticks
 from iotrial.paths import state_folder
 from iotrial.runner.pilot import Pilot, conduct_pilot, line_of, rules_of
@@ -28,39 +31,56 @@ from iotrial.study.reader import read_study
 HORIZONS_S = (60.0, 300.0, 3600.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """One workload. ``resolvable`` maps a horizon in seconds to the smallest relative effect it resolves (None: none).
+class Resolvable(JsonObject, frozen=True):
+    """The smallest relative effect that is resolved in this many seconds; null: none."""
+
+    seconds: float
+    margin: float | None
+
+
+class WorkloadNoise(JsonObject, frozen=True):
+    """The A/A of one workload.
 
     ``told_apart``: the two identical arms differed significantly, at the study's alpha divided among the
     workloads.
     """
 
     workload: str
-    blocks: int
+    blocks: Count
     block_s: float | None
-    scatter: Scatter | None
-    resolvable: Mapping[float, float | None]
+    scatter: Annotated[
+        Scatter | None,
+        Meta(
+            description="Of one comparison, in log units; sd is what planning uses, low to high its 90 % range."
+        ),
+    ]
     told_apart: bool
+    resolvable: list[Resolvable]
+
+
+class NoiseFloor(JsonObject, frozen=True):
+    """The blind A/A. ``failed_controls``: reasons for which a trial would be invalid."""
+
+    seconds: Amount
+    blocks: Count
+    void: Count
+    failures: Count
+    alpha: Annotated[float, Meta(gt=0, le=0.5)]
+    failed_controls: tuple[str, ...]
+    workloads: list[WorkloadNoise]
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Result of the A/A trial. ``failed_controls``: reasons for which a trial would be invalid.
+    """Result of the A/A trial.
 
     ``stolen``: share of all processors' time that the host gave to other guests meanwhile (None: not
     reported).
     """
 
-    seconds: float
-    blocks: int
-    void: int
-    failures: int
-    alpha: float
-    floors: tuple[Floor, ...]
-    failed_controls: tuple[str, ...]
+    floor: NoiseFloor
     signal: int | None
-    stolen: float | None = None
+    stolen: float | None
 
 
 def twin_study() -> Study:
@@ -80,7 +100,11 @@ def measure_noise(watcher: Watcher, *, root: bool, time_s: float, on: str | None
     finally:
         _remove_empty(new)
     after = _ticks()
-    return replace(_noise(pilot, plan), stolen=shares(before, after)[1] if before and after else None)
+    return Noise(
+        floor=_floor(pilot, plan),
+        signal=pilot.ended.signal,
+        stolen=shares(before, after)[1] if before and after else None,
+    )
 
 
 def _ticks() -> dict[str, int] | None:
@@ -90,40 +114,40 @@ def _ticks() -> dict[str, int] | None:
         return None
 
 
-def _noise(pilot: Pilot, plan: Plan) -> Noise:
+def _floor(pilot: Pilot, plan: Plan) -> NoiseFloor:
     spec = Spec.from_plan(plan)
     analysis = analyse(spec, pilot.data.blocks)
-    return Noise(
+    return NoiseFloor(
         seconds=pilot.seconds,
         blocks=pilot.blocks,
         void=pilot.void,
         failures=pilot.failures,
         alpha=spec.alpha,
-        floors=tuple(_floor(condition.key, pilot, spec, analysis) for condition in plan.conditions),
         failed_controls=analysis.invalid_reasons,
-        signal=pilot.ended.signal,
+        workloads=[_workload(condition.key, pilot, spec, analysis) for condition in plan.conditions],
     )
 
 
-def _floor(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> Floor:
+def _workload(key: str, pilot: Pilot, spec: Spec, analysis: Analysis) -> WorkloadNoise:
     condition = spec.condition(key)
     line = line_of(pilot, spec, condition)
     comparison = line.comparisons[0]
     # as for a study with this workload only, which has the whole alpha
     rules = replace(rules_of(spec, budget_s=0.0, budget_blocks=0), effect_alpha=spec.alpha)
+
+    def margin(horizon: float) -> float | None:
+        if comparison.scatter is None or not line.block_s:
+            return None
+        return resolvable(comparison, int(horizon / line.block_s), rules, control_sd(line, rules))
+
     effects = [e for e in analysis.effects if e.primary and e.workload == condition.workload]
-    return Floor(
+    return WorkloadNoise(
         workload=condition.workload,
         blocks=sum(b.condition == key and b.void is None for b in pilot.data.blocks),
         block_s=line.block_s,
         scatter=comparison.scatter,
-        resolvable={
-            horizon: None
-            if comparison.scatter is None or not line.block_s
-            else resolvable(comparison, int(horizon / line.block_s), rules, control_sd(line, rules))
-            for horizon in HORIZONS_S
-        },
         told_apart=any(e.p_anytime <= e.family_alpha for e in effects),
+        resolvable=[Resolvable(seconds, margin(seconds)) for seconds in HORIZONS_S],
     )
 
 

@@ -6,7 +6,7 @@ must be those that the study and its seed plan. docs/sharing.md describes the fo
 """
 
 from iotrial.store.packed.file import open_packed
-from iotrial.store.packed.reading import PackedEnd, read_packed
+from iotrial.store.packed.reading import PackedEnd, read_packed, verify_packed
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState
 from iotrial.store.packed.stream import PackedError
 from iotrial.store.packed.writing import write_packed
@@ -19,5 +19,6 @@ __all__ = [
     "PackedState",
     "open_packed",
     "read_packed",
+    "verify_packed",
     "write_packed",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from iotrial.errors import StudyError
+from iotrial.errors import RequestError, StoreError, StudyError
 from iotrial.store.model import BlockEnd, Event, TrialHeader
 from iotrial.store.packed.consistency import Consistency
 from iotrial.store.packed.records import PackedRecord, PackedRun, PackedState, from_value
@@ -22,6 +22,20 @@ class PackedEnd:
     """The end of a valid file: its digest."""
 
     sha256: str
+
+
+def verify_packed(file: BinaryIO, number: int) -> None:
+    """Read back the whole file of a trial that was packed, and return to its beginning.
+
+    Raises StoreError for one that could not be imported: it is never handed out.
+    """
+    file.seek(0)
+    try:
+        for _ in read_packed(file, f"trial {number}, packed"):
+            pass
+    except RequestError as error:
+        raise StoreError(f"trial {number} cannot be packed: {error.message}", hint=error.hint) from error
+    file.seek(0)
 
 
 def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd]:

@@ -1,0 +1,200 @@
+"""Evidence as report blocks: what else changed with the treatment, in a sentence and as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from iotrial.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Group,
+    Note,
+    Row,
+    Section,
+    Table,
+    View,
+    Words,
+    plain,
+    table,
+)
+from iotrial.report.document import Document
+from iotrial.report.evidence import COUNT, KINDS, SHARES, EvidenceRow
+from iotrial.report.findings import arms_are_rows
+from iotrial.report.metrics import is_system_wide, words_of
+from iotrial.report.notation import capitalised, elided, percent, quantity
+from iotrial.report.phrases import TIME_UNITS, amount
+from iotrial.store.model import with_checks
+from iotrial.terminal import escape
+
+_MEDIANS_LEDE = (
+    "Medians over valid runs. A value is marked ▲ or ▼ if it changed with the treatment: it differs from the reference "
+    "across blocks, and the medians differ by more than the margin. The clearest changes come first: look there for the "
+    "mechanism. The share of false marks is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
+    "counters include other activity on the machine."
+)
+_ACCOUNTED = (
+    " Rows called accounted come from repetitions after the last block that were traced and not timed. They are "
+    "few, so counts of calls are marked if their middle halves do not overlap, and counts of requests never; "
+    "latencies of requests are accurate to 25 %."
+)
+_LEVEL_LEDE = (
+    "By level of each factor: means, over the rows at that level, of each row’s median. Only changes are listed: the level "
+    "differs from the reference across blocks, and the means differ by more than the margin; the clearest changes come "
+    "first. The share of false entries is kept below {alpha} (e-BH); this is exploratory, not a verdict. System-wide "
+    "counters include other activity on the machine."
+)
+_MOST_MOVED = 6
+_MOST_ON_SCREEN = 3
+#: most conditions whose requests are listed
+_MOST_CONDITIONS = 3
+#: with fewer requests, their times are not shown
+_FEW = 10
+#: singular and plural
+_KINDS = {
+    "read": ("read", "reads"),
+    "write": ("write", "writes"),
+    "flush": ("flush", "flushes"),
+    "discard": ("discard", "discards"),
+    "other": ("other", "others"),
+}
+_LONGEST_ARM = 24
+#: widths below which a terminal shows a table of medians in parts: of names of metrics, and of values at least and at most
+_LEAST_METRIC = 25
+_LEAST_VALUE, _MOST_VALUE = len("strictatime"), len("▲ 12.5 MiB (× 4.96)")
+
+
+def evidence_notes(document: Document) -> Iterator[Note]:
+    """Yield what else changed, and the requests to the device, in words."""
+    if document.evidence:
+        changes = _changes(document)
+        if changes or not document.trial.header.study.quick:
+            yield Note(_in_words(document, changes, _MOST_ON_SCREEN), "Evidence", view=View.SHORT)
+        yield Note(_in_words(document, changes, _MOST_MOVED), "Evidence", view=View.FULL)
+    for words in _requests(document):
+        yield Note(words, "Requests", view=View.FULL)
+
+
+def _changes(document: Document) -> Counter[tuple[str, str, str]]:
+    """Count what changed with the treatment, without the primary responses: metric, direction and arm."""
+    primary = {row.effect.response for row in document.primary}
+    return Counter(
+        (row.metric, row.moved, row.treatment)
+        for row in document.evidence
+        if row.moved and row.metric not in primary
+    )
+
+
+def _in_words(document: Document, changes: Counter[tuple[str, str, str]], most: int) -> str:
+    if not changes:
+        margin = percent(document.trial.header.margin)
+        return f"no other counter changed with the treatment by more than {margin}"
+    timed = {row.metric for row in document.evidence if row.unit in TIME_UNITS}
+    # counters reveal more about the mechanism than other timings, and system-wide metrics reveal less
+    ordered = sorted(changes, key=lambda key: (is_system_wide(key[0]), key[0] in timed, -changes[key]))
+    texts = [f"{words_of(metric)} {way} with {escape(arm)}" for metric, way, arm in ordered]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
+def _requests(document: Document) -> Iterator[str]:
+    """Yield the requests to the device in accounted repetitions, a line per condition, if there are few conditions."""
+    conditions: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in document.evidence:
+        if row.metric.partition(".")[0] in (COUNT, *SHARES):
+            by_treatment = conditions.setdefault(row.condition.text, {})
+            by_treatment.setdefault(row.treatment, {})[row.metric] = row
+    if len(conditions) > _MOST_CONDITIONS:
+        return
+    for condition, by_treatment in conditions.items():
+        texts = [f"{escape(arm)} {_requested(rows)}" for arm, rows in by_treatment.items()]
+        where = f"{condition}: " if len(conditions) > 1 else ""
+        checks = ", with the checks after the work" if with_checks(document.data.requests) else ""
+        yield f"{where}{'; '.join(texts)}. Traced separately, not in the timed runs{checks}"
+
+
+def _requested(rows: Mapping[str, EvidenceRow]) -> str:
+    """Return e.g. "400 reads (half within 60 µs, 99 % within 90 µs), 1 flush"."""
+    texts = []
+    for kind in KINDS:
+        count = rows.get(f"{COUNT}.{kind}")
+        if count is None or not count.value:
+            continue
+        times = [
+            f"{share} within {quantity(row.value, 's')}"
+            for name, share in (("accounted_request_p50", "half"), ("accounted_request_p99", "99 %"))
+            if (row := rows.get(f"{name}.{kind}")) is not None
+        ]
+        words = f"{count.value:,.10g} {_KINDS[kind][count.value != 1]}"
+        texts.append(f"{words} ({', '.join(times)})" if times and count.value >= _FEW else words)
+    return ", ".join(texts) or "none"
+
+
+def evidence_section(document: Document) -> Iterator[Section]:
+    """Yield the table of all medians; by level, if there are too many treatments for a column each, of what changed."""
+    if not document.evidence:
+        return
+    by_level = arms_are_rows(document.trial.header.study)
+    found = _changed_levels(document.evidence) if by_level else _medians(document.evidence)
+    notes = tuple(Note(f"{capitalised(escape(why))}.", view=View.PAGE) for why in document.data.not_accounted)
+    lede = (_LEVEL_LEDE if by_level else _MEDIANS_LEDE).format(alpha=percent(document.trial.header.alpha))
+    if not by_level and (document.data.calls or document.data.requests):
+        lede += _ACCOUNTED
+    blocks: tuple[Block, ...] = (found if found.rows else Note("Nothing changed."), *notes)
+    yield Section(
+        "Evidence: what else changed", blocks, id="evidence", lede=lede, nav="Evidence", view=View.LONG
+    )
+
+
+def _medians(evidence: Sequence[EvidenceRow]) -> Table:
+    """Build a table by condition with one row per metric and one column per treatment. What changed is marked.
+
+    If a terminal is too narrow for all treatments, each part of the table has the reference again.
+    """
+    arms = {row.treatment: row.is_reference for row in evidence}
+    by_condition: dict[str, dict[str, dict[str, EvidenceRow]]] = {}
+    for row in evidence:
+        by_condition.setdefault(row.condition.text, {}).setdefault(row.metric, {})[row.treatment] = row
+    groups = []
+    for condition, metrics in by_condition.items():
+        rows = []
+        for metric, by_arm in metrics.items():
+            rank = int(not any(row.moved for row in by_arm.values()))
+            rows.append(Row((words_of(metric), *(_median(by_arm, arm) for arm in arms)), rank))
+        groups.append(Group(tuple(rows), condition))
+    columns = [Column("metric", wide=True, least=_LEAST_METRIC)]
+    for place, (arm, is_reference) in enumerate(arms.items(), start=1):
+        longest = max(len(plain(row.cells[place], View.TEXT)) for group in groups for row in group.rows)
+        least = min(max(longest, _LEAST_VALUE), _MOST_VALUE)
+        columns.append(Column(elided(escape(arm), _LONGEST_ARM), right=True, least=least, kept=is_reference))
+    return Table(tuple(columns), tuple(groups))
+
+
+def _median(by_arm: Mapping[str, EvidenceRow], arm: str) -> Cell:
+    row = by_arm.get(arm)
+    if row is None:
+        return "–"
+    if row.moved is None or row.is_reference:
+        return amount(row.value, row.unit)
+    reference = next((one.value for one in by_arm.values() if one.is_reference), None)
+    return _marked(row, row.moved, reference)
+
+
+def _marked(row: EvidenceRow, way: str, reference: float | None) -> Words:
+    return Words(f"{'▲' if way == 'up' else '▼'} {amount(row.value, row.unit, relative_to=reference)}", way)
+
+
+def _changed_levels(evidence: Sequence[EvidenceRow]) -> Table:
+    """Build a table of only what changed: metric, setting, and the values at the reference and at the level."""
+    references: dict[tuple[str, str, str], EvidenceRow] = {}
+    rows: list[tuple[Cell, ...]] = []
+    for row in evidence:
+        key = (row.condition.key, row.metric, row.group)
+        if row.is_reference:
+            references[key] = row
+        elif row.moved is not None and (reference := references.get(key)) is not None:
+            at_level = _marked(row, row.moved, reference.value)
+            before = amount(reference.value, reference.unit)
+            rows.append((row.condition.text, words_of(row.metric), escape(row.treatment), before, at_level))
+    return table(("~condition", "~metric", "~setting", ">at the reference", ">at the level"), rows)
