@@ -127,7 +127,7 @@ name = "guest-disks"
 question = "Does the host keep what a guest has synced?"
 account = false
 check = true
-cut_points = 30
+cut_points = 60
 [lab]
 kind = "guest"
 filesystem = "ext4"
@@ -145,7 +145,7 @@ levels = [
 [[workload]]
 name = "synced"
 kind = "files"
-files = 10
+files = 80
 operations = ["create", "write-all", "fsync", "close", "unlink"]
 order = "by-phase"
 cache = "as-is"
@@ -287,7 +287,7 @@ def test_files_synced_in_a_guest_survive_the_hosts_power_cut_unless_the_host_ign
     assert set(found) == {"none", "writeback", "unsafe"}
     for one in (found["none"], found["writeback"]):
         assert lost_nothing(one)
-        assert one["acknowledged"] == 10
+        assert one["acknowledged"] == 80
         assert one["flushes"] > 0
     assert found["unsafe"]["lossy"] > 0
     assert not list(state.rglob("*.entry"))

@@ -178,6 +178,8 @@ TRUTH: list[tuple[str, str, tuple[tuple[str, str], ...], Safety]] = [
     ("guest.disk_cache", "writeback", (), TRADE_OFF),
     ("guest.disk_cache", "unsafe", (), AT_RISK),
     ("guest.disk_interface", "sata", (), HARMLESS),
+    # hw/nvme/ctrl.c of QEMU: no FUA
+    ("guest.disk_interface", "nvme", (), AT_RISK),
     ("lab.device", "fast", (), NOT_JUDGED),
     ("some.knob", "1", (), NOT_JUDGED),
 ]  # fmt: skip
