@@ -128,7 +128,7 @@ def test_a_file_is_got_and_put_by_url_with_its_content_and_nobody_answers_ftp_la
         return done.stdout
 
     made = run(client, "sha256sum", file).split()[0]
-    curl = ("curl", "--silent", "--show-error", "--ftp-method", "nocwd")
+    curl = ("curl", "--silent", "--show-error", "--ftp-port", "-", "--ftp-method", "nocwd")
     for name in ("nfs4", "ftp"):
         assert pair.turn("nas.protocol", name) == name
         before = int(server.read(f"/sys/class/net/{WIRE}/statistics/tx_bytes"))

@@ -362,14 +362,14 @@ levels = ["nfs4", "ftp"]
 [[workload]]
 name = "get"
 kind = "command"
-argv = ["curl", "--silent", "--show-error", "--ftp-method", "nocwd", "--output", "/dev/null", "{share}{file}"]
+argv = ["curl", "-sS", "--ftp-port", "-", "--ftp-method", "nocwd", "--output", "/dev/null", "{share}{file}"]
 size = "1 MiB"
 cache = "cold"
 [[workload]]
 name = "put"
 kind = "command"
 prepare = ["cp", "{file}", "/tmp/image"]
-argv = ["curl", "--silent", "--show-error", "--ftp-method", "nocwd", "--upload-file", "/tmp/image", "{share}{out}/image"]
+argv = ["curl", "-sS", "--ftp-port", "-", "--ftp-method", "nocwd", "--upload-file", "/tmp/image", "{share}{out}/image"]
 size = "1 MiB"
 pool = 1
 cache = "as-is"
