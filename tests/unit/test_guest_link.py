@@ -478,3 +478,32 @@ def test_the_time_until_all_is_on_the_servers_disk_is_that_of_the_run_and_of_the
     # an injected slowdown of another response is in neither, one of the run's time in both
     assert numbers({"wall", "wall_to_disk"})["wall_to_disk"] == pytest.approx(1.5 + 0.25)
     assert numbers({"wall", "wall_to_disk"}, "wall")["wall_to_disk"] == pytest.approx(1.6 + 0.25)
+
+
+class Negotiating(Machine):
+    """Fake guest whose card has a carrier only after it was looked at some times; counts looks and commands."""
+
+    def __init__(self, log: list[str], name: str, looks: int) -> None:
+        super().__init__(log, name, {"run": {"exit": 0, "stdout": "", "stderr": ""}})
+        self.looks = looks
+
+    def read(self, path: str) -> str:
+        assert path == "/sys/class/net/wire/carrier"
+        self.looks -= 1
+        self.log.append(f"{self.name} looks")
+        return "0" if self.looks >= 0 else "1"
+
+
+def test_after_a_card_was_reset_both_ends_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.guest.link.time.sleep", lambda _: None)
+    log: list[str] = []
+    server, client = (cast("Target", Negotiating(log, name, 2)) for name in ("server", "client"))
+    Link(LinkSpec(), server, client).both(["ethtool", "-G", "wire", "rx", "256"])
+    assert log == ["client run", "server run", *["client looks"] * 3, *["server looks"] * 3]
+
+
+def test_a_card_without_a_carrier_is_an_error_that_names_the_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iotrial.guest.link._UP_WITHIN_S", 0.1)
+    server, client = (cast("Target", Negotiating([], *one)) for one in (("server", 10**6), ("client", 0)))
+    with pytest.raises(LabError, match="server: its network card has no carrier after"):
+        Link(LinkSpec(), server, client).both(["true"])

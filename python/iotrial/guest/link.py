@@ -7,6 +7,7 @@ kernel's netem qdisc: each frame is delayed by its length divided by the rate, p
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -25,6 +26,8 @@ _PREFIX = 24
 MARKS = 7400
 #: netem queue limit in packets: more than TCP ever has in flight here
 _HELD = 100_000
+#: how long a card may negotiate its link
+_UP_WITHIN_S, _LOOK_S = 20.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Link:
                 f"link set lo up\nlink set {card} name {WIRE}\n"
                 f"address add {address}/{_PREFIX} dev {WIRE}\nlink set {WIRE} up\n",
             )
+        self._wait()
         self.set_rate(self.spec.rate_bits_per_s)
 
     def set_rate(self, bits_per_s: float) -> None:
@@ -98,9 +102,21 @@ class Link:
         return float(found[1]) * float(1000 ** " KMG".index(found[2] or " "))
 
     def both(self, argv: list[str]) -> None:
-        """Run a program in both guests."""
+        """Run a program in both guests, and wait until both cards have a carrier again."""
         for _, target, _ in self._ends():
             _run(target, argv)
+        self._wait()
+
+    def _wait(self) -> None:
+        # After each reset a card negotiates, for seconds, and loses what is sent meanwhile.
+        deadline = time.monotonic() + _UP_WITHIN_S
+        for _, target, _ in self._ends():
+            while target.read(f"/sys/class/net/{WIRE}/carrier").strip() != "1":
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"{target.name}: its network card has no carrier after {_UP_WITHIN_S:.0f} s"
+                    )
+                time.sleep(_LOOK_S)
 
     def _ends(self) -> tuple[tuple[int, Target, str], ...]:
         return (0, self.client, CLIENT), (1, self.server, SERVER)
