@@ -111,7 +111,7 @@ class Link:
         # After each reset a card negotiates, for seconds, and loses what is sent meanwhile.
         deadline = time.monotonic() + _UP_WITHIN_S
         for _, target, _ in self._ends():
-            while target.read(f"/sys/class/net/{WIRE}/carrier").strip() != "1":
+            while target.read(f"/sys/class/net/{WIRE}/carrier") != "1":
                 if time.monotonic() > deadline:
                     raise LabError(
                         f"{target.name}: its network card has no carrier after {_UP_WITHIN_S:.0f} s"

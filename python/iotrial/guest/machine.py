@@ -144,8 +144,8 @@ class GuestMachine:
         memory_mib: int = 512,
         processors: int = 1,
         card: tuple[str, str] | None = None,
-        interface: str = "virtio-blk",
-        cache: str = "none",
+        interface: str = qemu.USUAL_INTERFACE,
+        cache: str = qemu.USUAL_CACHE,
     ) -> None:
         self._program = qemu.find()
         self._disks = disks

@@ -63,6 +63,8 @@ INTERFACE_MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
         "ide": frozenset({"ata_piix", "sd_mod"}),
     }
 )
+#: how disks are attached, and their cache mode, unless a study says otherwise
+USUAL_INTERFACE, USUAL_CACHE = "virtio-blk", "none"
 _SATA_PORTS, _IDE_DISKS = 6, 4
 
 
@@ -90,8 +92,8 @@ class Machine:
     #: model and MAC address of the network card; None: no card
     card: tuple[str, str] | None = None
     #: a name of ``INTERFACE_MODULES``, and one of ``CACHE_MODES``
-    interface: str = "virtio-blk"
-    cache: str = "none"
+    interface: str = USUAL_INTERFACE
+    cache: str = USUAL_CACHE
 
 
 def identity(program: str, machine: Machine, accelerator: Accelerator, sizes: Sequence[int]) -> str:

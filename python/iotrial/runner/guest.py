@@ -55,8 +55,8 @@ class MachineSpec:
     kernel: str = DEFAULT_KERNEL
     memory_mib: int = MEMORY_MIB
     processors: int = 1
-    interface: str = "virtio-blk"
-    disk_cache: str = "none"
+    interface: str = qemu.USUAL_INTERFACE
+    disk_cache: str = qemu.USUAL_CACHE
 
     @staticmethod
     def of(wishes: Mapping[str, str]) -> MachineSpec:
@@ -65,8 +65,8 @@ class MachineSpec:
             wishes.get(KernelVersion.name, DEFAULT_KERNEL),
             parse_size(wishes[GuestMemory.name]) >> 20 if GuestMemory.name in wishes else MEMORY_MIB,
             int(wishes.get(GuestProcessors.name, "1")),
-            wishes.get(GuestDiskInterface.name, "virtio-blk"),
-            wishes.get(GuestDiskCache.name, "none"),
+            wishes.get(GuestDiskInterface.name, qemu.USUAL_INTERFACE),
+            wishes.get(GuestDiskCache.name, qemu.USUAL_CACHE),
         )
 
     @staticmethod

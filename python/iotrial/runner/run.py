@@ -184,8 +184,7 @@ class Runner:
         try:
             subject, state, workload = self._prepare(condition, run, turns, place, stretch)
             job = {
-                **self._job_builder.job(subject, workload, 0.0),
-                **self._serving.held(subject, workload.work, state),
+                **self._job(subject, workload, state),
                 "devices": list(requested_of(subject)),
             }
             wrong = self._serving.warm(subject, workload.work, state, lambda: job)
@@ -443,11 +442,16 @@ class Runner:
 
     # the timed part
 
-    def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
-        job = {
+    def _job(
+        self, subject: RunContext, workload: Workload, state: str, stretch: float = 0.0
+    ) -> dict[str, Any]:
+        return {
             **self._job_builder.job(subject, workload, stretch),
             **self._serving.held(subject, workload.work, state),
         }
+
+    def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
+        job = self._job(subject, workload, state, stretch)
         if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
             return file_server.measured(
                 subject.place, lambda besides: self._do(subject, workload, {**job, **besides})

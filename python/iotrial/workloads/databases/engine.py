@@ -122,7 +122,10 @@ class Engine(ABC):
         own_folder(lab, wanted, mode="0700")
         self.run(lab, ["cp", "-rT", "--preserve=mode", source, wanted], cwd=folder)
         self.use_log(lab, folder, wanted)
-        lab.target.call("remove" if moved else "mkdir", path=mark, **({} if moved else {"mode": "0755"}))
+        if moved:
+            lab.target.call("remove", path=mark)
+        else:
+            lab.target.call("mkdir", path=mark, mode="0755")
         for changed in (lab.root, wanted):
             lab.target.call("syncfs", path=changed)
 
