@@ -131,6 +131,7 @@ class Host:
         self._count += 1
         out = self.folder / f"said-{self._count}"
         environment = {**os.environ, "XDG_STATE_HOME": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PYTHONFAULTHANDLER"] = "1"
         environment.pop("IOTRIAL_STORE", None)
         with out.open("wb") as file:
             process = subprocess.Popen(

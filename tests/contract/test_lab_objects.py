@@ -21,6 +21,7 @@ from iotrial.lab.objects.path import LabPath
 from iotrial.lab.restore import restore
 from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from own_loop import own_loop
 
 LONG_AGO = 10**18 + 7
 
@@ -145,6 +146,37 @@ def test_a_loop_device_that_is_still_mounted_somewhere_keeps_its_entry_and_names
     # mount and device go away with the probe
     assert [r.outcome for r in restore(journal, target)] in ([Undone.ALREADY], [Undone.RESTORED])
     assert not Path(f"/sys/block/{loop.device}/loop/backing_file").exists()
+
+
+@pytest.mark.root
+@pytest.mark.alone  # the device must be free at restore
+def test_an_image_on_a_file_system_that_is_being_taken_away_is_still_ours(
+    target: Target, journal: Journal, disk_folder: Path
+) -> None:
+    # after a kill: the probe's mount namespace ends, and the kernel shows the image's path without the mount point
+    disk, mounted = disk_folder / "taken-away.disk", disk_folder / "taken-away"
+    with disk.open("wb") as file:
+        file.truncate(64 << 20)
+    mounted.mkdir()
+    with MachineLock(), own_loop(disk) as below:
+        subprocess.run(["mkfs.ext4", "-q", f"/dev/{below}"], check=True)
+        subprocess.run(["mount", f"/dev/{below}", mounted], check=True)
+        image = target.call("image", folder=str(mounted), size=8 << 20, fill="write")
+        boot = host.boot_id(target)
+        loop = LabLoop().attach(target, journal, image["image"], image["inode"], boot_id=boot)
+        queue = Path(f"/sys/block/{loop.device}/queue/nr_requests")
+        shown = Path(f"/sys/block/{loop.device}/loop/backing_file")
+        before, at_first = queue.read_text().strip(), shown.read_text().strip()
+        wanted = "64" if before != "64" else "32"
+        path, identity = {"path": str(queue)}, {"backing": at_first}
+        journal.record("block.nr_requests", path, before, (wanted,), identity=identity, boot_id=boot)
+        queue.write_text(wanted)
+        subprocess.run(["umount", "--lazy", mounted], check=True)
+        assert shown.read_text().strip() == at_first.removeprefix(str(mounted)) != at_first
+        (result,) = restore(journal, target, spare={LabLoop.name})
+        assert (result.outcome, queue.read_text().strip()) == (Undone.RESTORED, before)
+        target.call("loop_detach", device=f"/dev/{loop.device}")
+        assert not any(r.kept for r in restore(journal, target))
 
 
 @pytest.mark.root

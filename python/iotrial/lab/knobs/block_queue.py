@@ -113,7 +113,9 @@ class BlockKnob(KernelFileKnob):
                 else f"{device} is not the disk {name}"
             )
         backing = target.read_or_none(backing_file(device))
-        if backing is None or backing == entry.identity.get("backing"):
+        # While a killed probe's mount namespace is taken down, the kernel shows the path below the mount only. The images
+        # have no names, so that the path ends with the inode number: `#17 (deleted)`.
+        if backing is None or entry.identity.get("backing", "").endswith(backing):
             return None
         return f"{device} is in use by another program now, with {backing} attached"
 
