@@ -4,20 +4,27 @@ The time is the forecast of ``plan --pilot``, from the scatter observed in the t
 a difference are decided by then. It is given only for effects that can be forecast, ratios whose interval still
 contains 1, and only until that number of blocks is reached; after that nothing is shown, since the forecast has proved
 wrong.
+
+If comparisons have too few blocks for an interval, nothing can be forecast, but the number of blocks that their first
+intervals need is known (``eprocess.blocks_to_interval``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from iotrial.design.model import Arm, ArmKind
 from iotrial.design.plan import Plan, condition_key
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
+from iotrial.stats.eprocess import blocks_to_interval
 from iotrial.stats.forecast import Comparison, Rules, blocks_needed
 from iotrial.stats.model import Effect, Scatter
-from iotrial.study.model import DesignKind, Scale
+from iotrial.stats.spec import DeclaredBudget
+from iotrial.store.model import StoredTrial
+from iotrial.study.model import TYPICAL, DesignKind, Scale
 from iotrial.terminal import escape
 
 FEWEST_BLOCKS = 10
@@ -117,6 +124,59 @@ def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> fl
         key = condition_key(effect.workload, effect.condition)
         more[key] = max(more.get(key, 0.0), (times - 1.0) * had[key])
     return sum(blocks * block_s[key] for key, blocks in more.items()) or None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstInterval:
+    """What comparisons without an interval need for it.
+
+    ``comparisons``: their number. ``fewest`` and ``most``: the blocks of a comparison, from its first one, that give the
+    first of these intervals and all of them. ``further_s``: seconds of measuring until all have one.
+    """
+
+    comparisons: int
+    fewest: int
+    most: int
+    further_s: float
+
+
+def first_interval(
+    plan: Plan, undecided: Sequence[Effect], every: Sequence[Effect], trial: StoredTrial
+) -> FirstInterval | None:
+    """Return what those of the ``undecided`` effects that have no interval need for it; None if there are none or it is
+    unknown.
+
+    Unknown are means and quantiles, repeats in the stretches of whole plots, which are not blocks, and races, in which arms
+    drop out. ``every``: the effects of the trial's verdict, decided or not. They say how many blocks there were, so how long
+    a block took, and which conditions continue: each gets one block per round.
+    """
+    without = [effect for effect in undecided if effect.low is None and effect.high is None]
+    if plan.whole_plots or plan.study.design.kind is DesignKind.RACE:
+        return None
+    if not without or any(effect.statistic != TYPICAL for effect in without):
+        return None
+    declared = DeclaredBudget.of(trial.header.options)
+    needed = [_blocks_to_interval(effect, declared) for effect in without]
+    missing = [blocks - effect.blocks for blocks, effect in zip(needed, without, strict=True)]
+    had: dict[str, int] = {}
+    for effect in every:
+        key = condition_key(effect.workload, effect.condition)
+        had[key] = max(had.get(key, 0), effect.blocks)
+    if min(missing) <= 0 or not sum(had.values()):
+        return None
+    going = {
+        condition_key(effect.workload, effect.condition)
+        for effect in (*without, *(effect for effect in every if not effect.decided))
+    }
+    further_s = max(missing) * len(going) * trial.duration_s / sum(had.values())
+    return FirstInterval(len(without), min(needed), max(needed), further_s)
+
+
+def _blocks_to_interval(effect: Effect, declared: DeclaredBudget | None) -> int:
+    if effect.scale is not Scale.LOG:  # no margin, and no bet on the budget
+        return blocks_to_interval(effect.family_alpha)
+    share = 0.0 if declared is None else declared.share
+    return blocks_to_interval(effect.family_alpha, margin=effect.margin, budget_share=share)
 
 
 def _times_as_many(effect: Effect) -> float | None:
