@@ -11,7 +11,7 @@ from report_fixtures import effect, factor, study, trial
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.conditions import Conditions
-from iotrial.report.outlook import FirstInterval, first_interval, outlook_s, upcoming_in_words
+from iotrial.report.outlook import FirstInterval, first_interval, further_s, outlook_s, upcoming_in_words
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.catalogue import find
 from iotrial.study.model import DesignKind, Role, Scale
@@ -79,6 +79,20 @@ def test_with_controls_it_takes_no_less() -> None:
     )
     assert found is not None
     assert found >= 20.0
+
+
+def test_a_finished_trial_needs_as_many_more_blocks_as_shrink_the_interval_into_the_margin() -> None:
+    """Twice as wide as the margin, so four times the blocks: 27 more of 2 s, in each condition that goes on."""
+    wide = open_effect("cold", blocks=9, low=1.03**-2, high=1.03**2)
+    warm = open_effect("warm", verdict=Verdict.FASTER, blocks=15, decided=True)
+    assert further_s(PLAN, [wide], [wide, warm], duration_s=48.0) == pytest.approx(27 * 2.0)
+    going_on = replace(warm, decided=False)
+    assert further_s(PLAN, [wide], [wide, going_on], duration_s=48.0) == pytest.approx(2 * 27 * 2.0)
+
+
+def test_a_finished_trial_is_foreseen_like_a_running_one() -> None:
+    cold, warm = open_effect("cold"), open_effect("warm", verdict=Verdict.FASTER, blocks=8, decided=True)
+    assert further_s(PLAN, [cold], [cold, warm], duration_s=40.0) == pytest.approx((20 - 12) * 2.0)
 
 
 def unbounded(cache: str, blocks: int, **more: object) -> Effect:

@@ -94,28 +94,30 @@ def outlook_s(
     return total
 
 
-def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> float | None:
-    """Estimate the further seconds of measuring until a finished trial decides all of these effects; None if unknown.
+def further_s(
+    plan: Plan, undecided: Sequence[Effect], every: Sequence[Effect], *, duration_s: float
+) -> float | None:
+    """Estimate the further seconds of measuring until a finished trial decides all undecided effects; None if unknown.
 
     Uses the forecast if it covers them. Otherwise uses the interval: its half-width shrinks with the square root of the
     number of blocks, and a verdict is certain once it is less than the distance of the estimate from zero or from the
-    margin.
+    margin. ``every``: the effects of the trial's verdict, decided or not.
     """
-    had: dict[str, int] = {}
-    settled: dict[str, bool] = {}
-    for effect in effects:
-        key = condition_key(effect.workload, effect.condition)
-        had[key] = max(had.get(key, 0), effect.blocks)
-        settled[key] = settled.get(key, True) and effect.decided
+    had, going = _blocks_had(every), _going(every)
     if not sum(had.values()):
         return None
-    block_s = dict.fromkeys(had, duration_s / sum(had.values()))
-    decided = frozenset(key for key, one in settled.items() if one)
-    known = outlook_s(plan, effects, had=had, decided=decided, block_s=block_s)
+    block_s = duration_s / sum(had.values())
+    known = outlook_s(
+        plan,
+        undecided,
+        had=had,
+        decided=frozenset(had.keys() - going),
+        block_s=dict.fromkeys(had, block_s),
+    )
     if known is not None:
         return known
     more: dict[str, float] = {}
-    for effect in effects:
+    for effect in undecided:
         if effect.decided:
             continue
         times = _times_as_many(effect)
@@ -123,7 +125,23 @@ def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> fl
             return None
         key = condition_key(effect.workload, effect.condition)
         more[key] = max(more.get(key, 0.0), (times - 1.0) * had[key])
-    return sum(blocks * block_s[key] for key, blocks in more.items()) or None
+    # conditions take turns, so one that goes on without an undecided effect gets as many blocks as any
+    most = max(more.values(), default=0.0)
+    return sum(more.get(key, most) for key in going | more.keys()) * block_s or None
+
+
+def _blocks_had(effects: Sequence[Effect]) -> dict[str, int]:
+    """Return the blocks of each condition so far, by condition key."""
+    had: dict[str, int] = {}
+    for effect in effects:
+        key = condition_key(effect.workload, effect.condition)
+        had[key] = max(had.get(key, 0), effect.blocks)
+    return had
+
+
+def _going(effects: Sequence[Effect]) -> frozenset[str]:
+    """Return the keys of the conditions that are not decided, which get a block in each round of a continued trial."""
+    return frozenset(condition_key(one.workload, one.condition) for one in effects if not one.decided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +165,7 @@ def first_interval(
     unknown.
 
     Unknown are means and quantiles, repeats in the stretches of whole plots, which are not blocks, and races, in which arms
-    drop out. ``every``: the effects of the trial's verdict, decided or not. They say how many blocks there were, so how long
-    a block took, and which conditions continue: each gets one block per round.
+    drop out. ``every`` as in ``further_s``.
     """
     without = [effect for effect in undecided if effect.low is None and effect.high is None]
     if plan.whole_plots or plan.study.design.kind is DesignKind.RACE:
@@ -158,18 +175,11 @@ def first_interval(
     declared = DeclaredBudget.of(trial.header.options)
     needed = [_blocks_to_interval(effect, declared) for effect in without]
     missing = [blocks - effect.blocks for blocks, effect in zip(needed, without, strict=True)]
-    had: dict[str, int] = {}
-    for effect in every:
-        key = condition_key(effect.workload, effect.condition)
-        had[key] = max(had.get(key, 0), effect.blocks)
-    if min(missing) <= 0 or not sum(had.values()):
+    had, going = sum(_blocks_had(every).values()), len(_going(every))
+    if min(missing) <= 0 or not had or not going:
         return None
-    going = {
-        condition_key(effect.workload, effect.condition)
-        for effect in (*without, *(effect for effect in every if not effect.decided))
-    }
-    further_s = max(missing) * len(going) * trial.duration_s / sum(had.values())
-    return FirstInterval(len(without), min(needed), max(needed), further_s)
+    seconds = max(missing) * going * trial.duration_s / had
+    return FirstInterval(len(without), min(needed), max(needed), seconds)
 
 
 def _blocks_to_interval(effect: Effect, declared: DeclaredBudget | None) -> int:

@@ -219,7 +219,7 @@ def _how_long(trial: StoredTrial, undecided: Sequence[Effect], every: Sequence[E
         plan = Plan.stored(header.study, header.seed, header.options)
     except RequestError:
         return ""
-    if (forecast_s := further_s(plan, undecided, duration_s=trial.duration_s)) is not None:
+    if (forecast_s := further_s(plan, undecided, every, duration_s=trial.duration_s)) is not None:
         seconds = max(1.0, round(forecast_s))
         text = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
     elif (first := first_interval(plan, undecided, every, trial)) is not None:
