@@ -239,8 +239,9 @@ def _continued(data: TrialData) -> Iterator[str]:
 def _without_curves(data: TrialData) -> Iterator[str]:
     """Yield a sentence if runs were sampled (``--sample``), but too seldom for a curve of any."""
     period_s = data.trial.header.options.get("sample_s")
-    sampled = isinstance(period_s, int | float) and any(run.failure is None for run in data.runs)
-    if sampled and not any(SERIES in run.checks for run in data.runs):
+    if not isinstance(period_s, int | float) or all(run.failure is not None for run in data.runs):
+        return
+    if not any(SERIES in run.checks for run in data.runs):
         yield (
             f"No run lasted long enough for curves: each was sampled every {format_duration(period_s)}. A shorter "
             "--sample shows more."
