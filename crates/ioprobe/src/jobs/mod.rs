@@ -7,6 +7,7 @@ pub mod matrix;
 mod places;
 pub mod random;
 pub mod rebuild;
+mod region;
 pub mod replay;
 pub mod stopwatch;
 pub mod stream;

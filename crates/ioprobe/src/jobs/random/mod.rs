@@ -4,7 +4,7 @@
 //! read and written is checked against the files' known content after it has stopped.
 
 mod layout;
-pub mod memory;
+mod memory;
 mod queued;
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 use serde_json::{json, Value};
 
 use self::layout::Layout;
-use self::memory::{Image, Region};
+use self::memory::Image;
 use self::queued::Queue;
 use self::work::{Broken, Outcome, Pace, Tally, Work};
 use super::stopwatch::{Answer, Span, Stopwatch};
@@ -30,6 +30,7 @@ use crate::counters::devices::Counters;
 use crate::error::{Error, Result};
 use crate::fileset::{FileSet, Registry};
 use crate::isolate::Lifeline;
+use crate::jobs::region::Region;
 use crate::protocol::{word, Common, Engine, RandomJob};
 use crate::series::{Series, MOST_SECONDS};
 use crate::sys::{c_text, try_open};
@@ -250,7 +251,7 @@ fn prepare(
         pace: Pace::of(own, replicates, clock),
         descriptors: opened.iter().map(AsRawFd::as_raw_fd).collect(),
         mappings: Vec::new(),
-        buffers: Region::new(own.block as usize * own.depth as usize)?,
+        buffers: Region::filled(own.block as usize * own.depth as usize)?,
         tally: Tally::new(
             own.write_share,
             own.rate.is_some(),

@@ -8,10 +8,10 @@ use crate::error::Doing;
 use std::os::unix::io::OwnedFd;
 
 use super::layout::Place;
-use super::memory::Region;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::fileset::{verify, FileSet};
+use crate::jobs::region::Region;
 use crate::sys::stat_of;
 
 /// Number of the most recently written blocks that are read back.
@@ -90,12 +90,12 @@ fn read_back(
     if !work.layout.writes() {
         return Ok(());
     }
-    let mut buffer = Region::new(work.layout.block as usize)?;
+    let mut buffer = Region::filled(work.layout.block as usize)?;
     for place in written.iter().rev().take(READ_BACK) {
         let path = set.path(files[place.file as usize]);
-        let n = rustix::io::pread(&opened[place.file as usize], buffer.bytes(), place.offset)
+        let n = rustix::io::pread(&opened[place.file as usize], &mut buffer[..], place.offset)
             .doing(|| format!("read back {path}"))?;
-        compare(set, files, place, &buffer.bytes()[..n])?;
+        compare(set, files, place, &buffer[..n])?;
     }
     for (index, file) in files.iter().zip(opened) {
         let path = set.path(*index);

@@ -7,9 +7,10 @@
 use libc::{c_int, c_long, off_t};
 
 use super::layout::{Layout, Place};
-use super::memory::{Image, Region};
+use super::memory::Image;
 use crate::clock::Clock;
 use crate::error::last_errno;
+use crate::jobs::region::Region;
 use crate::jobs::stopwatch::Span;
 use crate::protocol::{Engine, RandomJob};
 use crate::recorder::LatencyRecorder;

@@ -20,7 +20,7 @@ use super::plan::{bit, Plan, Step, ThreadPlan, NONE};
 use crate::clock::Clock;
 use crate::error::{last_errno, Error, Result};
 use crate::jobs::gate::Gate;
-use crate::jobs::random::memory::Region;
+use crate::jobs::region::Region;
 use crate::protocol::{ReplayCalls, Timing};
 use crate::uring;
 
@@ -128,8 +128,8 @@ impl<'a> Replay<'a> {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self> {
         let source_length = buffer_length(plan.writes, LARGEST_BUFFER);
-        let mut source = Region::new(source_length)?;
-        fill(source.bytes());
+        let mut source = Region::filled(source_length)?;
+        fill(&mut source);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let replay = Replay {
             plan,
@@ -358,7 +358,7 @@ impl<'a> Performer<'a> {
             replay,
             number,
             own,
-            buffer: Region::new(buffer_length)?,
+            buffer: Region::filled(buffer_length)?,
             buffer_length,
             vectors: Vec::with_capacity(MOST_VECTORS),
             ring,

@@ -5,10 +5,10 @@
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use super::data::Memory;
 use super::timed::{as_long, broken, close_ticks, Broken, Closing, Done, Ended, Recorders};
 use crate::clock::Clock;
 use crate::error::last_errno;
+use crate::jobs::region::Region;
 use crate::jobs::stopwatch::Span;
 use crate::protocol::{CopyWith, StreamFlush};
 
@@ -16,7 +16,7 @@ pub struct Copying {
     pub from: OwnedFd,
     pub to: OwnedFd,
     pub block: usize,
-    pub memory: Memory,
+    pub memory: Region,
     /// The number of blocks; None: copy to the end.
     pub blocks: Option<u64>,
     pub direct: bool,

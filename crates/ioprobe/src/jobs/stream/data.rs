@@ -5,10 +5,9 @@
 //! deduplicating device sees no two equal pages, and no compressor looks back that far. Setting
 //! that word is one store to a page that the kernel is about to read anyway.
 
-use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error, Layout};
-use std::ops::{Deref, DerefMut};
-
 use crate::content::{key, word};
+use crate::error::Result;
+use crate::jobs::region::Region;
 use crate::protocol::Share;
 
 pub const PAGE: usize = 4096;
@@ -84,31 +83,31 @@ impl Data {
 /// Blocks to write, prepared in memory except for the first words of their pages.
 pub struct Prepared {
     data: Data,
-    memory: Memory,
+    memory: Region,
     /// For zeros: the memory that random data would take on top of one block. Under a memory limit,
     /// this leaves the page cache the same room whatever is written.
-    _spare: Option<Memory>,
+    _spare: Option<Region>,
 }
 
 impl Prepared {
-    pub fn new(data: Data, block: usize, volume: u64) -> Self {
+    pub fn new(data: Data, block: usize, volume: u64) -> Result<Self> {
         let period = PERIOD.min(volume) as usize;
         if data.is_zeros() {
-            return Prepared {
+            return Ok(Prepared {
                 data,
-                memory: Memory::zeroed(block),
-                _spare: Some(Memory::zeroed(period)),
-            };
+                memory: Region::zeroed(block)?,
+                _spare: Some(Region::zeroed(period.max(1))?),
+            });
         }
         // A block may start at the end of one period and extend into the next.
         let length = (period + block).div_ceil(PAGE) * PAGE;
-        let mut memory = Memory::zeroed(length);
+        let mut memory = Region::zeroed(length)?;
         data.fill(0, &mut memory);
-        Prepared {
+        Ok(Prepared {
             data,
             memory,
             _spare: None,
-        }
+        })
     }
 
     /// Return the block at `offset`.
@@ -124,56 +123,6 @@ impl Prepared {
     }
 }
 
-/// Page-aligned memory, as direct I/O needs it, with its pages faulted in.
-pub struct Memory {
-    start: *mut u8,
-    layout: Layout,
-}
-
-impl Memory {
-    pub fn zeroed(length: usize) -> Self {
-        let layout = Layout::from_size_align(length.max(1), PAGE).expect("a size below 2^63");
-        // SAFETY: the layout's size is not 0.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            handle_alloc_error(layout);
-        }
-        let mut memory = Memory { start, layout };
-        for at in (0..memory.len()).step_by(PAGE) {
-            // SAFETY: the offset is inside the memory. Volatile, so that the page is faulted in
-            // before the clock starts.
-            unsafe { memory.as_mut_ptr().add(at).write_volatile(0) };
-        }
-        memory
-    }
-}
-
-// SAFETY: it is the only owner of the memory, like a Vec.
-unsafe impl Send for Memory {}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: it came from alloc_zeroed with this layout.
-        unsafe { dealloc(self.start, self.layout) }
-    }
-}
-
-impl Deref for Memory {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: we own it, it has this size, and it is initialised.
-        unsafe { std::slice::from_raw_parts(self.start, self.layout.size()) }
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.layout.size()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +132,7 @@ mod tests {
     }
 
     fn written(percent: u8, block: usize, volume: u64) -> Vec<u8> {
-        let mut prepared = Prepared::new(data(percent), block, volume);
+        let mut prepared = Prepared::new(data(percent), block, volume).unwrap();
         let mut all = Vec::new();
         while (all.len() as u64) < volume {
             let length = block.min((volume - all.len() as u64) as usize);

@@ -3,12 +3,12 @@
 use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use super::crew::{Ready, Work};
-use super::data::Memory;
 use super::part::Part;
 use super::source::Start;
 use super::timed::{BlockExtra, Ended, Reading};
 use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
+use crate::jobs::region::Region;
 use crate::sys::device::Device;
 use crate::sys::loop_device::LoopDevice;
 
@@ -68,7 +68,7 @@ impl Timer<'_> {
             from: opened,
             places: part.places,
             block: own.block_size,
-            memory: Memory::zeroed(own.block_size),
+            memory: Region::zeroed(own.block_size)?,
             blocks: Some(blocks),
             limit_ticks: self.limit_ticks(),
             direct: own.direct,
@@ -93,7 +93,7 @@ impl Timer<'_> {
 /// Read the blocks before the timed part, so that it does not start with a seek from where the
 /// previous run ended.
 fn lead_in(opened: &OwnedFd, part: &Part, block: usize) -> Result<()> {
-    let mut memory = Memory::zeroed(block);
+    let mut memory = Region::zeroed(block)?;
     for at in &part.lead_in {
         // SAFETY: we own the memory, and it has this length.
         let got = unsafe {

@@ -4,11 +4,12 @@ use std::os::unix::io::{AsRawFd, OwnedFd};
 
 use super::copying::Copying;
 use super::crew::{Ready, Work};
-use super::data::{Data, Memory, Prepared};
+use super::data::{Data, Prepared};
 use super::source::{open_dd_device, Start, Target};
 use super::timed::{BlockExtra, Reading, Writing};
 use super::{verify, Outcome, Timer};
 use crate::error::{Error, Result};
+use crate::jobs::region::Region;
 use crate::protocol::{StreamJob, StreamOperation as Operation};
 
 /// Return the number of files that the streams work on.
@@ -40,7 +41,7 @@ impl Timer<'_> {
                     from: target.open_to_read(place, own)?,
                     places: None,
                     block: own.block_size,
-                    memory: Memory::zeroed(own.block_size),
+                    memory: Region::zeroed(own.block_size)?,
                     blocks: own.volume.map(|volume| blocks_of(volume, own)),
                     limit_ticks,
                     direct: own.direct,
@@ -87,7 +88,7 @@ impl Timer<'_> {
                 let block = (own.block_size as u64).min(part.end - part.from) as usize;
                 Prepared::new(data[part.place], block, part.end)
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let start = self.prepare(&target)?;
         let done = self.timed(start, || {
             let stream = |(number, prepared): (usize, Prepared)| {
@@ -140,7 +141,7 @@ impl Timer<'_> {
                     from: target.open_to_read(from, own)?,
                     to: target.open_to_write(to, own, own.truncate)?,
                     block: own.block_size,
-                    memory: Memory::zeroed(own.block_size),
+                    memory: Region::zeroed(own.block_size)?,
                     blocks: own.volume.map(|volume| blocks_of(volume, own)),
                     direct: own.direct,
                     with: own.copy_with,

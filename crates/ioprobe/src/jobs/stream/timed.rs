@@ -9,11 +9,12 @@ use std::os::unix::io::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use libc::c_int;
 
-use super::data::{Memory, Prepared};
+use super::data::Prepared;
 use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::error::last_errno;
+use crate::jobs::region::Region;
 use crate::jobs::stopwatch::Span;
 use crate::protocol::StreamFlush;
 use crate::recorder::LatencyRecorder;
@@ -80,7 +81,7 @@ pub struct Reading {
     /// The offset of each block; None: sequential, at the file's own offset.
     pub places: Option<Vec<u64>>,
     pub block: usize,
-    pub memory: Memory,
+    pub memory: Region,
     /// The number of blocks; None: read to the end.
     pub blocks: Option<u64>,
     pub limit_ticks: Option<u64>,
