@@ -19,6 +19,7 @@ FOLDER = ROOT / "docs" / "catalogue"
 PACKED = sorted(FOLDER.glob("*/*.iotrial"))
 MOST_LINES = 65
 MOST_WORDS_WHY = 120
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
 INDEX = (ROOT / "docs" / "catalogue.md").read_text()
 
 
@@ -36,8 +37,15 @@ def test_a_page_fits_on_a_screen_and_says_where_the_rest_is(packed: Path) -> Non
     assert len(page.splitlines()) <= MOST_LINES
     assert f"`iotrial report {packed.relative_to(ROOT)} --full`" in page
     assert len(packed.with_suffix(".why.md").read_text().split()) <= MOST_WORDS_WHY
-    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page):
+    for picture in PICTURE.findall(page):
         assert (packed.parent / picture).read_bytes().startswith(b"<?xml")
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    """A trial that has no samples any more leaves no curves behind."""
+    pages = [packed.with_suffix(".md") for packed in PACKED]
+    shown = {page.parent / picture for page in pages for picture in PICTURE.findall(page.read_text())}
+    assert {*FOLDER.glob("*/*.svg")} == shown, "run `make findings`"
 
 
 def test_there_is_no_page_without_a_trial() -> None:

@@ -1,4 +1,4 @@
-"""Outlook of a running trial: the next block in words, and the time until everything may be decided."""
+"""Outlook of a trial: the next block in words, the time until everything may be decided, and until a first interval."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from report_fixtures import effect, factor, study
+from report_fixtures import effect, factor, study, trial
 
 from iotrial.design.model import ArmKind
 from iotrial.design.plan import Plan
 from iotrial.report.conditions import Conditions
-from iotrial.report.outlook import outlook_s, upcoming_in_words
+from iotrial.report.outlook import FirstInterval, first_interval, further_s, outlook_s, upcoming_in_words
 from iotrial.stats.model import Effect, Verdict
 from iotrial.study.catalogue import find
-from iotrial.study.model import Role
+from iotrial.study.model import DesignKind, Role, Scale
 from iotrial.study.select import select
 from values import replace
 
@@ -79,6 +79,80 @@ def test_with_controls_it_takes_no_less() -> None:
     )
     assert found is not None
     assert found >= 20.0
+
+
+def test_a_finished_trial_needs_as_many_more_blocks_as_shrink_the_interval_into_the_margin() -> None:
+    """Twice as wide as the margin, so four times the blocks: 27 more of 2 s, in each condition that goes on."""
+    wide = open_effect("cold", blocks=9, low=1.03**-2, high=1.03**2)
+    warm = open_effect("warm", verdict=Verdict.FASTER, blocks=15, decided=True)
+    assert further_s(PLAN, [wide], [wide, warm], duration_s=48.0) == pytest.approx(27 * 2.0)
+    going_on = replace(warm, decided=False)
+    assert further_s(PLAN, [wide], [wide, going_on], duration_s=48.0) == pytest.approx(2 * 27 * 2.0)
+
+
+def test_a_finished_trial_is_foreseen_like_a_running_one() -> None:
+    cold, warm = open_effect("cold"), open_effect("warm", verdict=Verdict.FASTER, blocks=8, decided=True)
+    assert further_s(PLAN, [cold], [cold, warm], duration_s=40.0) == pytest.approx((20 - 12) * 2.0)
+
+
+def unbounded(cache: str, blocks: int, **more: object) -> Effect:
+    return open_effect(cache, low=None, high=None, blocks=blocks, **more)
+
+
+def first(
+    *undecided: Effect, decided: tuple[Effect, ...] = (), duration_s: float, share: float | None = None
+) -> FirstInterval | None:
+    options = {"time_s": 300.0, "blocks": 400, **({} if share is None else {"budget_share": share})}
+    stored = replace(trial(ONE), duration_s=duration_s)
+    stored = replace(stored, header=replace(stored.header, options=options))
+    return first_interval(PLAN, undecided, (*undecided, *decided), stored)
+
+
+def test_the_first_intervals_need_the_blocks_that_are_missing_in_every_condition_that_goes_on() -> None:
+    """At alpha .05 and with a margin, 8 blocks (test_stats_eprocess.py): 3 more rounds of two conditions at 24 s / 12."""
+    found = first(unbounded("cold", 5), unbounded("warm", 7), duration_s=24.0)
+    assert found == FirstInterval(2, 8, 8, 3 * 2 * 2.0)
+
+
+def test_a_decided_condition_takes_none_of_the_time_to_the_first_interval() -> None:
+    warm = open_effect("warm", verdict=Verdict.FASTER, blocks=15, decided=True)
+    assert first(unbounded("cold", 5), decided=(warm,), duration_s=40.0) == FirstInterval(1, 8, 8, 3 * 2.0)
+    still_going = replace(warm, decided=False)
+    assert first(unbounded("cold", 5), decided=(still_going,), duration_s=40.0) == FirstInterval(
+        1, 8, 8, 3 * 2 * 2.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "family_alpha", "blocks"),
+    [(None, 0.05, 8), (0.35, 0.05, 9), (None, 0.0125, 10), (0.35, 0.0125, 11)],
+)
+def test_more_comparisons_and_a_bet_on_the_budget_take_more_blocks(
+    share: float | None, family_alpha: float, blocks: int
+) -> None:
+    found = first(unbounded("cold", 5, family_alpha=family_alpha), duration_s=10.0, share=share)
+    assert found == FirstInterval(1, blocks, blocks, (blocks - 5) * 2.0)
+
+
+def test_a_difference_has_neither_margin_nor_a_bet_on_the_budget() -> None:
+    count = unbounded("cold", 5, scale=Scale.DIFFERENCE, unit="calls")
+    found = first(count, unbounded("cold", 5), duration_s=10.0, share=0.35)
+    assert found == FirstInterval(2, 8, 9, (9 - 5) * 2.0)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [open_effect("cold"), unbounded("cold", 5, statistic="p99"), unbounded("cold", 8), unbounded("cold", 0)],
+    ids=["has one", "a quantile", "enough blocks", "no block"],
+)
+def test_what_a_first_interval_needs_is_not_said_where_it_is_not_known(one: Effect) -> None:
+    assert first(one, duration_s=10.0) is None
+
+
+def test_a_race_drops_arms_so_nothing_is_said_of_first_intervals() -> None:
+    race = replace(PLAN.study, design=replace(PLAN.study.design, kind=DesignKind.RACE))
+    plan = Plan(race, SEED, controls=False)
+    assert first_interval(plan, [unbounded("cold", 5)], [unbounded("cold", 5)], trial(race)) is None
 
 
 def test_the_next_block_is_told_by_its_condition_and_its_first_run() -> None:

@@ -177,7 +177,7 @@ def test_curves_within_a_run_are_farthest_apart_where_both_last() -> None:
     first = Curve(ARMS[0], np.arange(4.0), np.array([1.0, 1, 1, 1]), *(np.zeros(4),) * 2, 7)
     other = Curve(ARMS[1], np.arange(4.0)[:3], np.array([1.0, 4, 2]), *(np.zeros(3),) * 2, 7)
     assert apart(first, other) == (3.0, 1.0, 4.0, 1.0)
-    seen = within_seen(WithinPanel(CONDITION, "device busy", "%", (first, other)))
+    seen = within_seen(WithinPanel(CONDITION, "device_busy", "device busy", "%", (first, other)))
     assert (
         seen == "At the middle of the curves: 0777 1 %, 0444 2 %; largest gap after 1 s: 0444 4 %, 0777 1 %."
     )

@@ -11,13 +11,15 @@ from report_fixtures import CONDITIONS, all_equivalent, document, measured, stud
 from store_examples import header, planned_runs
 
 from iotrial.report.conditions import Conditions
-from iotrial.report.document import Document
+from iotrial.report.document import Document, build_document
+from iotrial.report.finding_page import page, page_curves
+from iotrial.report.plots.alone import svg_of
 from iotrial.report.render import html_report
 from iotrial.report.series import arms_of
-from iotrial.report.within import WithinPanel, within_of
+from iotrial.report.within import WithinPanel, few_of, within_of
 from iotrial.runner.sampling import series_of
 from iotrial.store import Store
-from iotrial.store.model import TrialData, TrialState
+from iotrial.store.model import RunRecord, TrialData, TrialState
 from iotrial.store.packed import read_packed
 from values import replace
 
@@ -163,6 +165,86 @@ def test_the_page_draws_what_was_sampled_and_has_no_such_part_without() -> None:
     assert "written to the device? (cache cold, size 4 KiB)" in page
     assert page.count('aria-label="Within a run: ') == 1
     assert "Within a run" not in html_report(document(all_equivalent()[:1]))
+
+
+def test_few_curves_are_those_of_the_first_condition_and_of_the_higher_throughput() -> None:
+    blocks, runs, ends = measured(study(), conditions=CONDITIONS[:2], blocks=6)
+    at_s = [0.1, 0.2, 0.3]
+    first = {
+        "at_s": at_s,
+        "cpu_user": [0.5] * 3,
+        "cpu_sys": [0.9] * 3,
+        "cpu_iowait": [0.0, 0.25, 0.0],
+        "device_read_rate": [1e6, 9e6, 1e6],
+        "device_write_rate": [8e6] * 3,
+        "cached_bytes": [1e9] * 3,
+    }
+    second = {"at_s": at_s, "cpu_user": [1.0] * 3, "device_write_rate": [99e6] * 3}
+    seconds = {"at_s": at_s, "operations_rate": [1e9] * 3}
+    keys = list(dict.fromkeys(run.condition for run in runs))
+    told = [
+        replace(r, checks={"series": dict(zip(keys, (first, second), strict=True))[r.condition]})
+        for r in runs
+    ]
+
+    def few(*of: RunRecord) -> list[tuple[str, float]]:
+        data = TrialData(trial(study()), blocks, of, ends)
+        panels = few_of(within_of(data, Conditions(study()), arms_of(data), points=3))
+        assert all(curve.at_s.size <= 3 for panel in panels for curve in panel.curves)
+        return [(panel.what, float(panel.curves[0].middle[1])) for panel in panels]
+
+    assert few(*told) == [
+        ("processors working for programs, system-wide", pytest.approx(50)),
+        ("processors waiting for I/O, system-wide", pytest.approx(25)),
+        ("read from the device", pytest.approx(9e6)),
+    ]
+    assert few(*(run for run in told if run.condition == keys[1])) == [
+        ("processors working for programs, system-wide", pytest.approx(100)),
+        ("written to the device", pytest.approx(99e6)),
+    ]
+    assert few(*runs) == few(*(replace(run, checks={"seconds": seconds}) for run in runs)) == []
+
+
+def finding(made: Document) -> str:
+    return page(
+        made, packed="a.iotrial", figure="a.svg", curves="a-curves.svg", mechanism=None, changed=False
+    )
+
+
+def test_a_finding_shows_curves_if_its_trial_has_samples_and_says_which() -> None:
+    shown = finding(with_series())
+    assert (
+        "\n![Activity during a run](a-curves.svg)\n\nDuring a run (cache cold, size 4 KiB, the first condition "
+        in shown
+    )
+    assert " by mode: medians, and the middle half of the runs as a band." in shown
+    without = document(all_equivalent()[:1])
+    assert "a-curves.svg" not in finding(without)
+    assert page_curves(without) is None
+
+
+@pytest.mark.slow
+def test_the_curves_of_a_finding_are_one_small_picture() -> None:
+    figure = page_curves(with_series())
+    assert figure is not None
+    picture = svg_of(figure)
+    assert picture.startswith(b"<?xml")
+    for words in (b">written to the device<", b">mode 0777 (reference)<", b">mode 0444<"):
+        assert words in picture
+    assert len(picture) < 40_000
+    assert [row[:3] for row in figure.rows[:1]] == [("written to the device", "bytes/s", "mode 0777")]
+
+
+def test_samples_that_were_too_seldom_for_a_curve_are_noted() -> None:
+    def limits(made: Document, **options: object) -> str:
+        header = replace(made.trial.header, options=options)
+        data = replace(made.data, trial=replace(made.trial, header=header))
+        return " ".join(note.text for note in build_document(data, made.analysis).summary.limits)
+
+    noted = "No run lasted long enough for curves: each was sampled every 200 ms."
+    assert noted in limits(document(all_equivalent()[:1]), sample_s=0.2)
+    assert noted not in limits(document(all_equivalent()[:1]))
+    assert noted not in limits(with_series(), sample_s=0.2)
 
 
 def test_a_series_is_stored_packed_and_read_again(tmp_path: Path) -> None:

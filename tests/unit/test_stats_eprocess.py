@@ -15,7 +15,7 @@ from iotrial.stats.betting import Side, log_paths, log_process
 from iotrial.stats.budget_bet import Budget
 from iotrial.stats.chunked import Series
 from iotrial.stats.confidence_set import blocks_to_bound
-from iotrial.stats.eprocess import Wanted, excluded, interval, intervals
+from iotrial.stats.eprocess import Wanted, blocks_to_interval, excluded, interval, intervals
 from iotrial.stats.model import Interval
 
 BETS = (0.15, 0.3, 0.6, 1.0, 1.6)
@@ -287,6 +287,32 @@ def test_the_interval_is_finite_from_a_fixed_number_of_blocks(alpha: float, bloc
     limit = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks]) / 10
     before = sum((1 + math.tanh(t)) ** n + (1 - math.tanh(t)) ** n for t in BETS for n in [blocks - 1]) / 10
     assert before < 1 / alpha <= limit
+
+
+@pytest.mark.parametrize(
+    ("alpha", "margin", "share", "blocks"),
+    [
+        # Sums over the five bets of (1 + tanh theta) ** n for n = 7 .. 11: 178, 321, 582, 1065, 1961. Bets on both sides of
+        # each, and a sixth, aimed one: the sum must reach 10 or 12 times 1 / (alpha (1 - share)).
+        (0.05, 0.0, 0.0, 8),  # 200
+        (0.05, 0.03, 0.0, 8),  # 240
+        (0.05, 0.03, 0.35, 9),  # 369
+        (0.0125, 0.03, 0.0, 10),  # 960
+        (0.0125, 0.03, 0.35, 11),  # 1477
+    ],
+)
+def test_the_first_interval_needs_as_many_blocks_as_one_side_of_all_bets_can_win_in(
+    alpha: float, margin: float, share: float, blocks: int
+) -> None:
+    assert blocks_to_interval(alpha, margin=margin, budget_share=share) == blocks
+    values = np.random.default_rng(5).normal(size=blocks)
+    budget = Budget(share, np.arange(40.0, 40.0 - blocks, -1.0)) if share else None
+    found = interval(values, alpha, margin=margin, budget=budget)
+    assert found.low is not None
+    assert found.high is not None
+    budget = Budget(share, np.arange(40.0, 41.0 - blocks, -1.0)) if share else None
+    early = interval(values[:-1], alpha, margin=margin, budget=budget)
+    assert (early.low, early.high, early.empty) == (None, None, False)
 
 
 def test_no_block_gives_no_interval() -> None:

@@ -47,9 +47,11 @@ from iotrial.report.safety import Risks, safety_lines
 from iotrial.report.sentences import Summary, is_invalid, summarise, without_controls
 from iotrial.stats.model import Analysis
 from iotrial.stats.reasons import Reason, RunFacts, likely_reasons
+from iotrial.store.checks import SERIES
 from iotrial.store.model import StoredTrial, TrialData, TrialHeader
 from iotrial.study.model import Response, Study
 from iotrial.terminal import escape
+from iotrial.units import format_duration
 
 OTHER_CLAIMS = "The published claims are those of the study in this version of iotrial; those stored with the trial differ."
 _DEEPEST = 8  # facts of a host are two or three levels deep; an imported trial may contain anything
@@ -185,6 +187,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             limits=(
                 *summary.limits,
                 *map(Note, _continued(data)),
+                *map(Note, _without_curves(data)),
                 *((Note(OTHER_CLAIMS, view=View.LONG),) if others else ()),
             ),
         ),
@@ -231,6 +234,18 @@ def _continued(data: TrialData) -> Iterator[str]:
     if continuations:
         times = {1: "once", 2: "twice"}.get(len(continuations), f"{len(continuations)} times")
         yield f"The trial was continued {times} after its end: {'; '.join(continuations)}."
+
+
+def _without_curves(data: TrialData) -> Iterator[str]:
+    """Yield a sentence if runs were sampled (``--sample``), but too seldom for a curve of any."""
+    period_s = data.trial.header.options.get("sample_s")
+    if not isinstance(period_s, int | float) or all(run.failure is not None for run in data.runs):
+        return
+    if not any(SERIES in run.checks for run in data.runs):
+        yield (
+            f"No run lasted long enough for curves: each was sampled every {format_duration(period_s)}. A shorter "
+            "--sample shows more."
+        )
 
 
 def _design(header: TrialHeader) -> Design | None:

@@ -130,13 +130,16 @@ def draw_figures(document: Document, *, most_panels: int | None = MOST_PANELS) -
 
 
 def _stands_for_arms(document: Document) -> str | None:
-    """Return the factor with the largest effect: its levels are drawn if there are too many arms to distinguish."""
-    study = document.trial.header.study
-    if not arms_are_rows(study):
-        return None
-    mains = [row.effect for row in document.primary if row.effect.kind == "main"]
-    known = {factor.name for factor in study.treatment_factors}
-    return max((e for e in mains if e.factor in known), key=strength).factor if mains else None
+    """Return the factor whose levels are drawn if there are too many arms to distinguish."""
+    return largest_factor(document) if arms_are_rows(document.trial.header.study) else None
+
+
+def largest_factor(document: Document) -> str | None:
+    """Return the factor with the largest primary effect; None if there is no such effect."""
+    known = {factor.name for factor in document.trial.header.study.treatment_factors}
+    effects = (row.effect for row in document.primary if row.effect.kind == "main")
+    largest = max((effect for effect in effects if effect.factor in known), key=strength, default=None)
+    return None if largest is None else largest.factor
 
 
 def _chosen(panels: Sequence[Panel], effects: Sequence[EffectRow], most: int | None) -> list[Panel]:

@@ -1,6 +1,7 @@
 """The page of one finding: a trial of a catalogue study on one screen, as Markdown.
 
-The page answers the study's question: the answer, one figure, one table, why, what limits it, and published claims.
+The page answers the study's question: the answer, one figure, one table, why, what limits it, and published claims. A
+trial with samples has a second figure, of the machine's activity within runs.
 Everything else is in the packed trial, which ``iotrial report --full`` prints. All of it comes from the trial except
 one section: the explanation is written by hand, in a file next to the packed trial.
 """
@@ -23,14 +24,18 @@ from iotrial.report.document import OTHER_CLAIMS, Document
 from iotrial.report.effect_figures import forest_of
 from iotrial.report.facts import fact_tables
 from iotrial.report.figure import Figure
+from iotrial.report.figures import largest_factor
 from iotrial.report.findings import strength
 from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, some, utc
 from iotrial.report.rows import EffectRow
+from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
+from iotrial.report.series import arms_of
 from iotrial.report.trial_blocks import below_one, effect_table, rank_of
+from iotrial.report.within import few_of, within_of
 from iotrial.store.model import objects_in
 from iotrial.terminal import escape
 from iotrial.units import format_duration
@@ -39,6 +44,8 @@ MOST_ROWS = 12
 MOST_LEVELS = 4
 MOST_CLAIMS, MOST_REASONS = 1, 2
 MOST_SIZES = 2
+#: points of a curve within a run, half of those in a report: the picture is kept in the repository
+CURVE_POINTS = 40
 #: shorter words for the index
 _BRIEF = (
     (re.compile(r"( in (?:all \d+|both) conditions) \([^()]*\)"), r"\1"),
@@ -65,13 +72,15 @@ _VOID = {"warm_was_not_warm": "a warm run had to read from the device"}
 _DOCS = "../.."
 
 
-def page(document: Document, *, packed: str, figure: str, mechanism: str | None, changed: bool) -> str:
+def page(
+    document: Document, *, packed: str, figure: str, curves: str, mechanism: str | None, changed: bool
+) -> str:
     """Return the whole page, ending in a newline.
 
-    ``packed`` is the path of the packed trial from the root of the sources; ``figure`` is the name of the picture next
-    to the page; ``changed`` says whether the catalogue's study has changed since.
+    ``packed`` is the path of the packed trial from the root of the sources; ``figure`` and ``curves`` are the names of the
+    pictures next to the page; ``changed`` says whether the catalogue's study has changed since.
     """
-    lines = _lines(document, packed, figure, mechanism, changed=changed)
+    lines = _lines(document, packed, figure, curves, mechanism, changed=changed)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -83,6 +92,28 @@ def page_figure(document: Document) -> Figure | None:
         return matrices[0].maps
     rows = shown_effects(document)
     return forest_of(document, rows) if rows else None
+
+
+def page_curves(document: Document) -> Figure | None:
+    """Return the figure of activity within runs, with its caption as ``reading``; None if the trial has no samples.
+
+    It shows the first condition that has samples, by the setting with the largest effect.
+    """
+    by = largest_factor(document)
+    arms = arms_of(document.data, by)
+    panels = few_of(within_of(document.data, document.conditions, arms, by, points=CURVE_POINTS))
+    if not panels:
+        return None
+    condition = panels[0].condition.text
+    where = "" if condition == EVERYWHERE else f" ({condition}, the first condition that has samples)"
+    several = len(document.trial.header.study.treatment_factors) > 1
+    rule = " (the setting with the largest effect)" if several else ""
+    return curves_figure(
+        panels,
+        arms,
+        reading=f"During a run{where}, by {'treatment' if by is None else escape(by)}{rule}: medians, and the middle half of "
+        "the runs as a band. Processors are those of the whole machine.",
+    )
 
 
 def shown_effects(document: Document) -> tuple[EffectRow, ...]:
@@ -106,10 +137,10 @@ def answer_in_brief(answer: str) -> str:
 
 
 def _lines(
-    document: Document, packed: str, figure: str, mechanism: str | None, *, changed: bool
+    document: Document, packed: str, figure: str, curves: str, mechanism: str | None, *, changed: bool
 ) -> Iterator[str]:
     summary = document.summary
-    figure_shown = page_figure(document)
+    figure_shown, curves_shown = page_figure(document), page_curves(document)
     answer = figure_shown.sentence if figure_shown is not None and document.matrices else summary.answer
     if document.facts:
         answer = f"The tables below show it for each call. Counted: {answer}"
@@ -122,6 +153,8 @@ def _lines(
     if figure_shown is not None:
         yield from (f"![Effects with their intervals]({figure})", "")
     yield from _tables(document)
+    if curves_shown is not None:
+        yield from (f"![Activity during a run]({curves})", "", escaped(curves_shown.reading), "")
     yield from ("## Why", "", (mechanism or NO_MECHANISM).strip(), "")
     yield from ("## Limits", "", *(f"- {escaped(text)}" for text in _limits(document, changed=changed)), "")
     if document.claims:

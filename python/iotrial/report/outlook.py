@@ -4,20 +4,27 @@ The time is the forecast of ``plan --pilot``, from the scatter observed in the t
 a difference are decided by then. It is given only for effects that can be forecast, ratios whose interval still
 contains 1, and only until that number of blocks is reached; after that nothing is shown, since the forecast has proved
 wrong.
+
+If comparisons have too few blocks for an interval, nothing can be forecast, but the number of blocks that their first
+intervals need is known (``eprocess.blocks_to_interval``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from iotrial.design.model import Arm, ArmKind
 from iotrial.design.plan import Plan, condition_key
 from iotrial.report.conditions import EVERYWHERE, Conditions
 from iotrial.report.notation import elided
+from iotrial.stats.eprocess import blocks_to_interval
 from iotrial.stats.forecast import Comparison, Rules, blocks_needed
 from iotrial.stats.model import Effect, Scatter
-from iotrial.study.model import DesignKind, Scale
+from iotrial.stats.spec import DeclaredBudget
+from iotrial.store.model import StoredTrial
+from iotrial.study.model import TYPICAL, DesignKind, Scale
 from iotrial.terminal import escape
 
 FEWEST_BLOCKS = 10
@@ -87,28 +94,30 @@ def outlook_s(
     return total
 
 
-def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> float | None:
-    """Estimate the further seconds of measuring until a finished trial decides all of these effects; None if unknown.
+def further_s(
+    plan: Plan, undecided: Sequence[Effect], every: Sequence[Effect], *, duration_s: float
+) -> float | None:
+    """Estimate the further seconds of measuring until a finished trial decides all undecided effects; None if unknown.
 
     Uses the forecast if it covers them. Otherwise uses the interval: its half-width shrinks with the square root of the
     number of blocks, and a verdict is certain once it is less than the distance of the estimate from zero or from the
-    margin.
+    margin. ``every``: the effects of the trial's verdict, decided or not.
     """
-    had: dict[str, int] = {}
-    settled: dict[str, bool] = {}
-    for effect in effects:
-        key = condition_key(effect.workload, effect.condition)
-        had[key] = max(had.get(key, 0), effect.blocks)
-        settled[key] = settled.get(key, True) and effect.decided
+    had, going = _blocks_had(every), _going(every)
     if not sum(had.values()):
         return None
-    block_s = dict.fromkeys(had, duration_s / sum(had.values()))
-    decided = frozenset(key for key, one in settled.items() if one)
-    known = outlook_s(plan, effects, had=had, decided=decided, block_s=block_s)
+    block_s = duration_s / sum(had.values())
+    known = outlook_s(
+        plan,
+        undecided,
+        had=had,
+        decided=frozenset(had.keys() - going),
+        block_s=dict.fromkeys(had, block_s),
+    )
     if known is not None:
         return known
     more: dict[str, float] = {}
-    for effect in effects:
+    for effect in undecided:
         if effect.decided:
             continue
         times = _times_as_many(effect)
@@ -116,7 +125,68 @@ def further_s(plan: Plan, effects: Sequence[Effect], *, duration_s: float) -> fl
             return None
         key = condition_key(effect.workload, effect.condition)
         more[key] = max(more.get(key, 0.0), (times - 1.0) * had[key])
-    return sum(blocks * block_s[key] for key, blocks in more.items()) or None
+    # conditions take turns, so one that goes on without an undecided effect gets as many blocks as any
+    most = max(more.values(), default=0.0)
+    return sum(more.get(key, most) for key in going | more.keys()) * block_s or None
+
+
+def _blocks_had(effects: Sequence[Effect]) -> dict[str, int]:
+    """Return the blocks of each condition so far, by condition key."""
+    had: dict[str, int] = {}
+    for effect in effects:
+        key = condition_key(effect.workload, effect.condition)
+        had[key] = max(had.get(key, 0), effect.blocks)
+    return had
+
+
+def _going(effects: Sequence[Effect]) -> frozenset[str]:
+    """Return the keys of the conditions that are not decided, which get a block in each round of a continued trial."""
+    return frozenset(condition_key(one.workload, one.condition) for one in effects if not one.decided)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstInterval:
+    """What comparisons without an interval need for it.
+
+    ``comparisons``: their number. ``fewest`` and ``most``: the blocks of a comparison, from its first one, that give the
+    first of these intervals and all of them. ``further_s``: seconds of measuring until all have one.
+    """
+
+    comparisons: int
+    fewest: int
+    most: int
+    further_s: float
+
+
+def first_interval(
+    plan: Plan, undecided: Sequence[Effect], every: Sequence[Effect], trial: StoredTrial
+) -> FirstInterval | None:
+    """Return what those of the ``undecided`` effects that have no interval need for it; None if there are none or it is
+    unknown.
+
+    Unknown are means and quantiles, repeats in the stretches of whole plots, which are not blocks, and races, in which arms
+    drop out. ``every`` as in ``further_s``.
+    """
+    without = [effect for effect in undecided if effect.low is None and effect.high is None]
+    if plan.whole_plots or plan.study.design.kind is DesignKind.RACE:
+        return None
+    if not without or any(effect.statistic != TYPICAL for effect in without):
+        return None
+    declared = DeclaredBudget.of(trial.header.options)
+    needed = [_blocks_to_interval(effect, declared) for effect in without]
+    missing = [blocks - effect.blocks for blocks, effect in zip(needed, without, strict=True)]
+    had, going = sum(_blocks_had(every).values()), len(_going(every))
+    if min(missing) <= 0 or not had or not going:
+        return None
+    seconds = max(missing) * going * trial.duration_s / had
+    return FirstInterval(len(without), min(needed), max(needed), seconds)
+
+
+def _blocks_to_interval(effect: Effect, declared: DeclaredBudget | None) -> int:
+    if effect.scale is not Scale.LOG:  # no margin, and no bet on the budget
+        return blocks_to_interval(effect.family_alpha)
+    share = 0.0 if declared is None else declared.share
+    return blocks_to_interval(effect.family_alpha, margin=effect.margin, budget_share=share)
 
 
 def _times_as_many(effect: Effect) -> float | None:

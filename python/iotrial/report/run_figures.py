@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from iotrial.report.figure import Figure, Row, headed, stem
-from iotrial.report.notation import counted
+from iotrial.report.notation import capitalised, counted
 from iotrial.report.phrases import spoken
 from iotrial.report.plots.small import (
     distributions,
@@ -138,24 +138,47 @@ def latency_figure(index: int, panel: LatencyPanel, arms: Sequence[Arm]) -> Figu
     )
 
 
+_MIDDLE_HALF = ("median", "first quartile", "third quartile")
+
+
 def within_figure(index: int, panel: WithinPanel, arms: Sequence[Arm]) -> Figure:
     """Build the figure of one metric sampled within the runs of one condition."""
     runs = sum(curve.runs for curve in panel.curves)
-    names = (f"{part} [{panel.unit}]" for part in ("median", "first quartile", "third quartile"))
+    names = (f"{part} [{panel.unit}]" for part in _MIDDLE_HALF)
     return Figure(
         stem=stem("within", panel.what, panel.condition.text),
         title=headed(f"How does this change within a run: {panel.what}?", panel.condition.text),
         sentence=f"Medians and middle halves of {counted(runs, 'run')}. {within_seen(panel)}",
         reading=WITHIN_READING,
         columns=("arm", "since the run began [s]", *names),
-        rows=tuple(
-            (curve.arm.label, *(float(number) for number in numbers))
-            for curve in panel.curves
-            for numbers in np.column_stack([curve.at_s, curve.middle, curve.low, curve.high])
-        ),
+        rows=tuple(_within(panel)),
         parts=(within_run(f"within-{index}", panel),),
         key=tuple(arm for arm in arms if not arm.is_control),
     )
+
+
+def curves_figure(panels: Sequence[WithinPanel], arms: Sequence[Arm], reading: str) -> Figure:
+    """Build one figure of several metrics sampled within the runs of one condition, side by side."""
+    condition = panels[0].condition
+    return Figure(
+        stem=stem("curves", condition.text),
+        title=headed("What does the machine do during a run?", condition.text),
+        sentence=" ".join(f"{capitalised(panel.what)}. {within_seen(panel)}" for panel in panels),
+        reading=reading,
+        columns=("metric", "unit", "arm", "since the run began [s]", *_MIDDLE_HALF),
+        rows=tuple((panel.what, panel.unit, *row) for panel in panels for row in _within(panel)),
+        parts=tuple(
+            within_run(f"curves-{index}", panel, title=panel.what.partition(", ")[0])
+            for index, panel in enumerate(panels)
+        ),
+        key=tuple(arm for arm in arms if not arm.is_control),
+    )
+
+
+def _within(panel: WithinPanel) -> Iterator[Row]:
+    for curve in panel.curves:
+        for numbers in np.column_stack([curve.at_s, curve.middle, curve.low, curve.high]):
+            yield (curve.arm.label, *(float(number) for number in numbers))
 
 
 def _yes(is_so: bool) -> str:

@@ -50,7 +50,7 @@ from iotrial.report.notation import (
     quantity,
     some,
 )
-from iotrial.report.outlook import further_s
+from iotrial.report.outlook import FirstInterval, first_interval, further_s
 from iotrial.report.phrases import level_name, spoken
 from iotrial.report.replays import on_replay
 from iotrial.report.risks import risk_note
@@ -188,7 +188,7 @@ def summarise(
     if analysis.races:
         tone = _race_tone(analysis.races[0], study)
         undecided = [] if analysis.races[0].over else undecided
-    outlook = _how_long(trial, undecided, rest=len(undecided) < len(every)) if undecided else ""
+    outlook = _how_long(trial, undecided, every) if undecided else ""
     prefix = _standing(trial)
     begun = f"{prefix} so far, {found}" if prefix else capitalised(found)
     controls = " (without controls)" if without_controls(trial, analysis) else ""
@@ -204,29 +204,42 @@ def summarise(
     )
 
 
-def _how_long(trial: StoredTrial, effects: Sequence[Effect], *, rest: bool) -> str:
-    """Return what would decide these effects, e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12`".
+def _how_long(trial: StoredTrial, undecided: Sequence[Effect], every: Sequence[Effect]) -> str:
+    """Return what would decide the undecided effects, e.g. ". A verdict needs about 4 to 8 min more: `iotrial continue 12`".
 
-    ``effects`` are the undecided ones; ``rest``: others are decided.
+    ``every``: the effects that the verdict is based on, decided or not.
     """
     if trial.state is not TrialState.DONE:
         return ""
-    if others := [e.reason for e in effects if e.reason not in _FOR_WANT_OF_BLOCKS]:
+    if others := [e.reason for e in undecided if e.reason not in _FOR_WANT_OF_BLOCKS]:
         return f". {_WOULD_DECIDE[others[0]]}" if others[0] in _WOULD_DECIDE else ""
+    rest = len(undecided) < len(every)
     header, verdict = trial.header, "a verdict on the rest" if rest else "a verdict"
     try:
         plan = Plan.stored(header.study, header.seed, header.options)
     except RequestError:
         return ""
-    seconds = further_s(plan, effects, duration_s=trial.duration_s)
-    if seconds is None:
+    if (forecast_s := further_s(plan, undecided, every, duration_s=trial.duration_s)) is not None:
+        seconds = max(1.0, round(forecast_s))
+        text = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
+    elif (first := first_interval(plan, undecided, every, trial)) is not None:
+        seconds = max(1.0, round(first.further_s))
+        text = f". {_first_interval(first, len(undecided), rest=rest)}, about {about(seconds, seconds)} more"
+    else:
         return f". How long {verdict} takes is not known yet"
-    seconds = max(1.0, round(seconds))
-    text = f". {verdict.capitalize()} needs about {about(seconds, 2 * seconds)} more"
     if trial.imported is not None:
         return text
     time = f"{math.ceil(seconds / 60)}m" if seconds >= 60 else f"{seconds:.0f}s"
     return f"{text}: `iotrial continue {trial.number} --time {time}`"
+
+
+def _first_interval(first: FirstInterval, undecided: int, *, rest: bool) -> str:
+    """Return e.g. "The first interval of the rest needs 11 blocks in all". ``rest``: other comparisons are decided."""
+    of = " of the rest" if rest else ""
+    if first.comparisons < undecided:
+        of = f" of {first.comparisons} of {undecided} undecided comparisons"
+    blocks = f"{first.fewest}" if first.fewest == first.most else f"{first.fewest} to {first.most}"
+    return f"The first interval{of} needs {blocks} blocks in all"
 
 
 def _together(one: OnlyTogether, conditions: Conditions) -> str:

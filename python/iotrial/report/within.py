@@ -66,20 +66,26 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class WithinPanel:
-    """One sampled metric in one condition."""
+    """One sampled metric in one condition: its name as stored, and what it is in words."""
 
     condition: ConditionText
+    metric: str
     what: str
     unit: str
     curves: tuple[Curve, ...]
 
 
 def within_of(
-    data: TrialData, conditions: Conditions, arms: Sequence[Arm], by: str | None = None
+    data: TrialData,
+    conditions: Conditions,
+    arms: Sequence[Arm],
+    by: str | None = None,
+    *,
+    points: int = POINTS,
 ) -> tuple[WithinPanel, ...]:
     """Return one panel for each condition and metric that was ever above zero.
 
-    ``by``: a factor; its levels replace the arms, as in ``arms_of``.
+    ``by``: a factor; its levels replace the arms, as in ``arms_of``. ``points``: the most points of a curve.
     """
     found: dict[tuple[str, str], dict[str, list[Mapping[str, Floats]]]] = {}
     treatment = ArmKind.TREATMENT.value
@@ -97,10 +103,10 @@ def within_of(
             curves = tuple(
                 curve
                 for arm in arms
-                if (curve := _curve(arm, by_arm.get(arm.name, ()), name, factor)) is not None
+                if (curve := _curve(arm, by_arm.get(arm.name, ()), name, factor, points)) is not None
             )
             if any(curve.high.any() for curve in curves):
-                panels.append(WithinPanel(conditions.of_key(key), what, unit, curves))
+                panels.append(WithinPanel(conditions.of_key(key), name, what, unit, curves))
     return tuple(sorted(panels, key=lambda panel: panel.condition.order))
 
 
@@ -124,13 +130,15 @@ def _series(value: object, kinds: Sequence[Kind]) -> Mapping[str, Floats] | None
     return {name: column for name, column in columns.items() if column.size == at_s.size}
 
 
-def _curve(arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: float) -> Curve | None:
+def _curve(
+    arm: Arm, runs: Sequence[Mapping[str, Floats]], name: str, factor: float, points: int
+) -> Curve | None:
     own = [run for run in runs if name in run]
     if not own:
         return None
     end = float(np.median([run["at_s"][-1] for run in own]))
     start = float(np.median([run["at_s"][0] for run in own]))
-    grid = np.linspace(start, max(end, start), POINTS)
+    grid = np.linspace(start, max(end, start), points)
     table = np.array([np.interp(grid, run["at_s"], run[name], left=np.nan, right=np.nan) for run in own])
     there = np.isfinite(table).sum(axis=0) * 2 >= len(own)
     if not there.any():
@@ -156,6 +164,23 @@ def _changes(
         return ()
     moments, middle = at_s[there], np.nanmedian(table[:, there] * factor, axis=0)
     return tuple((float(moments[one.place]), one.before, one.after) for one in changes(middle))
+
+
+def few_of(panels: Sequence[WithinPanel]) -> tuple[WithinPanel, ...]:
+    """Return what a small figure shows of the samples: processors, I/O wait and the device's throughput.
+
+    They are those of the first condition that has samples. Throughput is that of reads or of writes, whichever rises higher.
+    A metric that stayed zero has no panel.
+    """
+    sampled = [panel for panel in panels if panel.metric in {name for name, *_ in KINDS}]
+    own = {panel.metric: panel for panel in sampled if panel.condition.key == sampled[0].condition.key}
+    rates = [own[name] for name in ("device_read_rate", "device_write_rate") if name in own]
+    shown = [own[name] for name in ("cpu_user", "cpu_iowait") if name in own]
+    return (*shown, *([max(rates, key=_peak)] if rates else []))
+
+
+def _peak(panel: WithinPanel) -> float:
+    return max(float(curve.middle.max()) for curve in panel.curves)
 
 
 @dataclass(frozen=True, slots=True)

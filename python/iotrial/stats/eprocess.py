@@ -35,7 +35,14 @@ import numpy as np
 from iotrial.stats.betting import Floats, log_process
 from iotrial.stats.budget_bet import Budget, mixed_paths
 from iotrial.stats.chunked import Search, run
-from iotrial.stats.confidence_set import estimate, hull, hull_at_last, hull_within_budget, upper_bound
+from iotrial.stats.confidence_set import (
+    blocks_to_bound,
+    estimate,
+    hull,
+    hull_at_last,
+    hull_within_budget,
+    upper_bound,
+)
 from iotrial.stats.model import Interval
 
 # exp(690) is still finite; larger e-values are capped.
@@ -70,6 +77,15 @@ class Wanted:
 def intervals(wanted: Sequence[Wanted]) -> list[Interval]:
     """Compute many intervals with the same results as ``interval``, in a fraction of the time."""
     return run([_search(one) for one in wanted])
+
+
+def blocks_to_interval(alpha: float, *, margin: float = 0.0, budget_share: float = 0.0) -> int:
+    """Return the number of contrasts from which on ``interval`` has finite ends at level ``alpha``, whatever their values.
+
+    ``margin`` as in ``interval``; ``budget_share``: the share of the stake that the budget bet has (0 without it), which
+    cannot bound the interval.
+    """
+    return blocks_to_bound(-math.log(alpha * (1.0 - budget_share)), aimed=margin > 0.0)
 
 
 def _search(wanted: Wanted) -> Search[Interval]:

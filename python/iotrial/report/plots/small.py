@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 SIZE_IN = (4.1, 2.35)
 _BOX = (0.17, 0.2, 0.77, 0.74)
+#: one of three beside each other, with a title of its own
+_THIRD_IN = (2.55, 1.75)
+_THIRD_BOX = (0.25, 0.22, 0.7, 0.62)
 _MEDIANS = 30
 #: line style for a change of level: dots
 CHANGE = (0, (1, 1.5))
@@ -122,8 +125,11 @@ def latencies(name: str, panel: LatencyPanel) -> Drawing:
     return draw(name, SIZE_IN, paint, description=f"Latency of {panel.operation}, {panel.condition.text}")
 
 
-def within_run(name: str, panel: WithinPanel) -> Drawing:
-    """Draw a sampled metric over the time of a run: medians, and the interquartile range of the runs as a band."""
+def within_run(name: str, panel: WithinPanel, *, title: str = "") -> Drawing:
+    """Draw a sampled metric over the time of a run: medians, and the interquartile range of the runs as a band.
+
+    With a ``title`` the drawing is smaller, for a place beside others.
+    """
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
     low, high = min(0.0, float(values.min())), float(values.max())
     if low < 0.9 * float(values.min()) and high < 1.5 * float(values.min()):
@@ -132,8 +138,10 @@ def within_run(name: str, panel: WithinPanel) -> Drawing:
     scale = Scale(low - pad if low > 0 else low, high + pad, log=False, unit=panel.unit)
 
     def paint(figure: Figure) -> None:
-        axes = _axes(figure, scale)
+        axes = _axes(figure, scale, _THIRD_BOX if title else _BOX)
         axes.set_xlabel("s since the run began", color=MUTED, fontsize=FONT_PT - 0.5)
+        if title:
+            figure.text(0.02, 0.97, title, color=MUTED, fontsize=FONT_PT - 0.5, ha="left", va="top")
         for curve in panel.curves:
             ink = arm_ink(curve.arm.position)
             axes.fill_between(curve.at_s, curve.low, curve.high, color=ink, alpha=0.14, linewidth=0)
@@ -141,7 +149,8 @@ def within_run(name: str, panel: WithinPanel) -> Drawing:
             for at_s, _, _ in curve.changes:
                 axes.axvline(at_s, color=ink, linewidth=0.9, linestyle=CHANGE, zorder=1)
 
-    return draw(name, SIZE_IN, paint, description=f"Within a run: {panel.what}, {panel.condition.text}")
+    size_in = _THIRD_IN if title else SIZE_IN
+    return draw(name, size_in, paint, description=f"Within a run: {panel.what}, {panel.condition.text}")
 
 
 def _upper(latency: Floats, counts: Floats) -> float:
@@ -150,9 +159,9 @@ def _upper(latency: Floats, counts: Floats) -> float:
     return float(latency[min(int(np.searchsorted(running, 0.9995 * running[-1])), latency.size - 1)])
 
 
-def _axes(figure: Figure, scale: Scale) -> Axes:
+def _axes(figure: Figure, scale: Scale, box: tuple[float, float, float, float] = _BOX) -> Axes:
     """Make axes with time horizontally and the response vertically."""
-    axes = figure.add_axes(_BOX)
+    axes = figure.add_axes(box)
     calm(axes)
     axes.set_ylim(*scale.limits)
     axes.set_yticks(*scale.ticks())
