@@ -495,7 +495,7 @@ class Negotiating(Machine):
 
 
 def test_after_a_card_was_reset_both_ends_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iotrial.guest.link.time.sleep", lambda _: None)
+    monkeypatch.setattr("iotrial.polling.time.sleep", lambda _: None)
     log: list[str] = []
     server, client = (cast("Target", Negotiating(log, name, 2)) for name in ("server", "client"))
     Link(LinkSpec(), server, client).both(["ethtool", "-G", "wire", "rx", "256"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import Unpack
 
 from iotrial.errors import LabError
@@ -11,6 +10,7 @@ from iotrial.lab import disk_identity
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 #: virtio-blk, NVMe and ATA have no longer serial numbers
 _LONGEST_SERIAL = 20
@@ -49,15 +49,11 @@ class GuestPlace(DiskPlace):
 
 def disk_with_serial(target: Target, serial: str, *, within_s: float = _FOUND_WITHIN_S) -> str:
     """Return the guest's disk with this serial number, on any controller. Raises LabError if it does not appear in time."""
-    until = time.monotonic() + within_s
-    while True:
+    for _ in attempts(within_s, _LOOKS_EVERY_S):
         names = target.call("list", path="/sys/block")["names"]
         for name in names:
             if serial in disk_identity.reported(target, f"/sys/block/{name}"):
                 return str(name)
-        if time.monotonic() > until:
-            break
-        time.sleep(_LOOKS_EVERY_S)
     raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
 
 

@@ -7,11 +7,11 @@ import errno
 import gc
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 #: of linux/sched.h, linux/mount.h and linux/prctl.h
@@ -77,10 +77,11 @@ def sync_filesystem(root: Path) -> None:
 
 
 def _while_busy(call: Callable[[], int], doing: str) -> None:
-    deadline = time.monotonic() + BUSY_S
-    while call() != 0:
+    for _ in attempts(BUSY_S, every_s=0.005):
+        if call() == 0:
+            return
         number = ctypes.get_errno()
-        if number != errno.EBUSY or time.monotonic() > deadline:
-            raise OSError(number, f"{doing}: {os.strerror(number)}")
+        if number != errno.EBUSY:
+            break
         gc.collect()
-        time.sleep(0.005)
+    raise OSError(number, f"{doing}: {os.strerror(number)}")

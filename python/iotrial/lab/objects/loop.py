@@ -7,7 +7,6 @@ changed, and the device itself if it had to be added.
 from __future__ import annotations
 
 import errno
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 QUEUE_FILES = (
     "scheduler",
@@ -141,16 +141,13 @@ class LabLoop(LabObject):
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
         """Wait until our image is detached. Returns False if another image is attached."""
-        deadline = time.monotonic() + self.cleared_within_s
-        while True:
+        for _ in attempts(self.cleared_within_s, every_s=0.01):
             status = target.call("loop_status", device=device)
             if not status["attached"]:
                 return True
             if str(status["inode"]) != entry.identity["inode"]:
                 return False
-            if time.monotonic() > deadline:
-                raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
-            time.sleep(0.01)
+        raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
 
     def _put_back_queue(self, target: Target, entry: Entry, device: str, journal: Journal) -> Undone:
         outcome = Undone.ALREADY
@@ -177,12 +174,10 @@ class LabLoop(LabObject):
 def _lower_readahead(target: Target, device: str, before: str) -> None:
     """Set the read-ahead again if the kernel raises it at the end of detaching, as it does after a simulated disk."""
     path = f"/sys/block/{device}/queue/read_ahead_kb"
-    deadline = time.monotonic() + DETACHING_S
-    while time.monotonic() < deadline:
+    for _ in attempts(DETACHING_S, every_s=0.005):
         if target.read_or_none(path) not in (before, None) and not target.exists(backing_file(device)):
             target.write(path, before)
             return
-        time.sleep(0.005)
 
 
 def backing_file(device: str) -> str:
