@@ -248,14 +248,14 @@ def _digits(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def _comparison(one: model.Comparison) -> Comparison:
+def _comparison(one: model.AuditedPair) -> Comparison:
     series = {"series": one.series} if one.series else {}
     return Comparison(
         group=one.group,
         reference=one.reference,
         response=one.response,
         unit=one.unit,
-        condition={**dict(one.condition), **series},
+        condition={**one.condition, **series},
         n=one.n,
         n_reference=one.n_reference,
         ratio=one.ratio,
