@@ -23,6 +23,7 @@ import msgspec
 from msgspec import structs
 
 from iotrial.documents import JsonObject
+from iotrial.durable import sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.tune.choice import Choice
@@ -489,7 +490,7 @@ class Records:
             folder.chmod(0o700)
             facts = structs.replace(FileFacts.ours(), mode=0o600)
             self.machine.replace(self.path(record.trial), msgspec.json.encode(record), like=facts)
-            self.machine.sync(folder.parent)
+            sync_folder(folder.parent)
         except OSError as error:
             raise LabError(
                 f"writing {self.path(record.trial)}: {error.strerror}", hint="nothing was changed"
