@@ -183,18 +183,12 @@ class ArrayPlace(DiskPlace):
         {"md": _found_by_md, "btrfs": _found_by_btrfs, "lvm": _found_by_lvm}
     )
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         for number, serial in enumerate(self._serials):
             modelled = self._images[number].attach(self._size).device if self._images else None
             self.members = (*self.members, modelled or disk_with_serial(self.target, serial))
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         self._part()
         for image in self._images:
             image.detach()
@@ -302,7 +296,7 @@ class ArrayPlace(DiskPlace):
             return
         level = self._wanted_array["level"]
         disks = [f"/dev/{member}" for member in self.members]
-        self._run_tool([*argv, "-d", level, "-m", level, *disks], kind)
+        self._tool([*argv, "-d", level, "-m", level, *disks], kind)
         self._run(["btrfs", "device", "scan", *disks])
 
     def _run(self, argv: list[str]) -> str:

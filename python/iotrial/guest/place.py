@@ -31,17 +31,11 @@ class GuestPlace(DiskPlace):
     def label(self) -> str:
         return f"{self.filesystem} on {self.device or 'a disk'} of {self.target.name}"
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         self.device = disk_with_serial(self.target, self._serial)
         hold(self.target, self.device)
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         if self.device is not None:
             self.target.call("device_close", device=self.device)
             self.device = None

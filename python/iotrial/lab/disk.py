@@ -7,6 +7,7 @@ dies. Subclasses decide which device it is and how it is set up and torn down.
 from __future__ import annotations
 
 import errno
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Required, TypedDict
@@ -43,7 +44,7 @@ class DiskOptions(TypedDict, total=False):
 
 
 class DiskPlace(Place):
-    """A file system on a block device. Subclasses set ``device`` in ``open`` and then ``format``."""
+    """A file system on a block device. Subclasses attach and detach the device."""
 
     more_space = "use a larger lab ([lab] size), or fewer or smaller files"
 
@@ -86,6 +87,28 @@ class DiskPlace(Place):
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
         self._wanted_filesystem = filesystem
+
+    def open(self) -> None:
+        self._attach()
+        self.target.call("mkdir", path=self.root, mode="0755")
+        if self.log is not None:
+            self.log.open()
+        self.format()
+
+    def close(self) -> None:
+        if self._mounted is not None:
+            self._unmount()
+        if self.log is not None:
+            self.log.close()
+        self._detach()
+
+    @abstractmethod
+    def _attach(self) -> None:
+        """Take the disk, and set ``device``. Raises LabError, RequestError, TargetError."""
+
+    @abstractmethod
+    def _detach(self) -> None:
+        """Release the disk. Safe to call twice, and after a failed ``_attach``."""
 
     @property
     def worker(self) -> Target:
@@ -322,16 +345,6 @@ class DiskPlace(Place):
         for device in self.devices.values():
             self.target.call("evict_device", device=f"/dev/{device}")
 
-    def _open_log(self) -> None:
-        """Open the log device. Subclasses call it before the first ``format``."""
-        if self.log is not None:
-            self.log.open()
-
-    def _close_log(self) -> None:
-        """Close the log device. Subclasses call it after the last unmount."""
-        if self.log is not None:
-            self.log.close()
-
     def _holders(self) -> str:
         def is_inside(pid: str) -> bool:
             cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
@@ -341,10 +354,7 @@ class DiskPlace(Place):
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""
-        self._run_tool([*argv, f"/dev/{self.device}"], kind)
-
-    def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
-        self._tool(argv, kind)
+        self._tool([*argv, f"/dev/{self.device}"], kind)
 
     def _tool(self, argv: list[str], kind: Filesystem) -> Finished:
         try:
