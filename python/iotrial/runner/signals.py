@@ -31,7 +31,7 @@ def end_at_once() -> None:
     _install(_end)
 
 
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+def _end(number: int, _: FrameType | None) -> None:
     # Not an exception: raised in a finaliser or in the import machinery, it would be printed and lost.
     os._exit(128 + number)
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Union
 
 import msgspec
 from msgspec import structs
@@ -363,7 +362,7 @@ class ReloadStep(Step, frozen=True, tag="reload"):
         return None
 
 
-AnyStep = Union[FolderStep, LinkStep, FileStep, LiveStep, MountStep, ProfileStep, ReloadStep]  # noqa: UP007
+AnyStep = FolderStep | LinkStep | FileStep | LiveStep | MountStep | ProfileStep | ReloadStep
 
 
 class Entry(JsonObject, frozen=True):

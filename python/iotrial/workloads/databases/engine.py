@@ -71,10 +71,10 @@ class Engine(ABC):
         """Return SQL to put before the client's SQL."""
         return ""
 
-    def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
+    def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """Called when the first server has started, before there is a table."""
 
-    def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
+    def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """Called just after the server has started: wait for its background work to finish."""
 
     def integrity(self) -> str:
@@ -129,7 +129,7 @@ class Engine(ABC):
         for changed in (lab.root, wanted):
             lab.target.call("syncfs", path=changed)
 
-    def use_log(self, lab: LabContext, folder: str, log: str) -> None:  # noqa: B027
+    def use_log(self, lab: LabContext, folder: str, log: str) -> None:
         """Make a stopped database use the log in another folder, if its server is not told with each start."""
 
     def temporary_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
