@@ -107,7 +107,7 @@ class ArrayPlace(DiskPlace):
         ]
         self.members: tuple[str, ...] = ()
         self._wanted_array = dict(DEFAULTS)
-        #: who has assembled the disks; "" if nobody has
+        #: the maker that has assembled the disks; "" if they are not assembled
         self._made_by = ""
 
     @property

@@ -5,7 +5,7 @@ reverse order. An entry is dropped only after reading back has shown that its su
 entry stays, and the next ``iotrial restore`` tries again.
 
 While there are entries, a mark file exists next to the folder. It is created after the first entry and removed before the
-last one, so a mark without entries means that somebody else removed them.
+last one, so a mark without entries means that another program removed them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Entry:
 
     @property
     def left_alone(self) -> bool:
-        """True if a restore found the subject changed by somebody else: the entry can wait and blocks no trial."""
+        """True if a restore found the subject changed by another program: the entry can wait and blocks no trial."""
         return LEFT_ALONE in self.identity
 
 

@@ -163,7 +163,7 @@ def _end(conductor: ProcessIdentity) -> None:
 
 
 def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
-    """Undo the journal; return in words what became of it. None: the trial was restored and resumed, the journal is in use.
+    """Undo the journal; return the outcome in words. None: the trial was restored and resumed, the journal is in use.
 
     A resumed trial has the lock, and a heartbeat before its first entry. For another holder this does not wait for long: it
     is the dead conductor, whatever the kernel still does for it, or restores, or has its own journal.

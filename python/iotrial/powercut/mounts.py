@@ -53,7 +53,7 @@ def mount_memory(folder: Path) -> None:
 
 
 def bind(file: Path, over: Path) -> None:
-    """Show one file in the place of another. Raises OSError."""
+    """Bind-mount one file over another. Raises OSError."""
     _while_busy(
         lambda: _LIBC.mount(str(file).encode(), str(over).encode(), None, ctypes.c_ulong(_MS_BIND), None),
         f"bind {file} to {over}",

@@ -32,7 +32,7 @@ CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
 #: of these, the ones that some kernels reset when the image is detached (6.18 does, 6.1 does not)
 RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
-#: how long the kernel goes on detaching after the file is gone; at the end it may raise the read-ahead
+#: how long the kernel continues detaching after the file is gone; at the end it may raise the read-ahead
 DETACHING_S = 0.15
 
 
@@ -86,7 +86,7 @@ class LabLoop(LabObject):
             except TargetError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                journal.drop(entry)  # somebody else took it in between: not ours to undo
+                journal.drop(entry)  # another program took it in between: not ours to undo
                 continue
             if rotational is not None:
                 target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
@@ -122,7 +122,7 @@ class LabLoop(LabObject):
         return self._put_back_queue(target, entry, device, journal)
 
     def _taken(self, target: Target, entry: Entry, device: str) -> Undone:
-        """Handle a device that somebody else has attached to a file. Raises TakenError if changes of ours remain on it."""
+        """Handle a device that another program has attached to a file. Raises TakenError if changes of ours remain on it."""
         ours = [
             file
             for file in CHANGED_BY_ATTACHING

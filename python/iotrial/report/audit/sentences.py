@@ -251,7 +251,7 @@ def claims(audit: Audit) -> list[str]:
 
 
 def claims_in_brief(audit: Audit) -> list[str]:
-    """Say once what became of all published numbers with the same outcome."""
+    """Group the published numbers by outcome, one sentence for each."""
     by_outcome: dict[str, list[ClaimCheck]] = defaultdict(list)
     for check in audit.claims:
         several_runs = check.recomputes and check.statistic != ONLY_VALUES
