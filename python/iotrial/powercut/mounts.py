@@ -31,7 +31,7 @@ def enter_own_namespace(parent: int) -> None:
 
 
 def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None:
-    """Mount a block device; waits while it is busy. Raises OSError."""
+    """Mount a device, or "tmpfs"; waits while it is busy. Raises OSError."""
     _while_busy(
         lambda: _LIBC.mount(
             device.encode(),
@@ -41,14 +41,6 @@ def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None
             options.encode() or None,
         ),
         f"mount {device}",
-    )
-
-
-def mount_memory(folder: Path) -> None:
-    """Mount an empty tmpfs over a folder. Raises OSError."""
-    _while_busy(
-        lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None),
-        f"mount on {folder}",
     )
 
 
