@@ -128,9 +128,4 @@ def _card_with(target: Target, address: str) -> str:
 
 
 def _run(target: Target, argv: list[str], text: str = "") -> str:
-    done = target.call(
-        "run", argv=argv, environment=None, cwd="/", stdin=text, timeout_s=60, output_limit=65536
-    )
-    if done["exit"] != 0:
-        raise LabError(f"{target.name}: {' '.join(argv)}: {str(done['stderr']).strip()[-400:]}")
-    return str(done["stdout"])
+    return target.run(argv, stdin=text, timeout_s=60).output(target.name)

@@ -20,7 +20,7 @@ from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
-from iotrial.lab.target import Finished, Target
+from iotrial.lab.target import Target
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
@@ -158,8 +158,7 @@ class DiskPlace(Place):
         Raises LabError, MissingTool.
         """
         if self._superblock is None:
-            done = self._tool(["dumpe2fs", "-h", self.source], FILESYSTEMS["ext4"])
-            self._superblock = done.stdout
+            self._superblock = self._tool(["dumpe2fs", "-h", self.source], FILESYSTEMS["ext4"])
         return self._superblock
 
     @property
@@ -356,7 +355,8 @@ class DiskPlace(Place):
         """Run mkfs. ``argv`` lacks only the last argument, the device."""
         self._tool([*argv, f"/dev/{self.device}"], kind)
 
-    def _tool(self, argv: list[str], kind: Filesystem) -> Finished:
+    def _tool(self, argv: list[str], kind: Filesystem) -> str:
+        """Run a tool of the file system on the device, and return what it printed."""
         try:
             done = self.target.run(argv, timeout_s=300)
         except TargetError as error:
@@ -366,11 +366,7 @@ class DiskPlace(Place):
                     hint=f"apt-get install {kind.package}",
                 ) from error
             raise
-        if done.exit_status != 0:
-            raise LabError(
-                f"making {kind.name} on {self.device}: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
-            )
-        return done
+        return done.output(f"making {kind.name} on {self.device}")
 
 
 def disk_place(knob: str, place: Place) -> DiskPlace:

@@ -215,10 +215,7 @@ def _mdadm(lab: LabContext, words: list[str]) -> None:
 
 
 def _run(lab: LabContext, argv: list[str]) -> str:
-    done = lab.target.run(argv, timeout_s=120)
-    if done.exit_status != 0:
-        raise LabError(f"rebuild: {' '.join(argv)}: {done.stderr.strip()[-400:]}")
-    return done.stdout
+    return lab.target.run(argv).output("rebuild")
 
 
 def _dirty_bits(output: str) -> int:
