@@ -17,6 +17,7 @@ from iotrial.study.schema import Problem, keys_of, metas_of
 from iotrial.study.work import Step, kind, kinds, own_keys, work_of
 from iotrial.workloads.command import CommandWork
 from iotrial.workloads.files import OPERATIONS, FilesWork, check_sequence
+from iotrial.workloads.random import RandomWork
 
 
 def test_every_kind_of_the_folder_is_found() -> None:
@@ -54,6 +55,13 @@ def test_what_works_once_may_fail_when_replicates_repeat_it() -> None:
     with pytest.raises(Problem, match="when the replicates repeat it"):
         check_sequence(("create", "write-byte", "fsync", "close"), repeated=True)
     check_sequence(("create", "write-byte", "close", "unlink"), repeated=True)
+
+
+@pytest.mark.parametrize("cache", ["cold-data", "cold-files", "cold-system"])
+def test_from_a_cold_cache_a_work_is_done_once_unless_each_time_is_elsewhere(cache: str) -> None:
+    files = work_of(FilesWork, {"operations": ["stat"], "replicates": 5})
+    assert [files.repeats_from(state) for state in (cache, "warm", "as-is")] == [1, 5, 5]
+    assert work_of(RandomWork, {"operations": 10, "replicates": 5}).repeats_from(cache) == 5
 
 
 def _kernel_accepts(operations: tuple[str, ...], folder: Path, *, there: bool) -> bool:

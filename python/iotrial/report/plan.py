@@ -98,6 +98,8 @@ def _work(workload: Workload) -> str:
     if work.in_windows:
         return escape(work.described())
     repeat = f", {work.replicates} times" if work.replicates > 1 else ""
+    if work.repeats_from("cold") < work.replicates:
+        repeat += " (once from a cold cache)"
     files = f"{counted(work.files, 'file')} of {format_size(work.size_bytes)} a run"
     return f"{escape(work.described())} on {files}{repeat}"
 

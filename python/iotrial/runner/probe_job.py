@@ -49,7 +49,7 @@ class JobBuilder:
             "stretch_clock": "cpu" if is_cpu(self._stretched(workload)) else "wall",
             "devices": list(counters_of(subject)),
             "sync_after": subject.place.root if self._syncs_after or writes else None,
-            "replicates": work.replicates,
+            "replicates": work.repeats_from(subject.work.cache),
         }
         return {**common, **work.probe_job(self.context(subject, workload))}
 

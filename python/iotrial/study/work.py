@@ -320,6 +320,11 @@ class Work(Struct, frozen=True, kw_only=True, tag_field="is", tag=True):
         """Repeats inside one run."""
         return 1
 
+    def repeats_from(self, cache: str) -> int:
+        """Return how often a run does the work that starts from this state of the page cache: once if it is cold, since a
+        second time would find in the cache what the first one has read."""
+        return 1 if cache.startswith("cold") else self.replicates
+
     # what a study declares
 
     @classmethod

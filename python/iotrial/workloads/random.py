@@ -146,6 +146,9 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
         if self.rate:
             self._check_rate()
 
+    def repeats_from(self, cache: str) -> int:
+        return self.replicates  # each has positions of its own
+
     def _check_rate(self) -> None:
         if self.rate < SLOWEST:
             raise Problem(
