@@ -73,7 +73,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
     ]
     repeats = find_repeats(cells, comparisons, dataset.same)
     steady = [pair for pair in pairs if _key(pair[0]) not in firsts]
-    order = [one for pair in (*steady, *shortened) if (one := order_fact(*pair)) is not None]
+    order = [fact for pair in (*steady, *shortened) if (fact := order_fact(*pair)) is not None]
     return Audit(
         dataset=dataset,
         alpha=alpha,

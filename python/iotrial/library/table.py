@@ -44,7 +44,7 @@ def fields(kind: Kind, *names: str) -> list[Column[Any]]:
     return [Column(name, kind, attrgetter(name)) for name in names]
 
 
-def copied(kind: Callable[..., Row], source: object, **more: object) -> Row:
+def copied(kind: Callable[..., Row], source: object, /, **more: object) -> Row:
     """Return a value of this dataclass: fields as in ``more``, all others as the attributes of the source."""
     rest = (field.name for field in dataclasses.fields(kind) if field.name not in more)  # type: ignore[arg-type]
     return kind(**more, **{name: getattr(source, name) for name in rest})
