@@ -44,7 +44,7 @@ from iotrial.cli.verbs.restore import command as restore_verb  # noqa: E402
 from iotrial.errors import IotrialError  # noqa: E402
 from iotrial.lab.journal import Journal  # noqa: E402
 from iotrial.powercut.marks import Marker  # noqa: E402
-from iotrial.powercut.mounts import bind, mount_memory, sync_filesystem  # noqa: E402
+from iotrial.powercut.mounts import bind, mount, sync_filesystem  # noqa: E402
 from iotrial.powercut.recover import Findings  # noqa: E402
 from iotrial.powercut.states import Cache  # noqa: E402
 from iotrial.store import records  # noqa: E402
@@ -114,7 +114,7 @@ def _run(root: Path, *words: str, cwd: Path | None = None, killed_after: int = 0
         status = 1
         _left[0] = killed_after
         try:
-            mount_memory(Path("/run"))
+            mount("tmpfs", Path("/run"), "tmpfs")
             os.environ["XDG_STATE_HOME"] = str(root / "state")
             os.chdir(cwd or "/")
             output = os.open("/dev/null", os.O_RDWR)
@@ -249,7 +249,7 @@ def _restore(root: Path, state: Path, corrupt: list[str]) -> None:
 @functools.cache
 def _another_boot() -> None:
     """Give this process, which has its own mounts, another boot id, and a /run of its own."""
-    mount_memory(Path("/run"))
+    mount("tmpfs", Path("/run"), "tmpfs")
     fake = Path("/run/boot_id")
     fake.write_text("11111111-2222-3333-4444-555555555555\n")
     bind(fake, BOOT_ID)

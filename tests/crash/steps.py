@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from iotrial import durable
 from iotrial.lab import journal
 from iotrial.probe import client
 from iotrial.store import database
@@ -64,7 +65,7 @@ class Steps:
                 os.fsync(descriptor)
                 self.step("journal", f"after syncing {what}")
 
-        journal.os = WatchedOs()  # type: ignore[attr-defined]
+        journal.os = durable.os = WatchedOs()  # type: ignore[attr-defined]
         journal.Path = self._watched_path()  # type: ignore[attr-defined, misc]
         original = journal.Journal.__init__
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iotrial.audits.audit import audit
-from iotrial.audits.model import Dataset, Modes, Observation
+from iotrial.audits.model import Dataset, ModeCounts, Observation, TwoModes
 from iotrial.audits.modes import beyond_treatment
 
 RNG = np.random.default_rng()
@@ -55,10 +55,10 @@ def test_modes_are_found_in_three_groups_of_three_as_often_as_the_page_says(
 
 
 def test_an_effect_is_no_mode_and_a_small_group_may_miss_one() -> None:
-    def modes(*by_group: tuple[int, int]) -> Modes:
+    def modes(*by_group: tuple[int, int]) -> TwoModes:
         low, high = (sum(one[i] for one in by_group) for i in (0, 1))
-        names = tuple((str(i), *one) for i, one in enumerate(by_group))
-        return Modes("time", (), "", (), 1.0, 2.0, low, high, 0.001, "s", names, None, None)
+        counts = {str(i): ModeCounts(*one) for i, one in enumerate(by_group)}
+        return TwoModes("time", {}, "", (), 1.0, 2.0, low, high, 0.001, "s", counts, None, None)
 
     assert beyond_treatment(modes((1, 2), (2, 1), (0, 3)))  # (1/3)^3 + (2/3)^3 = 33 %
     assert not beyond_treatment(modes((0, 3), (3, 0), (3, 0)))

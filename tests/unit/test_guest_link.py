@@ -184,7 +184,7 @@ def test_sysctls_of_a_guest_are_of_a_list_and_have_as_many_numbers_as_they_shoul
         parsed("kernel.panic", "1")
 
 
-class Machine:
+class Machine(Target):
     """Fake target that logs the order of its calls."""
 
     def __init__(self, log: list[str], name: str, answers: dict[str, Any] | None = None) -> None:
@@ -484,7 +484,8 @@ class Negotiating(Machine):
     """Fake guest whose card has a carrier only after it was looked at some times; counts looks and commands."""
 
     def __init__(self, log: list[str], name: str, looks: int) -> None:
-        super().__init__(log, name, {"run": {"exit": 0, "stdout": "", "stderr": ""}})
+        done = {"exit": 0, "signal": None, "timed_out": False, "stdout": "", "stderr": "", "wall_ns": 1}
+        super().__init__(log, name, {"run": done})
         self.looks = looks
 
     def read(self, path: str) -> str:
@@ -495,7 +496,7 @@ class Negotiating(Machine):
 
 
 def test_after_a_card_was_reset_both_ends_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iotrial.guest.link.time.sleep", lambda _: None)
+    monkeypatch.setattr("iotrial.polling.time.sleep", lambda _: None)
     log: list[str] = []
     server, client = (cast("Target", Negotiating(log, name, 2)) for name in ("server", "client"))
     Link(LinkSpec(), server, client).both(["ethtool", "-G", "wire", "rx", "256"])

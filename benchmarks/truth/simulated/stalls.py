@@ -69,7 +69,7 @@ def slow_runs_table(rng: Rng, scale: float) -> str:
         f"**Equally fast typical runs, margin {MARGIN:.0%}, alpha {ALPHA}: {trials} trials of at "
         f"most {BLOCKS} blocks** [95 % bounds]",
         "",
-        "Median blocks until the verdict is final, and what is said then; the last two columns are over all looks.",
+        "Median blocks until the verdict is final, and that verdict; the last two columns are over all looks.",
         "",
         "| block SD | runs that stall | blocks | plainly equivalent | more slow runs found "
         f"| found in {BLOCKS} blocks | bounds ever miss |",

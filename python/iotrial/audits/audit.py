@@ -5,28 +5,29 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from iotrial.audits.claims import check_claim, claimed_ratio
 from iotrial.audits.comparing import LEAST_SD, blocks_for, compare, pooled_sd
 from iotrial.audits.model import (
     Audit,
+    AuditedPair,
     Cell,
     ClaimCheck,
-    Comparison,
     Condition,
     Dataset,
-    FirstRun,
-    Modes,
     Need,
-    OrderFact,
-    Repeat,
+    Reason,
+    RepeatedGroup,
+    RunOrder,
     Standing,
+    TwoModes,
 )
 from iotrial.audits.modes import beyond_treatment, find_modes
 from iotrial.audits.oddities import first_run, outliers, trends, unusable
 from iotrial.audits.order import order_fact
 from iotrial.audits.repeats import find_repeats
+from iotrial.documents import Labels
 from iotrial.errors import RequestError, UnknownName
 
 MOST_COMPARISONS = 400
@@ -40,6 +41,7 @@ RUNS = "runs"
 WITHOUT_FIRST = "without the first"
 SERIES = "series"
 
+#: what the cells that differ only in their group share: condition, response with unit, series
 Key = tuple[Condition, str, str]
 
 
@@ -49,7 +51,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
     groups = tuple(dict.fromkeys(cell.group for cell in cells))
     reference = choose_reference(groups, dataset.reference)
     rows = _rows(cells)
-    firsts = [one for one in map(first_run, rows.values()) if one is not None]
+    firsts = {key: one for key, row in rows.items() if (one := first_run(row)) is not None}
     pairs = _pairs(rows, reference)
     left_out = max(0, len(pairs) - MOST_COMPARISONS)
     pairs = pairs[:MOST_COMPARISONS]
@@ -57,6 +59,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
     for level, _ in pairs:
         together[level.response] += 1
     scatter = _scatter(cells)
+    shortened = [(_shortened(level), _shortened(base)) for level, base in pairs if _key(level) in firsts]
     comparisons = [
         compare(
             level,
@@ -66,15 +69,11 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
             together=together[level.response],
             pooled_sd=scatter[level.response],
         )
-        for level, base in [*pairs, *_without_first(pairs, firsts)]
+        for level, base in [*pairs, *shortened]
     ]
     repeats = find_repeats(cells, comparisons, dataset.same)
-    steady = _without_first(pairs, firsts)
-    odd = {(one.response, one.condition, one.series) for one in firsts}
-    ordered = [pair for pair in pairs if (pair[0].response, pair[0].condition, pair[0].series) not in odd]
-    order = [
-        one for one in (order_fact(level, base) for level, base in (*ordered, *steady)) if one is not None
-    ]
+    steady = [pair for pair in pairs if _key(pair[0]) not in firsts]
+    order = [fact for pair in (*steady, *shortened) if (fact := order_fact(*pair)) is not None]
     return Audit(
         dataset=dataset,
         alpha=alpha,
@@ -83,7 +82,7 @@ def audit(dataset: Dataset, *, alpha: float = 0.05, margin: float = 0.03) -> Aud
         reference=reference,
         comparisons=tuple(_weighed(one, order, repeats) for one in comparisons),
         order=tuple(order),
-        first_runs=tuple(firsts),
+        first_runs=tuple(firsts.values()),
         modes=tuple(_modes(rows, firsts)),
         repeats=tuple(repeats),
         claims=tuple(
@@ -131,8 +130,12 @@ def _rows(cells: Sequence[Cell]) -> dict[Key, list[Cell]]:
     """Collect the cells that differ only in their group."""
     rows: dict[Key, list[Cell]] = defaultdict(list)
     for cell in cells:
-        rows[cell.condition, f"{cell.response}\0{cell.unit}", cell.series].append(cell)
+        rows[_key(cell)].append(cell)
     return rows
+
+
+def _key(cell: Cell) -> Key:
+    return cell.condition, f"{cell.response}\0{cell.unit}", cell.series
 
 
 def _pairs(rows: Mapping[Key, Sequence[Cell]], reference: str | None) -> list[tuple[Cell, Cell]]:
@@ -151,32 +154,17 @@ def _scatter(cells: Sequence[Cell]) -> dict[str, float | None]:
     return {response: pooled_sd(row) for response, row in by_response.items()}
 
 
-def _without_first(pairs: Sequence[tuple[Cell, Cell]], firsts: Sequence[FirstRun]) -> list[tuple[Cell, Cell]]:
-    """Return the pairs that have an odd first run, without that run."""
-    odd = {(one.response, one.condition, one.series) for one in firsts}
-    return [
-        (_shortened(level), _shortened(base))
-        for level, base in pairs
-        if (level.response, level.condition, level.series) in odd
-    ]
-
-
 def _shortened(cell: Cell) -> Cell:
+    """Return the cell without its odd first run."""
     condition = (*cell.condition, (RUNS, WITHOUT_FIRST))
     return dataclasses.replace(cell, observations=cell.observations[1:], condition=condition)
 
 
-def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> list[Modes]:
+def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Collection[Key]) -> list[TwoModes]:
     """Find bimodality over all groups of a row, else in each group separately; odd first runs are left out."""
-    odd = {(one.response, one.condition, one.series) for one in firsts}
     found = []
-    for row in rows.values():
-        first = row[0]
-        cells = (
-            [_shortened(cell) for cell in row]
-            if (first.response, first.condition, first.series) in odd
-            else row
-        )
+    for key, row in rows.items():
+        cells = list(map(_shortened, row)) if key in firsts else row
         pooled = find_modes(cells) if len(cells) > 1 else None
         if pooled is not None and beyond_treatment(pooled):
             found.append(pooled)
@@ -185,9 +173,9 @@ def _modes(rows: Mapping[Key, Sequence[Cell]], firsts: Sequence[FirstRun]) -> li
     return found
 
 
-def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repeat]) -> Comparison:
+def _weighed(one: AuditedPair, order: Sequence[RunOrder], repeats: Sequence[RepeatedGroup]) -> AuditedPair:
     """Add to a comparison the reasons not to trust its interval: order, autocorrelation, repeats."""
-    reasons = []
+    reasons: list[Reason] = []
     key = (one.group, one.reference, one.response, one.condition, one.series)
     for fact in order:
         if (fact.group, fact.reference, fact.response, fact.condition, fact.series) != key:
@@ -209,16 +197,16 @@ def _weighed(one: Comparison, order: Sequence[OrderFact], repeats: Sequence[Repe
     return dataclasses.replace(one, standing=standing, reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _matters(fact: OrderFact) -> bool:
+def _matters(fact: RunOrder) -> bool:
     """Return whether autocorrelation is significant (one-sided 5 %) and large enough to double a test's false alarms."""
     if fact.autocorrelation is None or fact.false_alarm is None or fact.arrangement == "mixed":
         return False
     return fact.false_alarm > 0.1 and fact.autocorrelation > 1.645 / math.sqrt(fact.values)
 
 
-def _unmarked(condition: Condition) -> Condition:
+def _unmarked(condition: Labels) -> Labels:
     """Return the condition without the entries that the audit has added."""
-    return tuple(pair for pair in condition if pair[0] not in (RUNS, SERIES))
+    return {name: level for name, level in condition.items() if name not in (RUNS, SERIES)}
 
 
 def _checks(
@@ -226,7 +214,7 @@ def _checks(
     cells: Sequence[Cell],
     groups: Sequence[str],
     reference: str | None,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[AuditedPair],
     together: Mapping[str, int],
     scatter: Mapping[str, float | None],
     alpha: float,
@@ -271,27 +259,26 @@ def _checks(
     return found
 
 
-def _comparison_of(comparisons: Sequence[Comparison], level: Cell, other: Cell) -> Comparison | None:
+def _comparison_of(comparisons: Sequence[AuditedPair], level: Cell, other: Cell) -> AuditedPair | None:
     """Return the comparison of the same two cells, without odd first runs if there are any."""
+    condition = dict(level.condition)
     found = [
         one
         for one in comparisons
         if (one.group, one.reference, one.response, one.series)
         == (level.group, other.group, level.response, level.series)
-        and tuple(pair for pair in one.condition if pair[0] != RUNS) == level.condition
+        and one.condition in (condition, {**condition, RUNS: WITHOUT_FIRST})
     ]
     return found[-1] if found else None
 
 
-def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[Comparison], alpha: float) -> ClaimCheck:
+def _with_needs(check: ClaimCheck, unit: str, comparisons: Sequence[AuditedPair], alpha: float) -> ClaimCheck:
     """Add the number of blocks that the claimed effect would have needed."""
     ratio = claimed_ratio(check.claim, unit)
     comparison = check.comparison
     if ratio is None or comparison is None:
         return check
-    together = sum(
-        one.response == comparison.response and RUNS not in dict(one.condition) for one in comparisons
-    )
+    together = sum(one.response == comparison.response and RUNS not in one.condition for one in comparisons)
     size = abs(math.log(ratio))
     needs = tuple(
         Need(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from iotrial.audits.intervals import mean
-from iotrial.audits.model import TIME_UNITS, Cell, Claim, ClaimCheck, Comparison, Condition, Reading
+from iotrial.audits.model import TIME_UNITS, AuditedPair, Cell, Claim, ClaimCheck, Condition, Reading
 from iotrial.errors import RequestError
 
 LONGEST = 300
@@ -79,7 +79,7 @@ def _condition(text: str, where: str) -> Condition:
     return tuple(pairs)
 
 
-def check_claim(claim: Claim, level: Cell, reference: Cell, comparison: Comparison | None) -> ClaimCheck:
+def check_claim(claim: Claim, level: Cell, reference: Cell, comparison: AuditedPair | None) -> ClaimCheck:
     """Recompute one claim from the values of its two cells."""
     is_time = level.unit in TIME_UNITS
     tried = [

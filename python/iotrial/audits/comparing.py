@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from iotrial.audits.intervals import GROUP_OF_ONE, logs, mean, rank, variance, welch
-from iotrial.audits.model import TIME_UNITS, Cell, Comparison, Interval, Need, Standing
+from iotrial.audits.model import TIME_UNITS, AuditedPair, Cell, Interval, Need, Standing
 from iotrial.stats.power import blocks_to_resolve
 
 #: block SDs of ln(B/A) for planning if the data show no scatter: a steady device, a typical command, a complete cold
@@ -18,7 +18,7 @@ LEAST_SD = 1e-4
 
 def compare(
     level: Cell, reference: Cell, *, alpha: float, margin: float, together: int, pooled_sd: float | None
-) -> Comparison:
+) -> AuditedPair:
     """Compare two cells. ``together``: number of comparisons that share ``alpha``; ``pooled_sd``: SD of one logarithm."""
     a, b = logs(level.values), logs(reference.values)
     bounds = rounding(level, reference)
@@ -36,24 +36,23 @@ def compare(
         # values rounded to a few distinct numbers do not show their true scatter
         own = ((), (), None) if standing is Standing.COARSE else (a, b, pooled_sd)
         needs = needed(own[0], own[1], size, alpha, margin, together, own[2])
-    return Comparison(
+    return AuditedPair(
         group=level.group,
         reference=reference.group,
         response=level.response,
         unit=level.unit,
-        condition=level.condition,
+        condition=dict(level.condition),
         series=level.series,
         n=len(level.values),
         n_reference=len(reference.values),
         mean=mean(level.values),
         mean_reference=mean(reference.values),
         ratio=ratio,
-        welch=intervals[0],
-        shared=intervals[1],
-        rank=intervals[2],
         rounding=bounds,
         needs=needs,
         standing=standing,
+        reasons=(),
+        intervals=intervals,
     )
 
 

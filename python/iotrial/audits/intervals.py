@@ -69,11 +69,6 @@ def rank(level: Sequence[float], reference: Sequence[float], alpha: float) -> In
     return Interval(method, 1.0 - alpha, _exp(shifts[cut - 1]), _exp(shifts[m * n - cut]))
 
 
-def least_p(m: int, n: int) -> float:
-    """Return the smallest two-sided p-value that a rank test of m and n values can give."""
-    return 2.0 / math.comb(m + n, m)
-
-
 def _cut(m: int, n: int, alpha: float) -> int:
     """Return the largest k with P(U <= k - 1) <= alpha / 2 under the null; the ends are the k-th outermost shifts."""
     counts = mann_whitney_counts(m, n)

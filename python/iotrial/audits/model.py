@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from iotrial.documents import Labels, Unbounded
+
+#: of an observation: names and levels, as a key
 Condition = tuple[tuple[str, str], ...]
 
 TIME_UNITS: Mapping[str, float] = {
@@ -147,28 +150,48 @@ class Standing(StrEnum):
     CONFOUNDED = "confounded"  # it excludes 1, but order or repeats explain as much
 
 
+#: why an interval is not to be trusted: the order of the runs, neighbours that are alike, a repeat that differs as much
+Reason = Literal["separate", "autocorrelated", "repeat"]
+
+
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AuditedPair:
     """A group against its reference under one condition."""
 
     group: str
     reference: str
     response: str
     unit: str
-    condition: Condition
+    condition: Labels
     series: str
-    n: int
-    n_reference: int
-    mean: float
-    mean_reference: float
-    ratio: float | None
-    welch: Interval
-    shared: Interval
-    rank: Interval
-    rounding: tuple[float, float] | None
+    n: Annotated[int, Meta(ge=1)]
+    n_reference: Annotated[int, Meta(ge=1)]
+    mean: Unbounded
+    mean_reference: Unbounded
+    ratio: Annotated[float | None, Meta(description="Of geometric means.")]
+    rounding: Annotated[
+        tuple[Unbounded, Unbounded] | None,
+        Meta(description="Ratios between which the rounding of the raw values leaves it."),
+    ]
     needs: tuple[Need, ...]
     standing: Standing
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...]
+    intervals: Annotated[
+        tuple[Interval, ...],
+        Meta(min_length=3, max_length=3, description="Welch alone, Welch at the shared level, ranks."),
+    ]
+
+    @property
+    def welch(self) -> Interval:
+        return self.intervals[0]
+
+    @property
+    def shared(self) -> Interval:
+        return self.intervals[1]
+
+    @property
+    def rank(self) -> Interval:
+        return self.intervals[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,67 +211,81 @@ class Unusable:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderFact:
-    """Effect of the run order on a comparison. ``false_alarm``: false-alarm rate of a Welch test at 5 % in this order."""
+class RunOrder:
+    """Effect of the run order on a comparison."""
 
     group: str
     reference: str
     response: str
-    condition: Condition
+    condition: Labels
     series: str
-    arrangement: str  # "separate", "mixed", "unknown"
+    arrangement: Literal["separate", "mixed", "unknown"]
     autocorrelation: float | None
-    drift: float | None  # ratio between the two groups that the common trend alone would cause
-    false_alarm: float | None
+    drift: Annotated[
+        float | None, Meta(description="Ratio that the trend inside the groups makes between them.")
+    ]
+    false_alarm: Annotated[
+        float | None, Meta(description="Of Welch's test at 5 %, for identical arms in this order.")
+    ]
     values: int
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRun:
-    """The first run of each group against the rest. ``chance``: probability that all first runs are extreme by chance."""
+class FirstRuns:
+    """The first run of each group against the rest."""
 
     response: str
-    condition: Condition
+    condition: Labels
     series: str
     groups: int
-    ratios: tuple[tuple[str, float], ...]
-    chance: float
+    ratios: Annotated[Mapping[str, Unbounded], Meta(description="By group.")]
+    chance: float  # probability that all first runs are extreme by chance
 
 
 @dataclass(frozen=True, slots=True)
-class Modes:
-    """A bimodal distribution; ``p`` is the probability that normal values split at least as clearly."""
+class ModeCounts:
+    """The number of values of one group in each mode."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwoModes:
+    """A bimodal distribution."""
 
     response: str
-    condition: Condition
+    condition: Labels
     series: str
     groups: tuple[str, ...]
     low: float
     high: float
     low_count: int
     high_count: int
-    p: float
+    p: float  # probability that normal values split at least as clearly
     unit: str
-    by_group: tuple[tuple[str, int, int], ...] = ()  # each group's values in the lower and upper mode
-    switches: int | None = None  # number of switches between the modes, in the known order of the values
-    switches_p: float | None = None  # probability that a random arrangement switches at least as often
+    by_group: Mapping[str, ModeCounts]
+    switches: int | None  # number of switches between the modes, in the known order of the values
+    switches_p: float | None  # probability that a random arrangement switches at least as often
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    """One treatment measured more than once in separate series: an accidental A/A comparison."""
+class RepeatedGroup:
+    """One treatment measured more than once: an accidental A/A comparison."""
 
     group: str
     other: str
     response: str
     unit: str
-    condition: Condition
-    condition_other: Condition
+    condition: Labels
+    condition_other: Labels
     value: float
     value_other: float
-    ratio: float
-    effects: int = 0  # number of effects of the same response, for comparison
-    smaller: int = 0  # number of these that are smaller than this difference
+    ratio: Unbounded
+    effects: int = 0  # of the same response, for comparison
+    smaller: Annotated[
+        int, Meta(description="Effects of the response that are smaller than this difference.")
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +298,19 @@ class ClaimCheck:
     recomputes: bool
     slip: str | None
     outcome: str
-    comparison: Comparison | None = None
+    comparison: AuditedPair | None = None
     claimed_ratio: float | None = None
     needs: tuple[Need, ...] = ()  # for the claimed effect, not the observed one
 
 
 @dataclass(frozen=True, slots=True)
-class Outlier:
-    """One value far from the rest of its response, if a group has a single value for each condition."""
+class OutlyingValue:
+    """One value far from the rest of its response."""
 
     group: str
     response: str
     unit: str
-    condition: Condition
+    condition: Labels
     value: float
     typical: float
 
@@ -302,13 +339,13 @@ class Audit:
     margin: float
     groups: tuple[str, ...]
     reference: str | None
-    comparisons: tuple[Comparison, ...]
-    order: tuple[OrderFact, ...]
-    first_runs: tuple[FirstRun, ...]
-    modes: tuple[Modes, ...]
-    repeats: tuple[Repeat, ...]
+    comparisons: tuple[AuditedPair, ...]
+    order: tuple[RunOrder, ...]
+    first_runs: tuple[FirstRuns, ...]
+    modes: tuple[TwoModes, ...]
+    repeats: tuple[RepeatedGroup, ...]
     claims: tuple[ClaimCheck, ...]
-    outliers: tuple[Outlier, ...]
+    outliers: tuple[OutlyingValue, ...]
     trends: tuple[Trend, ...]
     unusable: tuple[Unusable, ...] = ()
     left_out: int = 0

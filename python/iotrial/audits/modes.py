@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iotrial.audits.intervals import mean
-from iotrial.audits.model import Cell, Modes, Observation
+from iotrial.audits.model import Cell, ModeCounts, Observation, TwoModes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -45,7 +45,7 @@ P = 0.01
 P_MISSED = 0.05
 
 
-def find_modes(cells: Sequence[Cell]) -> Modes | None:
+def find_modes(cells: Sequence[Cell]) -> TwoModes | None:
     """Find the two modes of the pooled values of cells that share a condition; None if they are not bimodal."""
     pooled = [(one, cell.group) for cell in cells for one in cell.observations]
     if len(pooled) < FEWEST or any(one.value <= 0.0 for one, _ in pooled):
@@ -67,9 +67,9 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
         return None
     switches, switches_p = _switches([(cell, border) for cell in cells])
     first = cells[0]
-    return Modes(
+    return TwoModes(
         response=first.response,
-        condition=first.condition,
+        condition=dict(first.condition),
         series=first.series,
         groups=tuple(cell.group for cell in cells),
         low=math.exp(mean([math.log(value) for value in heaps[0]])),
@@ -78,20 +78,19 @@ def find_modes(cells: Sequence[Cell]) -> Modes | None:
         high_count=len(heaps[1]),
         p=chance,
         unit=first.unit,
-        by_group=tuple(
-            (
-                cell.group,
-                sum(value <= border for value in cell.values),
-                sum(value > border for value in cell.values),
+        by_group={
+            cell.group: ModeCounts(
+                low=sum(value <= border for value in cell.values),
+                high=sum(value > border for value in cell.values),
             )
             for cell in cells
-        ),
+        },
         switches=switches,
         switches_p=switches_p,
     )
 
 
-def beyond_treatment(modes: Modes) -> bool:
+def beyond_treatment(modes: TwoModes) -> bool:
     """Return whether the split cannot be the difference between the groups.
 
     Most groups must have met both modes. The others must be so small that they miss a mode by chance: three runs do so in one
@@ -100,10 +99,11 @@ def beyond_treatment(modes: Modes) -> bool:
     """
     share = modes.high_count / (modes.low_count + modes.high_count)
     both = 0
-    for _, low, high in modes.by_group:
-        if low and high:
+    for one in modes.by_group.values():
+        runs = one.low + one.high
+        if one.low and one.high:
             both += 1
-        elif share ** (low + high) + (1.0 - share) ** (low + high) <= P_MISSED:
+        elif share**runs + (1.0 - share) ** runs <= P_MISSED:
             return False
     return 2 * both > len(modes.by_group)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from iotrial.audits.intervals import mean
-from iotrial.audits.model import Cell, Condition, FirstRun, Observation, Outlier, Trend, Unusable
+from iotrial.audits.model import Cell, Condition, FirstRuns, Observation, OutlyingValue, Trend, Unusable
 from iotrial.stats.student import two_sided
 
 FIRST_RUN_CHANCE = 0.01
@@ -19,7 +19,7 @@ EXACT_TREND = 7
 FAR = 3.0  # an outlier differs from the typical value by more than this factor
 
 
-def first_run(cells: Sequence[Cell]) -> FirstRun | None:
+def first_run(cells: Sequence[Cell]) -> FirstRuns | None:
     """Detect that the first run is the largest value of every group, or the smallest of every group, beyond chance."""
     usable = [
         cell
@@ -30,17 +30,17 @@ def first_run(cells: Sequence[Cell]) -> FirstRun | None:
     ]
     if not usable or len(usable) < len(cells):
         return None
-    ratios = [(cell.group, cell.values[0] / median(cell.values[1:])) for cell in usable]
+    ratios = {cell.group: cell.values[0] / median(cell.values[1:]) for cell in usable}
     highest = all(cell.values[0] > max(cell.values[1:]) for cell in usable)
     lowest = all(cell.values[0] < min(cell.values[1:]) for cell in usable)
     chance = 2.0 * math.prod(1.0 / len(cell.values) for cell in usable)
     if not (highest or lowest) or chance > FIRST_RUN_CHANCE:
         return None
     first = usable[0]
-    return FirstRun(first.response, first.condition, first.series, len(usable), tuple(ratios), chance)
+    return FirstRuns(first.response, dict(first.condition), first.series, len(usable), ratios, chance)
 
 
-def outliers(cells: Sequence[Cell]) -> list[Outlier]:
+def outliers(cells: Sequence[Cell]) -> list[OutlyingValue]:
     """Find values off by more than a factor ``FAR`` from the median of their group and response (six conditions or more)."""
     found = []
     by_group = defaultdict(list)
@@ -53,8 +53,9 @@ def outliers(cells: Sequence[Cell]) -> list[Outlier]:
         typical = median(cell.values[0] for cell in row)
         for cell in row:
             if not typical / FAR <= cell.values[0] <= typical * FAR:
+                condition = dict(cell.condition)
                 found.append(
-                    Outlier(cell.group, cell.response, cell.unit, cell.condition, cell.values[0], typical)
+                    OutlyingValue(cell.group, cell.response, cell.unit, condition, cell.values[0], typical)
                 )
     return found
 

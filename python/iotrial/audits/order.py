@@ -11,16 +11,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from iotrial.audits.intervals import mean
-from iotrial.audits.model import Cell, OrderFact
+from iotrial.audits.model import Cell, RunOrder
 from iotrial.stats.student import quantile, two_sided
 
 FEWEST = 8
 LARGEST = 150  # runs used per group: more do not change the rate
 
 
-def order_fact(level: Cell, reference: Cell) -> OrderFact | None:
+def order_fact(level: Cell, reference: Cell) -> RunOrder | None:
     """Return the facts on the order of one comparison; None if the file does not record it."""
     placed = _places(level, reference)
     if placed is None:
@@ -83,7 +84,7 @@ def _places(level: Cell, reference: Cell) -> tuple[list[float], list[float]] | N
     return [at for at in level_at if at is not None], [at for at in reference_at if at is not None]
 
 
-def _within_only(level: Cell, reference: Cell) -> OrderFact | None:
+def _within_only(level: Cell, reference: Cell) -> RunOrder | None:
     """Return the facts if the order is known within each group but not between them (assumed: one after the other)."""
     if any(one.run is None for cell in (level, reference) for one in cell.observations):
         return None
@@ -100,16 +101,16 @@ def _within_only(level: Cell, reference: Cell) -> OrderFact | None:
 def _fact(
     level: Cell,
     reference: Cell,
-    arrangement: str,
+    arrangement: Literal["separate", "mixed", "unknown"],
     correlation: float | None,
     drift: float | None,
     alarm: float | None,
-) -> OrderFact:
-    return OrderFact(
+) -> RunOrder:
+    return RunOrder(
         group=level.group,
         reference=reference.group,
         response=level.response,
-        condition=level.condition,
+        condition=dict(level.condition),
         series=level.series,
         arrangement=arrangement,
         autocorrelation=correlation,

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iotrial.audits.intervals import mean
-from iotrial.audits.model import Cell, Comparison, Repeat
+from iotrial.audits.model import AuditedPair, Cell, RepeatedGroup
 
 MOST = 200
 
 
 def find_repeats(
-    cells: Sequence[Cell], comparisons: Sequence[Comparison], same: Sequence[Sequence[str]]
-) -> list[Repeat]:
+    cells: Sequence[Cell], comparisons: Sequence[AuditedPair], same: Sequence[Sequence[str]]
+) -> list[RepeatedGroup]:
     """Find repeats: in separate series, in cells with more values than is usual, and declared ones."""
     found = [*_across_series(cells), *_doubled(cells), *_declared(cells, same)]
     effects: dict[str, list[float]] = defaultdict(list)
@@ -26,12 +26,12 @@ def find_repeats(
     return [_held(one, effects[one.response]) for one in found[:MOST]]
 
 
-def _held(one: Repeat, effects: Sequence[float]) -> Repeat:
+def _held(one: RepeatedGroup, effects: Sequence[float]) -> RepeatedGroup:
     size = abs(math.log(one.ratio))
     return replace(one, effects=len(effects), smaller=sum(effect < size for effect in effects))
 
 
-def _across_series(cells: Sequence[Cell]) -> list[Repeat]:
+def _across_series(cells: Sequence[Cell]) -> list[RepeatedGroup]:
     rows = defaultdict(list)
     for cell in cells:
         rows[cell.group, cell.response, cell.unit, cell.condition].append(cell)
@@ -42,7 +42,7 @@ def _across_series(cells: Sequence[Cell]) -> list[Repeat]:
     return found
 
 
-def _doubled(cells: Sequence[Cell]) -> list[Repeat]:
+def _doubled(cells: Sequence[Cell]) -> list[RepeatedGroup]:
     """Find cells with several values in a file that usually has one per cell: the row was measured again."""
     sizes: dict[str, list[int]] = defaultdict(list)
     for cell in cells:
@@ -55,13 +55,13 @@ def _doubled(cells: Sequence[Cell]) -> list[Repeat]:
             continue
         for a, b in itertools.pairwise(cell.values):
             found.append(
-                Repeat(
+                RepeatedGroup(
                     cell.group,
                     cell.group,
                     cell.response,
                     cell.unit,
-                    cell.condition,
-                    cell.condition,
+                    dict(cell.condition),
+                    dict(cell.condition),
                     a,
                     b,
                     b / a,
@@ -70,7 +70,7 @@ def _doubled(cells: Sequence[Cell]) -> list[Repeat]:
     return found
 
 
-def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[Repeat]:
+def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[RepeatedGroup]:
     found = []
     for labels in same:
         for label, other in itertools.pairwise(labels):
@@ -87,19 +87,19 @@ def _declared(cells: Sequence[Cell], same: Sequence[Sequence[str]]) -> list[Repe
     return found
 
 
-def _pair(first: Cell, second: Cell, other: str, where: str, where_other: str) -> list[Repeat]:
+def _pair(first: Cell, second: Cell, other: str, where: str, where_other: str) -> list[RepeatedGroup]:
     if not all(value > 0.0 for value in (*first.values, *second.values)):
         return []
     a, b = (math.exp(mean([math.log(value) for value in cell.values])) for cell in (first, second))
-    mark = [(("series", series),) if series else () for series in (where, where_other)]
+    marks = [{"series": series} if series else {} for series in (where, where_other)]
     return [
-        Repeat(
+        RepeatedGroup(
             first.group,
             other,
             first.response,
             first.unit,
-            (*first.condition, *mark[0]),
-            (*second.condition, *mark[1]),
+            dict(first.condition) | marks[0],
+            dict(second.condition) | marks[1],
             a,
             b,
             b / a,

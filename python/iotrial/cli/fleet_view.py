@@ -153,5 +153,5 @@ def _cut(text: str, width: int) -> str:
 
 
 def _elapsed(seconds: float) -> str:
-    """Format in whole seconds: nobody reads milliseconds of a figure that is redrawn four times a second."""
+    """Format in whole seconds: milliseconds of a figure that is redrawn four times a second cannot be read."""
     return format_duration(float(int(seconds))) if seconds >= 1 else "0 s"

@@ -53,7 +53,7 @@ sure = in_group("How long, how sure")
 
 
 class OwnCommand(GroupedCommand):
-    """A verb that takes a command of the user's: what stands after ``--`` is kept apart."""
+    """A verb that takes a command of the user's: the words after ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:

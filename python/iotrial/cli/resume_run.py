@@ -41,22 +41,33 @@ def go_on(
     """
     refuse_missing_folder(html)
     with Store.open(store_path()) as store:
-        return _go_on(
-            store, store.data(ref), chosen, refuse, fleet_hint, trust=trust, as_json=as_json, html=html
+        data = store.data(ref)
+        _check(data, refuse, fleet_hint)
+        header = data.trial.header
+        options: dict[str, Any] = dict(header.options)
+        plan = Plan.stored(header.study, header.seed, options)
+        limits, further = chosen(data, plan)
+        resolved = resolve(
+            header.study,
+            root=os.geteuid() == 0,
+            lab=str(options["lab"]),
+            explicit=set(options.get("asked", ())),
+            trust=trust or header.study.trusted,
+            consent=consent_of(header),
+            located=located_of(header),
+            copy_from=copied_of(header),
         )
+        if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
+            show_intent(resolved, str(options.get("folder", "")), ())
+            ask_consent(resolved.study, trust=trust)
+        with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
+            engine = engine_of(resolved.study)
+            ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
+        return conclude(store, header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
 
 
-def _go_on(
-    store: Store,
-    data: TrialData,
-    chosen: Chosen,
-    refuse: Callable[[StoredTrial], None],
-    fleet_hint: str,
-    *,
-    trust: bool,
-    as_json: bool,
-    html: str | None,
-) -> int:
+def _check(data: TrialData, refuse: Callable[[StoredTrial], None], fleet_hint: str) -> None:
+    """Raise RequestError if this machine cannot run more blocks of the trial."""
     stored = data.trial
     if stored.imported is not None:
         raise RequestError(
@@ -69,32 +80,12 @@ def _go_on(
         )
     refuse(stored)
     check_stored(data)
-    options: dict[str, Any] = dict(stored.header.options)
-    missing = [name for name in ("lab", "time_s", "blocks") if name not in options]
+    missing = [name for name in ("lab", "time_s", "blocks") if name not in stored.header.options]
     if missing:
         raise RequestError(
             f"trial {stored.number} does not record how it was started ({', '.join(missing)}), so it cannot be resumed",
             hint="`iotrial report` shows what is stored of it; `iotrial run` starts a new trial",
         )
-    plan = Plan.stored(stored.header.study, stored.header.seed, options)
-    limits, further = chosen(data, plan)
-    resolved = resolve(
-        stored.header.study,
-        root=os.geteuid() == 0,
-        lab=str(options["lab"]),
-        explicit=set(options.get("asked", ())),
-        trust=trust or stored.header.study.trusted,
-        consent=consent_of(stored.header),
-        located=located_of(stored.header),
-        copy_from=copied_of(stored.header),
-    )
-    if "consented" not in options and not resolved.study.trusted:  # begun before consent was needed
-        show_intent(resolved, str(options.get("folder", "")), ())
-        ask_consent(resolved.study, trust=trust)
-    with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
-        engine = engine_of(resolved.study)
-        ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
-    return conclude(store, stored.header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
 
 
 def limits_so_far(data: TrialData) -> Limits:

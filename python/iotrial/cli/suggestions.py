@@ -52,7 +52,7 @@ def _offered(offer: Offer, ctx: click.Context, incomplete: str) -> list[Item]:
 # -- studies
 
 
-def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+def studies(_: click.Context, incomplete: str) -> Iterator[Item]:
     """Yield the names of shipped studies, and study files."""
     root = _package() / "catalogue"
     names = (f"{file.parent.name}/{file.stem}" for file in root.glob(f"*/*{TOML}"))
@@ -60,7 +60,7 @@ def studies(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG
     yield from files_of(TOML, incomplete, folders=bool(incomplete))
 
 
-def workload_kinds(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+def workload_kinds(_: click.Context, incomplete: str) -> Iterator[Item]:
     """Yield the workload kinds: each is a module of that name, among other modules."""
     modules = (
         file.stem for file in (_package() / "workloads").glob("*.py") if "\nWORK = " in file.read_text()
@@ -126,7 +126,7 @@ def _factors(study: object, role: str) -> dict[str, list[str]]:
 # -- trials and files
 
 
-def trials(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+def trials(_: click.Context, incomplete: str) -> Iterator[Item]:
     """Yield the numbers of stored trials, newest first, and packed trials."""
     if "last".startswith(incomplete):
         yield Item("last", help="the newest trial")
@@ -177,7 +177,7 @@ def _by_the_shell(kind: str) -> Offer:
     return lambda _, incomplete: [Item(incomplete, type=kind)]
 
 
-def _disks(ctx: click.Context, incomplete: str) -> Iterator[Item]:  # noqa: ARG001
+def _disks(_: click.Context, incomplete: str) -> Iterator[Item]:
     return _starting([*MODELS, "none"], incomplete)
 
 

@@ -88,8 +88,7 @@ def engine_of(study: Study) -> Engine | None:
     """Return what carries out a study on a machine in use (``iotrial live``); None for one in a lab."""
     if not study.in_windows:
         return None
-    from iotrial.live.conductor import (
-        LIVE,
-    )  # the sources of metrics would slow down the start of every other trial
+    # the sources of metrics would slow down the start of every other trial
+    from iotrial.live.conductor import LIVE
 
     return LIVE

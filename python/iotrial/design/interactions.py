@@ -2,7 +2,7 @@
 
 An interaction is half the difference of one factor's effects at the two levels of the other, on the scale of the response:
 the signed mean over the products of the factors' signs. In a fractional factorial some of these products are the same
-column. They are aliases, and one term stands for all of them. In Plackett-Burman and definitive screening designs every
+column. They are aliases, represented by one term. In Plackett-Burman and definitive screening designs every
 interaction is partially confounded with many columns, so none is offered.
 """
 
@@ -18,7 +18,7 @@ from iotrial.design.model import Arm, Term, TermKind
 from iotrial.errors import RequestError
 from iotrial.study.model import DesignKind, Factor, Study
 
-MAX_TERMS = 512  # above this, interactions that the study does not name are dropped: nobody reads them
+MAX_TERMS = 512  # above this, interactions that the study does not name are dropped: too many to read
 _SAME = 1e-9
 _DIGITS = 8
 

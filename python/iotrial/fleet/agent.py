@@ -15,7 +15,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from iotrial.fleet.order import FLEET_ID, Distrusted, FleetId, Order, read
 from iotrial.fleet.watchdog import Folder, error_in
 from iotrial.lab.journal import Journal
 from iotrial.paths import state_folder
+from iotrial.polling import attempts
 from iotrial.store import Store
 from iotrial.store.states import TrialState, is_alive
 from iotrial.terminal import escape
@@ -93,13 +93,8 @@ class Agent:
 
     def wait(self, fleet: str, within_s: float = STOPPED_WITHIN_S) -> bool:
         """Wait at most ``within_s`` for the trial to end; return whether it has."""
-        deadline = time.monotonic() + within_s
         folder = self._folder(fleet)
-        while self._going(folder):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOOKED_EVERY_S)
-        return True
+        return any(not self._going(folder) for _ in attempts(within_s, _LOOKED_EVERY_S))
 
     def going(self) -> tuple[str, ...]:
         """Return the fleets with a trial running here."""

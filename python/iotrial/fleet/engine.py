@@ -29,6 +29,7 @@ from iotrial.fleet.agent import DONE, Agent, answered
 from iotrial.fleet.batch import Lost
 from iotrial.fleet.keys import INSTALL, Keys, Part
 from iotrial.fleet.order import HOST_NAME, MAX_NAME, Order
+from iotrial.polling import attempts
 
 LAB = "lab"
 HANDLER = "iotrial"
@@ -137,8 +138,7 @@ def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None
     """
     host, _, port = address.removeprefix("tls://").rpartition(":")
     context = secured.get_connection_args(part.value)["ssl_context"]
-    deadline = time.monotonic() + within_s
-    while True:
+    for _ in attempts(within_s, every_s=0.5):
         try:
             with (
                 socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S) as plain,
@@ -151,12 +151,11 @@ def greet(address: str, secured: Any, part: Part, within_s: float = 0.0) -> None
                 hint="the peer has keys of another set, or expired ones",
             ) from error
         except OSError as error:
-            if time.monotonic() > deadline:
-                raise Lost(
-                    f"no scheduler of this fleet at {address}: {error.strerror or error}",
-                    hint="check that `iotrial fleet scheduler` runs there and can be reached from here",
-                ) from error
-        time.sleep(0.5)
+            failed = error
+    raise Lost(
+        f"no scheduler of this fleet at {address}: {failed.strerror or failed}",
+        hint="check that `iotrial fleet scheduler` runs there and can be reached from here",
+    ) from failed
 
 
 def conduct(order: str) -> str:

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from iotrial.durable import NEW_FILE
 from iotrial.errors import IotrialError, MissingTool, RequestError
 
 if TYPE_CHECKING:
@@ -92,9 +93,7 @@ def make_keys(folder: Path) -> tuple[Path, ...]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in names:
             path = folder / name
-            descriptor = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
+            descriptor = os.open(path, NEW_FILE, 0o600)
             written.append(path)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(texts[name])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Annotated, Self, TypeVar
 import msgspec
 from msgspec import Meta
 
+from iotrial.durable import replacing
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.paths import state_folder
 from iotrial.terminal import escape
@@ -157,17 +157,13 @@ class Record:
         return msgspec.structs.replace(self.order, host=host, seed=seed_of(self.order.seed, host))
 
     def write(self, folder: Path | None = None) -> Path:
-        """Write the record to a temporary file, sync it, then rename it. Raises StoreError."""
+        """Write the record durably. Raises StoreError."""
         path = (folder or records_folder()) / f"{self.id}.json"
         value = _Written(self.order.to_json(), self.name, self.seed_chosen, dict(self.reached))
-        part = path.with_suffix(".part")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with replacing(path, path.with_suffix(".part")) as file:
                 file.write(msgspec.json.encode(value))
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
         except OSError as error:
             raise StoreError(
                 f"writing {path}: {error.strerror}", hint="free some space on the disk"

@@ -107,7 +107,7 @@ class ArrayPlace(DiskPlace):
         ]
         self.members: tuple[str, ...] = ()
         self._wanted_array = dict(DEFAULTS)
-        #: who has assembled the disks; "" if nobody has
+        #: the maker that has assembled the disks; "" if they are not assembled
         self._made_by = ""
 
     @property
@@ -183,18 +183,12 @@ class ArrayPlace(DiskPlace):
         {"md": _found_by_md, "btrfs": _found_by_btrfs, "lvm": _found_by_lvm}
     )
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         for number, serial in enumerate(self._serials):
             modelled = self._images[number].attach(self._size).device if self._images else None
             self.members = (*self.members, modelled or disk_with_serial(self.target, serial))
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         self._part()
         for image in self._images:
             image.detach()
@@ -302,13 +296,8 @@ class ArrayPlace(DiskPlace):
             return
         level = self._wanted_array["level"]
         disks = [f"/dev/{member}" for member in self.members]
-        self._run_tool([*argv, "-d", level, "-m", level, *disks], kind)
+        self._tool([*argv, "-d", level, "-m", level, *disks], kind)
         self._run(["btrfs", "device", "scan", *disks])
 
     def _run(self, argv: list[str]) -> str:
-        done = self.target.run(argv, timeout_s=120)
-        if done.exit_status != 0:
-            raise LabError(
-                f"an array of {len(self.members)} disks: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
-            )
-        return done.stdout
+        return self.target.run(argv).output(f"an array of {len(self.members)} disks")

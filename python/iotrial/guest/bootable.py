@@ -48,7 +48,7 @@ _MODULES = ("virtio_pci", "virtio_blk")
 _FOLDERS = ("/dev", "/proc", "/sys", "/run", "/tmp", "/root")
 _SAID = re.compile(r"\[ *(\d+\.\d+)\](?:\[ *[TC]\d+\])? iotrial: (root|ready)\b")
 
-#: Lines for the kernel's log are written to the console before the writer goes on, so that a reset loses none.
+#: Lines for the kernel's log are written to the console before the writer continues, so that a reset loses none.
 _FIRST_INIT = """#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t proc proc /proc

@@ -7,7 +7,6 @@ kernel's netem qdisc: each frame is delayed by its length divided by the rate, p
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from iotrial.errors import LabError
 from iotrial.guest import qemu
 from iotrial.guest.initramfs import Needs
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 from iotrial.study.model import LinkSpec
 from iotrial.units import format_bit_rate, format_duration
 
@@ -109,14 +109,12 @@ class Link:
 
     def _wait(self) -> None:
         # After each reset a card negotiates, for seconds, and loses what is sent meanwhile.
-        deadline = time.monotonic() + _UP_WITHIN_S
         for _, target, _ in self._ends():
-            while target.read(f"/sys/class/net/{WIRE}/carrier") != "1":
-                if time.monotonic() > deadline:
-                    raise LabError(
-                        f"{target.name}: its network card has no carrier after {_UP_WITHIN_S:.0f} s"
-                    )
-                time.sleep(_LOOK_S)
+            for _ in attempts(_UP_WITHIN_S, _LOOK_S):
+                if target.read(f"/sys/class/net/{WIRE}/carrier") == "1":
+                    break
+            else:
+                raise LabError(f"{target.name}: its network card has no carrier after {_UP_WITHIN_S:.0f} s")
 
     def _ends(self) -> tuple[tuple[int, Target, str], ...]:
         return (0, self.client, CLIENT), (1, self.server, SERVER)
@@ -130,9 +128,4 @@ def _card_with(target: Target, address: str) -> str:
 
 
 def _run(target: Target, argv: list[str], text: str = "") -> str:
-    done = target.call(
-        "run", argv=argv, environment=None, cwd="/", stdin=text, timeout_s=60, output_limit=65536
-    )
-    if done["exit"] != 0:
-        raise LabError(f"{target.name}: {' '.join(argv)}: {str(done['stderr']).strip()[-400:]}")
-    return str(done["stdout"])
+    return target.run(argv, stdin=text, timeout_s=60).output(target.name)

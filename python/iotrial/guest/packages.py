@@ -38,7 +38,7 @@ class Kernel:
 
 
 class Packages:
-    """Packages below one folder. Fetched packages are kept for good; several processes may fetch at the same time."""
+    """Packages below one folder. Fetched packages are never deleted; several processes may fetch at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

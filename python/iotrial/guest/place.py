@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import Unpack
 
 from iotrial.errors import LabError
@@ -11,6 +10,7 @@ from iotrial.lab import disk_identity
 from iotrial.lab.disk import DiskOptions, DiskPlace
 from iotrial.lab.journal import Journal
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 #: virtio-blk, NVMe and ATA have no longer serial numbers
 _LONGEST_SERIAL = 20
@@ -31,17 +31,11 @@ class GuestPlace(DiskPlace):
     def label(self) -> str:
         return f"{self.filesystem} on {self.device or 'a disk'} of {self.target.name}"
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         self.device = disk_with_serial(self.target, self._serial)
         hold(self.target, self.device)
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         if self.device is not None:
             self.target.call("device_close", device=self.device)
             self.device = None
@@ -49,15 +43,11 @@ class GuestPlace(DiskPlace):
 
 def disk_with_serial(target: Target, serial: str, *, within_s: float = _FOUND_WITHIN_S) -> str:
     """Return the guest's disk with this serial number, on any controller. Raises LabError if it does not appear in time."""
-    until = time.monotonic() + within_s
-    while True:
+    for _ in attempts(within_s, _LOOKS_EVERY_S):
         names = target.call("list", path="/sys/block")["names"]
         for name in names:
             if serial in disk_identity.reported(target, f"/sys/block/{name}"):
                 return str(name)
-        if time.monotonic() > until:
-            break
-        time.sleep(_LOOKS_EVERY_S)
     raise LabError(f"{target.name}: no disk has the serial number {serial}, found {', '.join(names)}")
 
 

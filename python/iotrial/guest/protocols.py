@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from iotrial.errors import LabError, TargetError
 from iotrial.guest.initramfs import Needs
 from iotrial.guest.link import CLIENT, SERVER
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 from iotrial.study import server
 from iotrial.study.server import Server
 from iotrial.units import parse_size
@@ -51,8 +51,9 @@ _FTP_OPTIONS = (
 _FTP_LISTENS = re.compile(r"^ *\d+: [0-9A-F]{8}:0015 [0-9A-F]{8}:0000 0A ", re.MULTILINE)
 #: placeholder in a command: with a path on the share after it, the URL of that file
 SHARE = "{share}"
-_WITHIN_S = 5.0
-_LOOKS, _LOOKS_EVERY_S = 500, 0.02
+_WITHIN_S, _LOOKS_EVERY_S = 5.0, 0.02
+#: how long a disk that is served by iSCSI may take to appear
+_APPEARS_WITHIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,12 +371,11 @@ class Iscsi(Protocol):
 
     def _disk(self, client: Target) -> str:
         """Return the initiator's only disk, once the kernel has probed it."""
-        for _ in range(_LOOKS):
+        for _ in attempts(_APPEARS_WITHIN_S, _LOOKS_EVERY_S):
             names = client.call("list", path="/sys/block")["names"]
             disks = [name for name in names if name.startswith("sd")]
             if disks and client.exists(f"/dev/{disks[0]}"):
                 return str(disks[0])
-            time.sleep(_LOOKS_EVERY_S)
         raise LabError(f"{client.name}: the disk that is served by iSCSI did not appear")
 
 
@@ -386,14 +386,14 @@ PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
 
 def as_soon_as_it_can(act: Callable[[], None], number: int) -> None:
     """Retry an action while it fails with this errno, for up to ``_WITHIN_S`` seconds. Raises TargetError."""
-    until = time.monotonic() + _WITHIN_S
-    while True:
+    for _ in attempts(_WITHIN_S, _LOOKS_EVERY_S):
         try:
             return act()
         except TargetError as error:
-            if error.errno != number or time.monotonic() >= until:
+            if error.errno != number:
                 raise
-            time.sleep(_LOOKS_EVERY_S)
+            failed = error
+    raise failed
 
 
 def script(machine: Target, text: str) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 
 #: number of states kept, by last use; each is about as large as the guest's memory without its zero pages
 MOST = 6
@@ -116,12 +117,13 @@ class Monitor:
         self._ask("getfd", {"fdname": "state"}, descriptor)
         # do not stop the guest first, or the resumed one would start stopped: QEMU stops it itself for the last part
         self._ask("migrate", {"uri": "fd:state"})
-        until = time.monotonic() + within_s
         try:
-            while (status := self._status()) != "completed":
-                if status in ("failed", "cancelled") or time.monotonic() > until:
-                    raise LabError(f"guest: saving its memory: {status}")
-                time.sleep(_LOOKS_EVERY_S)
+            for _ in attempts(within_s, _LOOKS_EVERY_S):
+                status = self._status()
+                if status in ("completed", "failed", "cancelled"):
+                    break
+            if status != "completed":
+                raise LabError(f"guest: saving its memory: {status}")
         finally:
             try:
                 if self._status() in ("setup", "active", "device"):

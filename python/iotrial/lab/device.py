@@ -55,18 +55,12 @@ class DevicePlace(DiskPlace):
     def source(self) -> str:
         return f"{self.root}.disk"  # the lab's own device node: the name in /dev may change
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         self._disk = guard.claim(self.target, self._consent, self._size, node=self.source)
         self.device = self._disk.device
         self._entry = LabDevice().take(self.target, self._journal, self._disk, self._size, trial=self._trial)
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         if self._disk is None:
             return
         if self._entry is not None:
@@ -103,15 +97,15 @@ class DevicePlace(DiskPlace):
             trial=self._trial,
         )
         try:
-            self._run_tool([*argv, *kind.uuid_option(uuid), f"/dev/{loop.device}"], kind)
+            self._tool([*argv, *kind.uuid_option(uuid), f"/dev/{loop.device}"], kind)
         except IotrialError:
-            self._detach(loop.device)
+            self._close_window(loop.device)
             raise
-        self._detach(loop.device)
+        self._close_window(loop.device)
         self.target.call("evict_device", device=f"/dev/{disk.device}")
         self._entry = LabDevice().made(self._journal, entry)
 
-    def _detach(self, loop: str) -> None:
+    def _close_window(self, loop: str) -> None:
         self.target.call("loop_detach", device=f"/dev/{loop}")
         LabLoop().put_back(self.target, self._journal, loop)
 

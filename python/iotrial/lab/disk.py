@@ -7,6 +7,7 @@ dies. Subclasses decide which device it is and how it is set up and torn down.
 from __future__ import annotations
 
 import errno
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Required, TypedDict
@@ -19,7 +20,7 @@ from iotrial.lab.knob import a_lab
 from iotrial.lab.log_device import INTERNAL, LogPlace
 from iotrial.lab.place import FULL, Place
 from iotrial.lab.simulated_disk import at_once
-from iotrial.lab.target import Finished, Target
+from iotrial.lab.target import Target
 
 #: for ageing a file system: folder of the files it leaves, number of rounds, seed; always the same
 AGED, AGEING_ROUNDS, AGEING_SEED = ".aged", 10, 1
@@ -43,7 +44,7 @@ class DiskOptions(TypedDict, total=False):
 
 
 class DiskPlace(Place):
-    """A file system on a block device. Subclasses set ``device`` in ``open`` and then ``format``."""
+    """A file system on a block device. Subclasses attach and detach the device."""
 
     more_space = "use a larger lab ([lab] size), or fewer or smaller files"
 
@@ -86,6 +87,28 @@ class DiskPlace(Place):
         self._wishes: dict[str, tuple[tuple[str, ...], bool]] = {}
         self._mounted: tuple[str, ...] | None = None
         self._wanted_filesystem = filesystem
+
+    def open(self) -> None:
+        self._attach()
+        self.target.call("mkdir", path=self.root, mode="0755")
+        if self.log is not None:
+            self.log.open()
+        self.format()
+
+    def close(self) -> None:
+        if self._mounted is not None:
+            self._unmount()
+        if self.log is not None:
+            self.log.close()
+        self._detach()
+
+    @abstractmethod
+    def _attach(self) -> None:
+        """Take the disk, and set ``device``. Raises LabError, RequestError, TargetError."""
+
+    @abstractmethod
+    def _detach(self) -> None:
+        """Release the disk. Safe to call twice, and after a failed ``_attach``."""
 
     @property
     def worker(self) -> Target:
@@ -135,8 +158,7 @@ class DiskPlace(Place):
         Raises LabError, MissingTool.
         """
         if self._superblock is None:
-            done = self._tool(["dumpe2fs", "-h", self.source], FILESYSTEMS["ext4"])
-            self._superblock = done.stdout
+            self._superblock = self._tool(["dumpe2fs", "-h", self.source], FILESYSTEMS["ext4"])
         return self._superblock
 
     @property
@@ -322,16 +344,6 @@ class DiskPlace(Place):
         for device in self.devices.values():
             self.target.call("evict_device", device=f"/dev/{device}")
 
-    def _open_log(self) -> None:
-        """Open the log device. Subclasses call it before the first ``format``."""
-        if self.log is not None:
-            self.log.open()
-
-    def _close_log(self) -> None:
-        """Close the log device. Subclasses call it after the last unmount."""
-        if self.log is not None:
-            self.log.close()
-
     def _holders(self) -> str:
         def is_inside(pid: str) -> bool:
             cwd = str(self.target.call("readlink", path=f"/proc/{pid}/cwd")["target"])
@@ -341,12 +353,10 @@ class DiskPlace(Place):
 
     def _make(self, argv: list[str], kind: Filesystem) -> None:
         """Run mkfs. ``argv`` lacks only the last argument, the device."""
-        self._run_tool([*argv, f"/dev/{self.device}"], kind)
+        self._tool([*argv, f"/dev/{self.device}"], kind)
 
-    def _run_tool(self, argv: list[str], kind: Filesystem) -> None:
-        self._tool(argv, kind)
-
-    def _tool(self, argv: list[str], kind: Filesystem) -> Finished:
+    def _tool(self, argv: list[str], kind: Filesystem) -> str:
+        """Run a tool of the file system on the device, and return what it printed."""
         try:
             done = self.target.run(argv, timeout_s=300)
         except TargetError as error:
@@ -356,11 +366,7 @@ class DiskPlace(Place):
                     hint=f"apt-get install {kind.package}",
                 ) from error
             raise
-        if done.exit_status != 0:
-            raise LabError(
-                f"making {kind.name} on {self.device}: {' '.join(argv)}: {done.stderr.strip()[-400:]}"
-            )
-        return done
+        return done.output(f"making {kind.name} on {self.device}")
 
 
 def disk_place(knob: str, place: Place) -> DiskPlace:

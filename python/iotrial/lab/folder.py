@@ -17,6 +17,7 @@ import stat
 import struct
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
+from pathlib import Path
 
 from iotrial.errors import RequestError
 
@@ -40,7 +41,7 @@ def settled(path: str, option: str, owners: AbstractSet[int] | None = None) -> s
             return descriptor
 
         root = ("", step("/", None))
-        way, left, links = [root], _names(os.path.join(os.getcwd(), path)), 0  # noqa: PTH109, PTH118
+        way, left, links = [root], _names(str(Path.cwd() / path)), 0
         while left:
             name = left.pop()
             if name == "..":

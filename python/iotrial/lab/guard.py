@@ -8,12 +8,12 @@ until all checks have passed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from iotrial.errors import IotrialError, MissingTool, ProbeError, RequestError, TargetError
 from iotrial.lab import disk_identity
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 SAMPLES = 4096
 EDGE_BYTES = 4 << 20
@@ -169,14 +169,11 @@ _TAKE_OFF = (
 
 
 def _check_unused(target: Target, path: str, device: str) -> None:
-    deadline = time.monotonic() + LOOKED_AT_WITHIN_S
-    while True:
+    for _ in attempts(LOOKED_AT_WITHIN_S, every_s=0.05):
         users = target.call("device_users", device=device)["users"]
         if not users:
             return
-        if time.monotonic() > deadline:
-            raise RequestError(f"--device {path} ({device}): in use: {', '.join(users)}")
-        time.sleep(0.05)
+    raise RequestError(f"--device {path} ({device}): in use: {', '.join(users)}")
 
 
 def _check_signatures(target: Target, path: str, descriptor: str) -> None:

@@ -54,24 +54,18 @@ class ImagePlace(DiskPlace):
     def modelled(self) -> tuple[str, ...]:
         return (*self._image.modelled, *super().modelled)
 
-    def open(self) -> None:
+    def _attach(self) -> None:
         loop = self._image.attach(self._size)
         self.device = loop.device
         self.queue_before = loop.queue_before
         self._direct_io = loop.direct_io
-        self.target.call("mkdir", path=self.root, mode="0755")
-        self._open_log()
-        self.format()
 
     def _renew(self) -> None:
         # mkfs.xfs leaves the device with 512-byte blocks; the next mkfs writes in these and takes 1.6 times as long
         if self.device is not None:
             self.target.call("image_renew", device=f"/dev/{self.device}")
 
-    def close(self) -> None:
-        if self._mounted is not None:
-            self._unmount()
-        self._close_log()
+    def _detach(self) -> None:
         self._image.detach()
         self.device = None
 

@@ -5,7 +5,7 @@ reverse order. An entry is dropped only after reading back has shown that its su
 entry stays, and the next ``iotrial restore`` tries again.
 
 While there are entries, a mark file exists next to the folder. It is created after the first entry and removed before the
-last one, so a mark without entries means that somebody else removed them.
+last one, so a mark without entries means that another program removed them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from iotrial.durable import NEW_FILE, replacing, sync_folder
 from iotrial.errors import LabError
 from iotrial.paths import journal_mark
 
@@ -52,7 +53,7 @@ class Entry:
 
     @property
     def left_alone(self) -> bool:
-        """True if a restore found the subject changed by somebody else: the entry can wait and blocks no trial."""
+        """True if a restore found the subject changed by another program: the entry can wait and blocks no trial."""
         return LEFT_ALONE in self.identity
 
 
@@ -203,12 +204,12 @@ class Journal:
                 self._refuse_foreign(self.folder)
                 if not self._has_others(path):
                     self.mark.unlink(missing_ok=True)
-                    _sync(self.mark.parent)
+                    sync_folder(self.mark.parent)
             try:
                 path.unlink()
             except FileNotFoundError:
                 return False
-            _sync(path.parent)
+            sync_folder(path.parent)
         return True
 
     def _has_others(self, path: Path) -> bool:
@@ -256,19 +257,12 @@ class Journal:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_foreign(self.folder)
             path = self.path(entry.number)
-            draft = path.with_suffix(".draft")
-            draft.unlink(missing_ok=True)  # left by an interrupted write; if it is a link, it is not followed
             # mode 0600 whatever the umask: entries that others could write are rejected
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-                json.dump({"version": VERSION, **asdict(entry)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.rename(path)
-            _sync(self.folder)
+            with replacing(path, path.with_suffix(".draft")) as file:
+                file.write(json.dumps({"version": VERSION, **asdict(entry)}).encode())
             if not self._is_marked:
-                os.close(os.open(self.mark, flags, 0o600))
-                _sync(self.mark.parent)
+                os.close(os.open(self.mark, NEW_FILE, 0o600))
+                sync_folder(self.mark.parent)
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -323,14 +317,6 @@ class Journal:
                     "go-w), then run `iotrial restore`",
                 )
             )
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _DamageError(LabError):

@@ -242,7 +242,7 @@ class Undone(IntEnum):
 
 
 class TakenError(LabError):
-    """The subject of a journal entry now belongs to somebody else and is left alone; the message says what is there."""
+    """The subject of a journal entry now belongs to another program and is left alone; the message says what is there."""
 
 
 def whole_number(knob: str, value: str, least: int, most: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from iotrial.errors import TargetError
+from iotrial.errors import LabError, TargetError
 
 _OCTAL = re.compile(r"\\([0-3][0-7]{2})")
 
@@ -38,6 +38,12 @@ class Finished:
     stdout: str
     stderr: str
     wall_ns: int = 0
+
+    def output(self, doing: str) -> str:
+        """Return what it printed. Raises LabError if it failed; ``doing`` says what it was run for."""
+        if self.exit_status != 0:
+            raise LabError(f"{doing}: {' '.join(self.argv)}: {self.stderr.strip()[-400:]}")
+        return self.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +138,19 @@ class Target:
         *,
         environment: Mapping[str, str] | None = None,
         cwd: str = "/",
+        stdin: str = "",
         timeout_s: float = 120.0,
+        user: Mapping[str, int] | None = None,
     ) -> Finished:
-        """Run a program to its end. Raises TargetError if it cannot be started."""
+        """Run a program to its end, as this user (``uid``, ``gid``). Raises TargetError if it cannot be started."""
         answer = self.call(
             "run",
             argv=list(argv),
             environment=dict(environment) if environment is not None else None,
             cwd=cwd,
-            stdin="",
+            stdin=stdin,
             timeout_s=timeout_s,
-            output_limit=65536,
+            user=dict(user) if user is not None else None,
         )
         return Finished(
             argv=tuple(argv),

@@ -22,7 +22,7 @@ from iotrial.audits.importers.contract import (
 )
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, html
-from iotrial.library.table import Column, Table, fields
+from iotrial.library.table import Column, Table, copied, fields
 from iotrial.report.audit import sentences
 from iotrial.report.audit.blocks import audit_markdown, audit_text
 from iotrial.report.audit.jsonaudit import audit_json
@@ -248,17 +248,12 @@ def _digits(number: float) -> str:
     return repr(float(number)).removesuffix(".0")
 
 
-def _comparison(one: model.Comparison) -> Comparison:
+def _comparison(one: model.AuditedPair) -> Comparison:
     series = {"series": one.series} if one.series else {}
-    return Comparison(
-        group=one.group,
-        reference=one.reference,
-        response=one.response,
-        unit=one.unit,
-        condition={**dict(one.condition), **series},
-        n=one.n,
-        n_reference=one.n_reference,
-        ratio=one.ratio,
+    return copied(
+        Comparison,
+        one,
+        condition={**one.condition, **series},
         low=one.shared.low,
         high=one.shared.high,
         standing=sentences.SHOWS[one.standing],

@@ -11,7 +11,7 @@ import numpy as np
 
 from iotrial.errors import RequestError
 from iotrial.library.display import Card, Displayed
-from iotrial.report.notation import bracketed, capitalised, counted, percent
+from iotrial.report.notation import bracketed, capitalised, counted, p_value, percent
 from iotrial.stats.anytime_t import t_interval
 from iotrial.stats.betting import Floats
 from iotrial.stats.eprocess import interval
@@ -98,10 +98,10 @@ class BlockComparison(Displayed):
             return f"The effect changed while it was measured: no single {self.scale} fits all {blocks}."
         sentence = f"{self.scale} {bracketed(self.value, self.low, self.high, null=null)} after {blocks}"
         if self.low is None and self.high is None:
-            return f"{sentence}: too few for an interval, p {_p(self.p)}."
+            return f"{sentence}: too few for an interval, p {p_value(self.p)}."
         level = f"at {percent(1.0 - self.alpha)}, valid at any time"
         excludes = "excludes" if self.detected else "does not exclude"
-        sentence += f": the interval ({level}) {excludes} {null:g}, p {_p(self.p)}"
+        sentence += f": the interval ({level}) {excludes} {null:g}, p {p_value(self.p)}"
         if self.leaning:
             sentence += ". All blocks together contradict the first ones: measure again before relying on it"
         return f"{sentence}."
@@ -203,7 +203,3 @@ def _back(value: float | None, scale: Scale) -> float | None:
     if value is None or scale == "difference":
         return value
     return math.exp(min(value, 700.0))
-
-
-def _p(p: float) -> str:
-    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

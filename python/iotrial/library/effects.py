@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from iotrial.library.display import Card, Displayed, html
-from iotrial.library.table import Column, Table, fields
+from iotrial.library.table import Column, Table, copied, fields
 from iotrial.report.phrases import interval, spoken
 from iotrial.report.plots.forest import forest
 from iotrial.report.rows import ControlRow, EffectRow
@@ -77,30 +77,13 @@ class Effect(Displayed):
 def effect_of(row: EffectRow) -> Effect:
     """Convert a row of a report to an effect."""
     one = row.effect
-    return Effect(
-        kind=one.kind,
-        factor=one.factor,
-        level=one.level,
-        reference=one.reference,
+    return copied(
+        Effect,
+        one,
         condition=dict(one.condition),
-        workload=one.workload,
-        response=one.response,
-        unit=one.unit,
         scale="ratio" if one.scale is Scale.LOG else "difference",
-        value=one.value,
-        low=one.low,
-        high=one.high,
         alpha=one.family_alpha,
         p=one.p_anytime,
-        verdict=one.verdict,
-        conclusion=one.conclusion,
-        detectably=one.detectably,
-        reason=one.reason,
-        primary=one.primary,
-        discovery=one.discovery,
-        blocks=one.blocks,
-        failures=one.failures,
-        block_sd=one.block_sd,
         sentence=row.sentence,
         row=row,
     )
@@ -209,18 +192,10 @@ class Control:
 
 def control_of(row: ControlRow) -> Control:
     """Convert a row of a report to a control."""
-    one = row.control
-    return Control(
-        kind=one.kind,
-        condition=dict(one.condition),
-        response=one.response,
-        injected=one.injected,
-        ratio=one.ratio,
-        low=one.low,
-        high=one.high,
-        passed=one.passed,
-        told_from_zero=one.told_from_zero,
-        blocks=one.blocks,
+    return copied(
+        Control,
+        row.control,
+        condition=dict(row.control.condition),
         sentence=row.sentence,
         standing=row.standing,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iotrial.library.table import Column, Table, fields
+from iotrial.library.table import Column, Table, copied, fields
 from iotrial.report.claims import HeldClaim
 from iotrial.report.evidence import EvidenceRow
 from iotrial.report.metrics import words_of
@@ -35,18 +35,7 @@ class Claim:
 
 def claim_of(held: HeldClaim) -> Claim:
     """Convert a report's claim."""
-    return Claim(
-        text=held.claim.text,
-        source=held.claim.source,
-        published=held.published,
-        here=held.here,
-        outcome=held.outcome.value,
-        why=held.why,
-        ratio=held.ratio,
-        low=held.low,
-        high=held.high,
-        sentence=held.sentence,
-    )
+    return copied(Claim, held, text=held.claim.text, source=held.claim.source, outcome=held.outcome.value)
 
 
 class Claims(Table[Claim]):
@@ -94,21 +83,13 @@ class Evidence:
 
 def evidence_of(row: EvidenceRow) -> Evidence:
     """Convert a row of a report to evidence."""
-    return Evidence(
-        metric=row.metric,
+    return copied(
+        Evidence,
+        row,
         words=words_of(row.metric),
-        treatment=row.treatment,
         condition=dict(row.condition.levels),
         workload=row.condition.workload,
-        unit=row.unit,
         median=row.value,
-        low=row.low,
-        high=row.high,
-        runs=row.runs,
-        is_response=row.is_response,
-        is_reference=row.is_reference,
-        moved=row.moved,
-        e_value=row.e_value,
     )
 
 

@@ -14,6 +14,7 @@ from iotrial.library.display import Card
 from iotrial.library.table import Column, Table
 from iotrial.library.trial import Trial
 from iotrial.paths import store_path
+from iotrial.report.notation import day_and_time
 from iotrial.report.opening import document_of, packed_document
 from iotrial.store import Store
 from iotrial.store.model import StoredTrial
@@ -57,7 +58,7 @@ class Trials(Table[Trial]):
 
     def _cells(self, row: Trial) -> tuple[str, ...]:
         number = "" if row.number is None else str(row.number)
-        when = row._stored.header.started[:16].replace("T", " ")
+        when = day_and_time(row._stored.header.started)
         name = row.study.name + (" (imported)" if row.imported is not None else "")
         return number, when, row.state, format_duration(row.duration_s), name
 

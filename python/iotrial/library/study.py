@@ -173,9 +173,8 @@ def read_study(toml: str, *, trusted: bool = False) -> Study:
     It is treated as the caller's own: its commands run without confirmation, as the caller. ``trusted``:
     including a shell, or as root. Raises StudyError, with the line, if it is not a valid study.
     """
-    from iotrial.study.reader import (
-        read_study as read,
-    )  # imported here because a list of studies does not need it
+    # a list of studies does not need it
+    from iotrial.study.reader import read_study as read
 
     found = read(toml, "text", trusted=trusted)
     return Study(found.name, found.title, found.question, lambda: found, of_text=True)

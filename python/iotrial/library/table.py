@@ -7,6 +7,7 @@ columns and cells.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -41,6 +42,12 @@ class Column(Generic[Row]):
 def fields(kind: Kind, *names: str) -> list[Column[Any]]:
     """Return columns of one kind, without unit, with the attributes of these names."""
     return [Column(name, kind, attrgetter(name)) for name in names]
+
+
+def copied(kind: Callable[..., Row], source: object, /, **more: object) -> Row:
+    """Return a value of this dataclass: fields as in ``more``, all others as the attributes of the source."""
+    rest = (field.name for field in dataclasses.fields(kind) if field.name not in more)  # type: ignore[arg-type]
+    return kind(**more, **{name: getattr(source, name) for name in rest})
 
 
 class Table(Sequence[Row], Displayed):

@@ -1,4 +1,4 @@
-"""The session of a live trial: the machine in use, its settings, and the watchdog that takes them back.
+"""The session of a live trial: the machine in use, its settings, and the watchdog that restores them.
 
 Today's settings are what the undo journal has recorded before the first change. Every window starts from there: the journal
 is undone entry by entry, each read back, then the settings of the window are written and read back. So a window with today's

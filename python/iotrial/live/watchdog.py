@@ -27,6 +27,7 @@ from iotrial.lab.lock import Busy, MachineLock
 from iotrial.lab.restore import Restored, restore
 from iotrial.lab.target import Target
 from iotrial.paths import state_folder, store_path
+from iotrial.polling import attempts
 from iotrial.probe.client import Probe
 from iotrial.store import Store
 from iotrial.store.accounted import WATCHDOG
@@ -156,20 +157,19 @@ def _end(conductor: ProcessIdentity) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
-    deadline = time.monotonic() + _KILLED_S
-    while is_alive(conductor) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    for _ in attempts(_KILLED_S, every_s=0.05):
+        if not is_alive(conductor):
+            return
 
 
 def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
-    """Undo the journal; return in words what became of it. None: the trial was restored and resumed, the journal is in use.
+    """Undo the journal; return the outcome in words. None: the trial was restored and resumed, the journal is in use.
 
     A resumed trial has the lock, and a heartbeat before its first entry. For another holder this does not wait for long: it
     is the dead conductor, whatever the kernel still does for it, or restores, or has its own journal.
     """
     with ExitStack() as held:
-        deadline = time.monotonic() + _KILLED_S
-        while True:
+        for _ in attempts(_KILLED_S, every_s=0.2):
             try:
                 held.enter_context(MachineLock(restoring=True))
                 break
@@ -177,9 +177,6 @@ def _take_back(trial: str, conductor: ProcessIdentity) -> str | None:
                 pid = 0 if busy.holder is None else busy.holder.pid
                 if pid != conductor.pid and heartbeat_path(trial, pid).exists():
                     return None
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.2)
         try:
             with Probe(isolate=False) as probe:
                 return _in_words(restore(Journal(state_folder() / "journal"), Target(probe)))

@@ -7,11 +7,11 @@ import errno
 import gc
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 #: of linux/sched.h, linux/mount.h and linux/prctl.h
@@ -31,7 +31,7 @@ def enter_own_namespace(parent: int) -> None:
 
 
 def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None:
-    """Mount a block device; waits while it is busy. Raises OSError."""
+    """Mount a device, or "tmpfs"; waits while it is busy. Raises OSError."""
     _while_busy(
         lambda: _LIBC.mount(
             device.encode(),
@@ -44,16 +44,8 @@ def mount(device: str, folder: Path, filesystem: str, options: str = "") -> None
     )
 
 
-def mount_memory(folder: Path) -> None:
-    """Mount an empty tmpfs over a folder. Raises OSError."""
-    _while_busy(
-        lambda: _LIBC.mount(b"tmpfs", str(folder).encode(), b"tmpfs", ctypes.c_ulong(0), None),
-        f"mount on {folder}",
-    )
-
-
 def bind(file: Path, over: Path) -> None:
-    """Show one file in the place of another. Raises OSError."""
+    """Bind-mount one file over another. Raises OSError."""
     _while_busy(
         lambda: _LIBC.mount(str(file).encode(), str(over).encode(), None, ctypes.c_ulong(_MS_BIND), None),
         f"bind {file} to {over}",
@@ -77,10 +69,11 @@ def sync_filesystem(root: Path) -> None:
 
 
 def _while_busy(call: Callable[[], int], doing: str) -> None:
-    deadline = time.monotonic() + BUSY_S
-    while call() != 0:
+    for _ in attempts(BUSY_S, every_s=0.005):
+        if call() == 0:
+            return
         number = ctypes.get_errno()
-        if number != errno.EBUSY or time.monotonic() > deadline:
-            raise OSError(number, f"{doing}: {os.strerror(number)}")
+        if number != errno.EBUSY:
+            break
         gc.collect()
-        time.sleep(0.005)
+    raise OSError(number, f"{doing}: {os.strerror(number)}")

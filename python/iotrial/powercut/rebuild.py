@@ -1,6 +1,6 @@
 """Makes a disk image of any state in a write log.
 
-The image goes forward with the log; what a drawn state has beyond that is written over it, and taken back before the
+The image goes forward with the log; what a drawn state has beyond that is written over it, and undone before the
 next one. So a series of states in the order of the log costs each write once.
 """
 

@@ -1,7 +1,7 @@
 """The page of all published claims: what the trials of the catalogue say about them (docs/findings.md).
 
 Each question has one row: what was published, what the trial found, and what that says of the claims. A claim that a trial
-could judge has another row below, with its number. Why a claim could not be judged stands on the page of its trial.
+could judge has another row below, with its number. The page of its trial says why a claim could not be judged.
 """
 
 from __future__ import annotations

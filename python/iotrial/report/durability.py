@@ -1,4 +1,4 @@
-"""What became of acknowledged writes when the power was cut, in words: for tables, headlines, choices and warnings.
+"""Which acknowledged writes survived power cuts, in words: for tables, headlines, choices and warnings.
 
 The counts are of points drawn from the writes of one run of an arm (or a few). An interval therefore says how often this
 run would have lost something; it does not cover another run, disk or kernel. Nothing lost is no proof, but a limit.

@@ -1,4 +1,4 @@
-"""Whether a workload that stands for another one (a replay for its application) leads to the same verdicts.
+"""Whether a workload that represents another one (a replay its application) leads to the same verdicts.
 
 A study says ``stands_for = "NAME"`` on the workload that is to stand for another one. Every primary comparison of the
 application is set against that of its stand-in under the same condition:

@@ -2,7 +2,7 @@
 
 A view draws only inside :meth:`LiveView.update`, which the conductor calls between blocks. It has no thread
 that could wake up while a run is being timed. Drawing is limited to four times a second (a line every ten seconds in a
-pipe), whatever the number of calls; a skipped update is drawn with the next call or at the end.
+pipe), however often it is called; a skipped update is drawn with the next call or at the end.
 
 The table is redrawn in place and the cursor is never hidden, so that a killed process leaves the terminal usable. A
 terminal that cannot move its cursor (``TERM=dumb``) gets lines.

@@ -185,6 +185,11 @@ def percent(fraction: float) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
 
 
+def p_value(p: float) -> str:
+    """Format a p-value to two significant digits."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
 def _decimals(low: float | None, high: float | None, value: float | None) -> int:
     """Return enough decimals to see the width of the interval: about two digits of its half-width."""
     if low is not None and high is not None and high > low:

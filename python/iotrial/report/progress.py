@@ -29,6 +29,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from iotrial.documents import Count, JsonObject, json_text
+from iotrial.durable import NEW_FILE
 from iotrial.report.conditions import Conditions
 from iotrial.report.notation import bracketed, named_level, quantity
 from iotrial.report.phrases import null_value
@@ -256,13 +257,12 @@ def write_standing(path: Path, progress: Progress) -> None:
     On a full disk, a missing folder or missing permission, nothing is written and nothing raised.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError, ValueError):
         text = json_text(progress, indent=None)
         with suppress(FileNotFoundError):  # left by a process of the same pid that was killed while writing
             draft.unlink()
         try:
-            with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+            with os.fdopen(os.open(draft, NEW_FILE, 0o600), "w", encoding="utf-8") as file:
                 file.write(text)
             draft.replace(path)
         except OSError:

@@ -46,6 +46,7 @@ from iotrial.report.notation import (
     day_and_time,
     elided,
     joined,
+    p_value,
     percent,
     quantity,
     some,
@@ -233,7 +234,7 @@ def effect_table(rows: Sequence[EffectRow], *, valid: bool, exploratory: bool = 
 
 def _effect(row: EffectRow, name: str, *, valid: bool, exploratory: bool) -> Row:
     effect = row.effect
-    p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else _p_value(effect.p_anytime)
+    p = {True: "yes", False: "no", None: "–"}[effect.discovery] if exploratory else p_value(effect.p_anytime)
     blocks = (Words(f"{effect.blocks:,}" + (f" (+{effect.failures} failed)" if effect.failures else "")),)
     words = effect.conclusion.words if valid else "without a verdict"
     return Row((name, interval(effect), p, blocks, _verdict(row, valid=valid)), rank_of(effect), words)
@@ -248,10 +249,6 @@ def rank_of(effect: Effect) -> int:
 
 def _verdict(row: EffectRow, *, valid: bool) -> Cell:
     return verdict_cell(row.effect, row.verdict, risk=row.risk, valid=valid, reasons=View.LONG)
-
-
-def _p_value(p: float) -> str:
-    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
 def _factors(document: Document, drawn: Figures | None) -> Iterator[Section]:

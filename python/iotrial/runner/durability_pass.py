@@ -376,7 +376,7 @@ class _Timed:
         """Return what had been acknowledged when the log had these marks, the first of ``every``.
 
         The power was cut after the last tick among the marks, and before the second tick after it was read. So what had
-        certainly been made by that tick counts, and what may have been taken back by then does not.
+        certainly been made by that tick counts, and what may have been withdrawn by then does not.
         """
         ticks = [int(text.removeprefix(TICK)) for text in every if text.startswith(TICK)]
         seen = sum(text.startswith(TICK) for text in marks)

@@ -5,9 +5,9 @@ Optional workloads are left out, with a note, if their program is not installed.
 
 from __future__ import annotations
 
-import os
 import shutil
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 from msgspec import structs
 
@@ -61,7 +61,7 @@ class Installed(Means):
         """Do nothing: the kernel loads modules on demand."""
 
     def modelled_disk(self) -> None:
-        if not os.path.exists(FUSE):  # noqa: PTH110
+        if not Path(FUSE).exists():
             raise MissingTool(f"a simulated disk needs {FUSE}, which is missing", hint="modprobe fuse")
 
     def bring(self, needs: Needs) -> None:

@@ -557,8 +557,7 @@ def _check_reach(resolved: Resolved, plan: Plan, owner: Mapping[str, int] | None
         users.append(unprivileged_user())
     in_place = resolved.lab == IN_PLACE and resolved.study.quick
     for user in users:
-        found = place.target.call("run", argv=["test", "-x", f"{place.root}/."], cwd="/", user=user)
-        if found["exit"] != 0:
+        if place.target.run(["test", "-x", f"{place.root}/."], user=user).exit_status != 0:
             raise LabError(
                 f"lab in {place.root}: user {user['uid']}, who works in it, cannot enter it",
                 hint=f"name a folder that this user can enter with {'--in' if in_place else '--on'} FOLDER",

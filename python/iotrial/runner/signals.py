@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -30,7 +31,7 @@ def end_at_once() -> None:
     _install(_end)
 
 
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+def _end(number: int, _: FrameType | None) -> None:
     # Not an exception: raised in a finaliser or in the import machinery, it would be printed and lost.
     os._exit(128 + number)
 
@@ -100,22 +101,20 @@ class StopSignals(_Handlers):
         if self.pending is not None:
             raise Stopped(self.pending)
 
-    def interruptible(self) -> _Interruptible:
+    def interruptible(self) -> _While:
         """Return a context manager for work that may be abandoned whenever it waits for the probe."""
-        return _Interruptible(self)
+        return _While(self._arm)
 
-    def waiting(self) -> _Waiting:
+    def waiting(self) -> _While:
         """Return a context manager that the probe's client enters around each wait for an answer."""
-        return _Waiting(self)
+        return _While(self._wait)
 
-    def arm(self, armed: bool) -> None:
-        """Used by ``interruptible``."""
+    def _arm(self, armed: bool) -> None:
         if armed:
             self.check()
         self._interruptible = armed
 
-    def wait(self, waits: bool) -> None:
-        """Used by ``waiting``."""
+    def _wait(self, waits: bool) -> None:
         self._waiting = waits
         if waits and self._interruptible and self.pending is not None:  # it arrived just before
             # Raise only once: the restore that follows waits for a probe, too.
@@ -123,23 +122,14 @@ class StopSignals(_Handlers):
             raise Stopped(self.pending)
 
 
-class _Interruptible:
-    def __init__(self, signals: StopSignals) -> None:
-        self._signals = signals
+class _While:
+    """Sets something for the duration of a ``with`` block. Not a generator: it is entered around every request."""
+
+    def __init__(self, change: Callable[[bool], None]) -> None:
+        self._change = change
 
     def __enter__(self) -> None:
-        self._signals.arm(True)
+        self._change(True)
 
     def __exit__(self, *_: object) -> None:
-        self._signals.arm(False)
-
-
-class _Waiting:
-    def __init__(self, signals: StopSignals) -> None:
-        self._signals = signals
-
-    def __enter__(self) -> None:
-        self._signals.wait(True)
-
-    def __exit__(self, *_: object) -> None:
-        self._signals.wait(False)
+        self._change(False)

@@ -40,7 +40,7 @@ from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
 from iotrial.store.model import WASH_IN, BlockEnd, RunRecord, StoredTrial, TrialData, TrialState
-from iotrial.store.records import washed_in
+from iotrial.store.records import observation_of, washed_in
 
 FAILURES_TO_DROP = 3
 WASH_IN_FAILED = "wash_in_failed"
@@ -324,7 +324,7 @@ class Conductor:
         for planned in block.runs:
             kept = earlier.get(planned.slot)
             if kept is not None:
-                observations.append(_observation_of_record(kept, planned))
+                observations.append(observation_of(kept))
                 void = void or _void_of_record(kept)
                 continue
             with self._signals.interruptible():
@@ -332,7 +332,7 @@ class Conductor:
             record = self._record(line.condition, block, planned, outcome)
             self._store.append_run(self._trial, record)
             self._count_use(record)
-            observations.append(_observation_of_record(record, planned))
+            observations.append(observation_of(record))
             void = void or _void_of_record(record)
             if outcome.void == READ_BACK_FAILED:
                 self._count_read_back(outcome)
@@ -577,18 +577,6 @@ def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] 
 def level_text(arm: Arm) -> str:
     """Return a run's treatment as text, for counts by level; that of a control is its original's."""
     return arm.name if arm.kind is ArmKind.TREATMENT else join(list(arm.treatment.values()))
-
-
-def _observation_of_record(run: RunRecord, planned: PlannedRun) -> Observation:
-    return Observation(
-        arm=run.arm,
-        kind=planned.arm.kind,
-        treatment=planned.arm.treatment,
-        slot=run.slot,
-        started_s=run.started_s,
-        responses=run.responses,
-        failure=run.failure,
-    )
 
 
 def _void_of_record(run: RunRecord) -> tuple[str, str] | None:

@@ -7,9 +7,10 @@ fraction (Press et al., Numerical Recipes, section 6.4, modified Lentz); the qua
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
-_TINY = 1e-300
+TINY = 1e-300
 
 
 def two_sided(t: float, df: float) -> float:
@@ -22,14 +23,19 @@ def two_sided(t: float, df: float) -> float:
 @lru_cache(maxsize=1024)
 def quantile(alpha: float, df: float) -> float:
     """Return the t that is exceeded in absolute value with probability ``alpha`` (0 < alpha < 1)."""
-    low, high = 0.0, 1.0
-    while two_sided(high, df) > alpha and high < 1e150:
+    return exceeded_with(alpha, lambda t: two_sided(t, df), 1.0)
+
+
+def exceeded_with(probability: float, tail: Callable[[float], float], high: float) -> float:
+    """Return the positive value at which a decreasing tail has this probability. ``high``: a first guess above 0."""
+    low = 0.0
+    while tail(high) > probability and high < 1e150:
         low, high = high, high * 2.0
     for _ in range(200):
         middle = (low + high) / 2.0
         if middle in (low, high):
             break
-        low, high = (middle, high) if two_sided(middle, df) > alpha else (low, middle)
+        low, high = (middle, high) if tail(middle) > probability else (low, middle)
     return high
 
 
@@ -44,20 +50,21 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    c, d = 1.0, 1.0 / _away(1.0 - (a + b) * x / (a + 1.0))
+    c, d = 1.0, 1.0 / away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     value = d
     for m in range(1, 10_000):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1.0) * (a + 2 * m)),
             -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1.0)),
         ):
-            d = 1.0 / _away(1.0 + term * d)
-            c = _away(1.0 + term / c)
+            d = 1.0 / away_from_zero(1.0 + term * d)
+            c = away_from_zero(1.0 + term / c)
             value *= d * c
         if abs(d * c - 1.0) < 1e-15:
             break
     return value
 
 
-def _away(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
+def away_from_zero(value: float) -> float:
+    """Return the value, or a tiny one in place of 0, to divide by (modified Lentz)."""
+    return value if abs(value) > TINY else TINY

@@ -11,7 +11,7 @@ With margin m, M = ln(1+m) and the interval [L, U] of the log ratio, the verdict
 ``decided`` is the stopping rule: equivalence; or an interval that is entirely beyond the margin; or, for effects in between,
 0 excluded and a half-width of at most max(M, |estimate|/4), since otherwise chance would decide whether a true 1 % at a
 margin of 3 % is called slower or equivalent. A ``precise`` trial continues to that width for every effect. If the budget
-ends first, the verdict that the interval allows stands.
+ends first, the verdict is what the interval allows.
 
 A difference (such as a count) has no margin. It is higher or lower if 0 is excluded, and equivalent only if the interval is
 exactly the point 0, which means the same count in every block.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from iotrial.errors import StoreError
+from iotrial.polling import attempts
 from iotrial.store import schema
 from iotrial.store.checksums import prepare
 
@@ -273,14 +273,14 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 def _write_ahead(connection: sqlite3.Connection) -> str:
     """Turn WAL on. SQLite's busy timeout does not apply here, so retry."""
-    deadline = time.monotonic() + _WAIT_S
-    while True:
+    for _ in attempts(_WAIT_S, every_s=0.005):
         try:
             return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-        time.sleep(0.005)
+            busy = error
+    raise busy
 
 
 MAX_CHECKED = 256 << 20

@@ -204,7 +204,7 @@ class Store:
     def unpack(self, found: Iterable[PackedRecord | PackedEnd], *, source: str) -> StoredTrial:
         """Add a packed trial, all or nothing, marked as imported from the file called ``source``.
 
-        Whatever ``found`` raises, nothing is stored. RequestError if the store has this trial already, or if
+        If ``found`` raises, nothing is stored. RequestError if the store has this trial already, or if
         a trial is running: its conductor would have to wait in the middle of a block.
         """
         for trial in self.listing()[0]:

@@ -181,22 +181,24 @@ def observed(end: BlockEnd, runs: Iterable[RunRecord]) -> ObservedBlock:
     return ObservedBlock(
         condition=end.condition,
         index=end.block,
-        observations=tuple(
-            Observation(
-                arm=run.arm,
-                kind=_arm_kind(run.kind),
-                treatment=run.treatment,
-                slot=run.slot,
-                started_s=run.started_s,
-                responses=run.responses,
-                failure=run.failure,
-            )
-            for run in made
-        ),
+        observations=tuple(map(observation_of, made)),
         void=end.void,
         void_level=end.void_level,
         gap=end.gap,
         wash_in=washed_in(made),
+    )
+
+
+def observation_of(run: RunRecord) -> Observation:
+    """Return a run for the analysis. Raises StoreError for an unknown kind of arm."""
+    return Observation(
+        arm=run.arm,
+        kind=_arm_kind(run.kind),
+        treatment=run.treatment,
+        slot=run.slot,
+        started_s=run.started_s,
+        responses=run.responses,
+        failure=run.failure,
     )
 
 

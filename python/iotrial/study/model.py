@@ -307,7 +307,7 @@ class Study(Struct, frozen=True):
 
     ``account``: count the system calls of its commands and the requests to the lab's device, in repetitions
     that are not timed. ``check``: after the timed runs, cut the power of the lab's disk at ``cut_points``
-    drawn points of one more run of each arm, and look what became of the writes that were acknowledged.
+    drawn points of one more run of each arm, and check which acknowledged writes survived.
     """
 
     name: StudyName

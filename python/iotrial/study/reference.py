@@ -104,7 +104,7 @@ def with_keys(text: str) -> str:
 
 
 def _with_list(text: str, heading: str, items: str, name: str) -> str:
-    """Replace what stands between two marks: the first ones below the heading."""
+    """Replace the text between two marks: the first ones below the heading."""
     before, _, section = text.partition(heading)
     lead, found, rest = section.partition(_BEGIN)
     assert found, name

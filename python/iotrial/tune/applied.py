@@ -1,9 +1,9 @@
-"""What was applied, as a record on disk that suffices to take it back.
+"""The record on disk of what was applied, which suffices to revert it.
 
 A record is written and synced before the first change. It lists steps in order: kernel files, mounts, files, links, folders.
-Each step knows what stood before and what it sets, so that it can be taken back from any point, again and again, after
-SIGKILL or a power cut. A step is taken back only where its own result still stands; what somebody else has changed since is
-left alone and named.
+Each step holds the previous state and the new one, so that it can be reverted from any point, repeatedly, also after SIGKILL
+or a power cut. A step is reverted only if its own result is still in place; what others have changed since is left alone and
+reported.
 
 States of a record: ``applying`` (being made), ``pending`` (waits for ``iotrial keep``), ``kept``, ``reverting``,
 ``reverted``. Only one process at a time changes records or settings (``lock``).
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Union
 
 import msgspec
 from msgspec import structs
 
 from iotrial.documents import JsonObject
+from iotrial.durable import sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
 from iotrial.lab.knobs.setting import chosen_word
 from iotrial.tune.choice import Choice
@@ -37,7 +37,7 @@ EARLY_S = 5.0
 
 
 class Outcome(StrEnum):
-    """What became of a step that was taken back."""
+    """The outcome of reverting a step."""
 
     RESTORED = "restored"
     ALREADY = "already as before"
@@ -46,7 +46,7 @@ class Outcome(StrEnum):
 
 
 class Step(JsonObject, frozen=True, tag_field="step"):
-    """One change, which can be made and taken back."""
+    """One change, which can be made and reverted."""
 
     @property
     def target(self) -> str:
@@ -58,11 +58,11 @@ class Step(JsonObject, frozen=True, tag_field="step"):
         raise NotImplementedError
 
     def undo(self, machine: Machine, *, force: bool = False) -> Outcome:
-        """Take it back. ``force``: also where somebody else has changed it since."""
+        """Revert it. ``force``: even if others have changed it since."""
         raise NotImplementedError
 
     def drift(self, machine: Machine) -> str | None:
-        """Describe what stands there now if it is not what was set."""
+        """Describe the current state if it is not what was set."""
         raise NotImplementedError
 
 
@@ -125,7 +125,7 @@ class FileStep(Step, frozen=True, tag="file"):
 
     @classmethod
     def writing(cls, machine: Machine, path: str, after: bytes) -> FileStep:
-        """Return the step that gives a file this content, with what stands there now."""
+        """Return the step that gives a file this content, with its current content."""
         before = machine.read(path)
         facts = FileFacts.ours() if before is None else FileFacts.of_file(machine.at(path))
         return cls(path, before, after, facts)
@@ -160,7 +160,7 @@ class FileStep(Step, frozen=True, tag="file"):
         return Outcome.RESTORED
 
     def _without_ours(self, found: bytes) -> bytes | None:
-        """Return a file that somebody else has edited since, with our own lines as they were before.
+        """Return a file that others have edited since, with our own lines as they were before.
 
         None if that is not possible: for a file that we made, or if our lines are not there, together and once.
         """
@@ -189,7 +189,7 @@ class FileStep(Step, frozen=True, tag="file"):
 class LiveStep(Step, frozen=True, tag="live"):
     """A kernel file. ``device``: the block device that it belongs to, which may have another kernel name after a reboot.
 
-    ``path`` then has ``{device}`` in the place of that name. ``restore``: what else the change moves, with the values to
+    ``path`` then has ``{device}`` instead of that name. ``restore``: what else the change moves, with the values to
     write back after it, in order; ``back``: path and value that bring ``before`` back, if it is not written to ``path``.
     """
 
@@ -344,7 +344,7 @@ class ProfileStep(Step, frozen=True, tag="tuned"):
 
 
 class ReloadStep(Step, frozen=True, tag="reload"):
-    """A program that reads its configuration again, after files were written and after they were taken back."""
+    """A program that rereads its configuration after files were written, and after they were restored."""
 
     argv: tuple[str, ...]
 
@@ -362,7 +362,7 @@ class ReloadStep(Step, frozen=True, tag="reload"):
         return None
 
 
-AnyStep = Union[FolderStep, LinkStep, FileStep, LiveStep, MountStep, ProfileStep, ReloadStep]  # noqa: UP007
+AnyStep = FolderStep | LinkStep | FileStep | LiveStep | MountStep | ProfileStep | ReloadStep
 
 
 class Entry(JsonObject, frozen=True):
@@ -376,7 +376,7 @@ class Entry(JsonObject, frozen=True):
 
 
 class Record(JsonObject, frozen=True):
-    """Everything that one ``iotrial apply`` changes. ``guard``: the steps that take it back if it is not kept."""
+    """Everything that one ``iotrial apply`` changes. ``guard``: the steps that revert it if it is not kept."""
 
     trial: str
     number: int
@@ -415,7 +415,7 @@ class Record(JsonObject, frozen=True):
         return short_id(self.trial)
 
     def is_due(self, machine: Machine) -> bool:
-        """Return whether it must be taken back: not kept in time, or the machine was started again."""
+        """Return whether it must be reverted: not kept in time, or the machine was restarted."""
         return self.unkept and (self.boot != machine.boot or machine.uptime_s >= self.due_s - EARLY_S)
 
 
@@ -489,7 +489,7 @@ class Records:
             folder.chmod(0o700)
             facts = structs.replace(FileFacts.ours(), mode=0o600)
             self.machine.replace(self.path(record.trial), msgspec.json.encode(record), like=facts)
-            self.machine.sync(folder.parent)
+            sync_folder(folder.parent)
         except OSError as error:
             raise LabError(
                 f"writing {self.path(record.trial)}: {error.strerror}", hint="nothing was changed"
@@ -515,7 +515,7 @@ class Records:
 
 
 def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Record:
-    """Make every step of a new record; ``arm`` starts what takes it back. On an error everything is taken back.
+    """Make every step of a new record; ``arm`` starts its watchdog. On an error everything is reverted.
 
     Call it with the lock held. Raises what a step raises.
     """
@@ -542,7 +542,7 @@ def apply(records: Records, record: Record, arm: Callable[[Record], None]) -> Re
 
 
 def keep(records: Records, record: Record, disarm: Callable[[Record], None]) -> Record:
-    """Keep what is pending. From the moment the record says so, nothing takes it back but ``revert``."""
+    """Keep what is pending. Once the record says so, only ``revert`` reverts it."""
     if record.state != "pending":
         raise RequestError(f"trial {record.short} is {record.state}, not waiting to be kept")
     kept = structs.replace(record, state="kept", ended=_now())
@@ -579,7 +579,7 @@ def revert(
 
 
 def _undo(machine: Machine, steps: tuple[AnyStep, ...], *, force: bool) -> tuple[str, ...]:
-    """Take back steps in reverse order, then start again what reads the files. Returns what could not be taken back."""
+    """Revert steps in reverse order, then restart what reads the files. Returns what could not be reverted."""
     problems = []
     for step in reversed(steps):
         try:

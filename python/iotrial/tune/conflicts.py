@@ -44,7 +44,7 @@ _MATCH = re.compile(r'(KERNEL|SUBSYSTEM|(?:ENV|ATTR)\{[^}"]+\})\s*(==|!=)\s*"([^
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """Somebody else who sets the same: file and line, the value (None: not known), whether theirs stays in force, and why."""
+    """Another place that sets the same: file and line, its value (None: unknown), whether it stays in force, and why."""
 
     owner: str
     value: str | None

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iotrial.documents import JsonObject
+from iotrial.durable import replacing, sync_folder
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.in_place import MOUNTINFO
 from iotrial.lab.target import MountInfo, parse_mountinfo
@@ -117,23 +118,16 @@ class Machine:
     def replace(self, path: str, content: bytes, *, like: FileFacts) -> None:
         """Write a file in one step and durably: a reader finds the old or the new content, also after a power cut."""
         place = self.at(path)
-        draft = place.with_name(place.name + DRAFT)
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(
-            draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(place, place.with_name(place.name + DRAFT)) as file:
             file.write(content)
-            file.flush()
+            file.flush()  # before its times are set
+            descriptor = file.fileno()
             os.fchown(descriptor, like.uid, like.gid)
             os.fchmod(descriptor, like.mode)
             for name, value in like.attributes.items():
                 os.setxattr(descriptor, name, value)
             if like.modified_ns is not None:
                 os.utime(descriptor, ns=(like.modified_ns, like.modified_ns))
-            os.fsync(descriptor)
-        draft.rename(place)
-        self.sync(place.parent)
 
     def remove(self, path: str) -> None:
         """Remove a file or a link durably, with a draft that an interrupted write has left."""
@@ -143,35 +137,26 @@ class Machine:
             place.unlink()
         except (FileNotFoundError, NotADirectoryError):
             return
-        self.sync(place.parent)
+        sync_folder(place.parent)
 
     def link(self, path: str, target: str) -> None:
         """Make a symbolic link."""
         self.at(path).symlink_to(target)
-        self.sync(self.at(path).parent)
+        sync_folder(self.at(path).parent)
 
     def make_folder(self, path: str) -> None:
         """Make a folder that everybody may read."""
         self.at(path).mkdir(exist_ok=True)
         self.at(path).chmod(0o755)
-        self.sync(self.at(path).parent)
+        sync_folder(self.at(path).parent)
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder if it is empty."""
         try:
             self.at(path).rmdir()
-            self.sync(self.at(path).parent)
+            sync_folder(self.at(path).parent)
         except OSError:
             return
-
-    @staticmethod
-    def sync(folder: Path) -> None:
-        """Make the names in a folder durable."""
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def write_live(self, path: str, value: str) -> None:
         """Write a kernel file: the only place where a setting of the running kernel is changed, but for ``remount``."""

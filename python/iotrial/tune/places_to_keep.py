@@ -99,7 +99,7 @@ class NotKept(RequestError):
 
 
 class Managed(RequestError):
-    """A file that cannot be written, or that somebody else writes. Nothing was changed."""
+    """A file that cannot be written, or that another program writes. Nothing was changed."""
 
     code = "managed_elsewhere"
 
@@ -123,7 +123,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Draft:
-    """A plan in the making. ``texts``: lines to add, by file; ``edits``: changes of a file that exists."""
+    """A plan under construction. ``texts``: lines to add, by file; ``edits``: changes of a file that exists."""
 
     machine: Machine
     trial: str
@@ -683,7 +683,7 @@ def _unit_name(path: str) -> str:
 
 
 def refuse_managed(machine: Machine, path: str) -> None:
-    """Raise Managed if a file cannot be written, or if somebody else writes it. Names the file and the owner."""
+    """Raise Managed if a file cannot be written, or if another program writes it. Names the file and the program."""
     hint = "set it there instead, choose other settings with --only, or write files for it with --output DIR or --ansible"
     for part in _on_the_way(path):
         place = machine.at(part)

@@ -1,4 +1,4 @@
-"""Takes settings back that nobody keeps: at a time, after iotrial has died, and at the next boot.
+"""Reverts settings that are not kept: after a time limit, after iotrial has died, and at the next boot.
 
 With systemd a transient timer (systemd-run(1)) runs ``iotrial revert --unkept`` at the end of the time, and a unit in /etc
 runs it early at each boot, as long as something waits to be kept. Without systemd a detached process waits for the time, and
@@ -30,7 +30,7 @@ _UNKEPT = ("revert", "--unkept")
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """How settings are taken back on this machine: steps that install what runs at boot, and what is covered, in words."""
+    """How settings are reverted on this machine: steps that install what runs at boot, and what is covered, in words."""
 
     kind: str
     steps: tuple[AnyStep, ...]
@@ -151,7 +151,7 @@ def disarm(machine: Machine, kind: str, record: Record) -> None:
 
 
 def stand_by(short: str) -> None:
-    """Wait until a record is due, and take it back; end if it was kept or taken back before. Runs as a separate process."""
+    """Wait until a record is due, and revert it; end if it was kept or reverted before. Runs as a separate process."""
     records = Records(Machine())
     while True:
         found = next((one for one in records.all() if one.short == short), None)

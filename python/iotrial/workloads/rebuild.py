@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 from iotrial.study.places import GUESTS
 from iotrial.study.scales import Better, Scale
 from iotrial.study.schema import Duration, Problem, Share, Size
@@ -161,13 +161,12 @@ class RebuildWork(HasOwnData, Work, frozen=True, kw_only=True):
         lab.target.call("syncfs", path=lab.root)
         every = lab.target.read(f"{folder}/bitmap/time_base")
         lab.target.write(f"{folder}/bitmap/time_base", _HURRIED)
-        until = time.monotonic() + _CLEAN_WITHIN_S
-        while dirty := _dirty_bits(_run(lab, ["mdadm", "--examine-bitmap", f"/dev/{lab.disks[0]}"])):
-            if time.monotonic() > until:
-                raise LabError(
-                    f"rebuild: {dirty} bits of the bitmap were still set after {_CLEAN_WITHIN_S:g} s"
-                )
-            time.sleep(_LOOKS_EVERY_S)
+        for _ in attempts(_CLEAN_WITHIN_S, _LOOKS_EVERY_S):
+            dirty = _dirty_bits(_run(lab, ["mdadm", "--examine-bitmap", f"/dev/{lab.disks[0]}"]))
+            if not dirty:
+                break
+        else:
+            raise LabError(f"rebuild: {dirty} bits of the bitmap were still set after {_CLEAN_WITHIN_S:g} s")
         lab.target.write(f"{folder}/bitmap/time_base", every)
 
     def _write_meanwhile(self, lab: LabContext) -> None:
@@ -216,10 +215,7 @@ def _mdadm(lab: LabContext, words: list[str]) -> None:
 
 
 def _run(lab: LabContext, argv: list[str]) -> str:
-    done = lab.target.run(argv, timeout_s=120)
-    if done.exit_status != 0:
-        raise LabError(f"rebuild: {' '.join(argv)}: {done.stderr.strip()[-400:]}")
-    return done.stdout
+    return lab.target.run(argv).output("rebuild")
 
 
 def _dirty_bits(output: str) -> int:

@@ -123,20 +123,17 @@ def make_site(work: ServedWork, lab: LabContext) -> None:
         return
     own_folder(lab, site)
     if work.make:
-        done = lab.target.call(
-            "run",
-            argv=[program_of(work.make[0], lab), *work.make[1:]],
+        done = lab.target.run(
+            [program_of(work.make[0], lab), *work.make[1:]],
             environment=minimal_environment(),
             cwd=site,
             stdin=work.make_input,
             timeout_s=MAKE_S,
-            user=None if lab.user is None else dict(lab.user),
+            user=lab.user,
         )
-        if done["exit"] != 0:
-            how = "did not end in time" if done["timed_out"] else f"ended with status {done['exit']}"
-            raise LabError(
-                f"cannot make the site: {work.make[0]} {how}: {str(done['stderr']).strip()[-400:]}"
-            )
+        if done.exit_status != 0:
+            how = "did not end in time" if done.timed_out else f"ended with status {done.exit_status}"
+            raise LabError(f"cannot make the site: {work.make[0]} {how}: {done.stderr.strip()[-400:]}")
     lab.target.call("syncfs", path=lab.root)
     lab.target.call("mkdir", path=f"{site}.made", mode="0755")
 

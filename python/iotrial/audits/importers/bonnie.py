@@ -33,7 +33,7 @@ def recognises(text: str) -> bool:
     )
 
 
-def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+def read(source: Source, _: ReadOptions) -> Imported:
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 2000]
     observations: list[Observation] = []
     fast = 0

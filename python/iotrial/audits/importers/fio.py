@@ -26,7 +26,7 @@ def recognises(text: str) -> bool:
     return '"fio version"' in text[: 1 << 20] and '"jobs"' in text
 
 
-def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+def read(source: Source, _: ReadOptions) -> Imported:
     document = _document(source)
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):

@@ -29,7 +29,7 @@ def recognises(text: str) -> bool:
     return head.startswith("{") and '"results"' in head and '"command"' in head
 
 
-def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+def read(source: Source, _: ReadOptions) -> Imported:
     try:
         document = json.loads(source.text)
     except (ValueError, RecursionError) as error:

@@ -52,7 +52,7 @@ def recognises(text: str) -> bool:
     )
 
 
-def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+def read(source: Source, _: ReadOptions) -> Imported:
     lines = [line for line in source.text.split("\n")[:MAX_ROWS] if len(line) < 20_000]
     unit = _unit(source.text)
     found = [*_table(lines), *_sums(lines)]

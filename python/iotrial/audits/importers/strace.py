@@ -27,7 +27,7 @@ def recognises(text: str) -> bool:
     return any(True for _ in _tables(text.split("\n")[:MAX_ROWS]))
 
 
-def read(source: Source, options: ReadOptions) -> Imported:  # noqa: ARG001
+def read(source: Source, _: ReadOptions) -> Imported:
     observations: list[Observation] = []
     lines = source.text.split("\n")[:MAX_ROWS]
     for number_of, (header, start, spans) in enumerate(_tables(lines)):

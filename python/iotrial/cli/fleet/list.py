@@ -9,6 +9,7 @@ from iotrial.cli.output import tell, warn
 from iotrial.documents import JsonDocument, JsonObject, json_text
 from iotrial.fleet.verdict import fleets_of
 from iotrial.paths import store_path
+from iotrial.report.notation import counted, day_and_time
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
 
@@ -63,7 +64,7 @@ def command(as_json: bool) -> None:
     if not found:
         tell("No fleets yet.")
     for fleet in found:
-        when = min(one.started for one in fleet.trials)[:16].replace("T", " ")
+        when = day_and_time(min(one.started for one in fleet.trials))
         states = ", ".join(f"{number} {state}" for state, number in fleet.states.items())
-        hosts = f"{len(fleet.trials):,} host{'s' * (len(fleet.trials) != 1)}"
-        tell(f"{fleet.id[:12]}  {escape(when)}  {hosts} ({states})  {escape(fleet.first.study)}")
+        hosts = counted(len(fleet.trials), "host")
+        tell(f"{fleet.id[:12]}  {when}  {hosts} ({states})  {escape(fleet.first.study)}")

@@ -189,8 +189,8 @@ def _kept(what: Chosen, only: tuple[str, ...]) -> Chosen:
 
 
 def _take_back_interrupted(records: Records) -> None:
-    """Take back what a killed ``apply`` or ``revert`` has left, before it is taken for what stood before. Raises LabError."""
-    with records.lock():  # we hold it, so nobody is at it any more
+    """Revert what a killed ``apply`` or ``revert`` left, so that it is not taken for the original state. Raises LabError."""
+    with records.lock():  # we hold it, so no other process works on a record
         for one in records.all():
             if one.state not in ("applying", "reverting"):
                 continue

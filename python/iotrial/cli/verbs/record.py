@@ -164,7 +164,7 @@ def _run(options: list[str], *, by_pid: bool) -> Facts:
     argv = [str(find_binary()), "record", "--report", str(writing), *options]
     process: subprocess.Popen[bytes] | None = None
 
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def end(number: int, _: FrameType | None) -> None:
         # The terminal sends Ctrl-C to the probe as well.
         if process is not None and (by_pid or number == signal.SIGTERM):
             process.send_signal(number)

@@ -30,7 +30,7 @@ def command(trial: str, html: str | None, time: str | None, trust: bool, as_json
     """Resume an interrupted trial."""
     wanted_s = quantity_of("--time", time, parse_duration)
 
-    def chosen(data: TrialData, plan: Plan) -> tuple[Limits, None]:  # noqa: ARG001
+    def chosen(data: TrialData, _: Plan) -> tuple[Limits, None]:
         limits = limits_so_far(data)
         return replace(limits, time_s=wanted_s or limits.time_s), None
 

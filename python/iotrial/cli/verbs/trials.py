@@ -11,6 +11,7 @@ from iotrial.cli.options import json_option
 from iotrial.cli.output import tell, warn
 from iotrial.documents import Count, JsonDocument, JsonObject, json_text
 from iotrial.paths import store_path
+from iotrial.report.notation import day_and_time
 from iotrial.store.outline import outlines
 from iotrial.store.states import TrialState
 from iotrial.terminal import escape
@@ -64,7 +65,7 @@ def command(as_json: bool) -> None:
     width = max(map(len, lasted), default=0)
     lines = []
     for trial, took in zip(sound, lasted, strict=True):
-        when = trial.started[:16].replace("T", " ")
+        when = day_and_time(trial.started)
         mark = "  (imported)" if trial.imported is not None else ""
         if trial.fleet and trial.member:
             mark += f"  (host {escape(trial.member)})"

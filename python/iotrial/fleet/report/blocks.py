@@ -49,8 +49,7 @@ from iotrial.report.markdown import markdown
 from iotrial.report.notation import bracketed, counted, day_and_time, elided
 from iotrial.report.phrases import interval, null_value
 from iotrial.report.text import print_blocks
-from iotrial.stats.fleet.model import Group as HostGroup
-from iotrial.stats.fleet.model import Moderator
+from iotrial.stats.fleet.model import HostGroup, Moderator
 from iotrial.stats.model import Verdict
 from iotrial.study.model import Scale
 from iotrial.terminal import escape

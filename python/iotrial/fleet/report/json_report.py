@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
@@ -17,7 +18,7 @@ from iotrial.documents import (
 )
 from iotrial.fleet.report.words import claims, details, headline
 from iotrial.fleet.verdict import FleetComparison, FleetReport, HostRow, on_scale
-from iotrial.stats.fleet.model import Moderator, Outlier
+from iotrial.stats.fleet.model import HostGroup, Moderator, Outlier
 from iotrial.stats.model import Conclusion, Effect, EffectKind, Verdict
 from iotrial.store.states import TrialState
 from iotrial.study.model import Better, Scale
@@ -93,16 +94,6 @@ class FleetEvidence(JsonObject, frozen=True):
     log_e_mean: float | None
     excluded: bool
     least_hosts_with_an_effect: int
-
-
-class HostGroup(JsonObject, frozen=True):
-    """Hosts that share a property."""
-
-    value: str
-    hosts: int
-    mean: float
-    low: float | None
-    high: float | None
 
 
 class GroupDifference(JsonObject, frozen=True):
@@ -247,12 +238,12 @@ def _comparison(one: FleetComparison) -> ComparisonOfHosts:
 
 
 def _property(table: Moderator, like: Effect) -> HostProperty:
-    def sized(part: Any, *names: str) -> dict[str, float | None]:
+    def sized(part: Any, *names: str) -> dict[str, Any]:
         return {name: on_scale(getattr(part, name), like) for name in names}
 
     return HostProperty(
         table.name,
-        [HostGroup.of(group, **sized(group, "mean", "low", "high")) for group in table.groups],
+        [replace(group, **sized(group, "mean", "low", "high")) for group in table.groups],
         [GroupDifference.of(apart, **sized(apart, "value", "low", "high")) for apart in table.differences],
     )
 

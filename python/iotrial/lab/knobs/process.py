@@ -22,7 +22,7 @@ NICE_FIELD = 16  # field 19 of proc_pid_stat(5), counted from after the name
 class ProcessKnob(Knob):
     """Noted in the draft of the work, applied when the work begins, reset when it has ended."""
 
-    #: the value of a process that nobody has changed
+    #: the default value of a process
     plain: ClassVar[str]
 
     def requires(self, setting: Setting) -> Requirement:

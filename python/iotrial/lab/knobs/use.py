@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 
 from iotrial.errors import KnobError, RequestError, UnsupportedLevel
 from iotrial.knobs import filesystem as declared
 from iotrial.lab.disk import disk_place
 from iotrial.lab.knob import Knob, Requirement, RunContext
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 from iotrial.study.model import Setting
 from iotrial.study.places import DISK_LABS
 
@@ -79,15 +79,15 @@ class FilesystemTrim(Knob, declared.FilesystemTrim):
 
     def _await(self, subject: RunContext, folder: str) -> None:
         """Wait until no request is in flight: FITRIM on XFS returns before its discards are done (fs/xfs/xfs_discard.c)."""
-        until = time.monotonic() + LONGEST_S
-        while subject.target.read(f"{folder}/inflight").split() != ["0", "0"]:
-            if time.monotonic() > until:
-                raise KnobError(
-                    self.name,
-                    subject.place.label,
-                    wrote=TRIMMED,
-                    found=f"discards still running after {LONGEST_S:g} s",
-                )
+        for _ in attempts(LONGEST_S, every_s=0.0):
+            if subject.target.read(f"{folder}/inflight").split() == ["0", "0"]:
+                return
+        raise KnobError(
+            self.name,
+            subject.place.label,
+            wrote=TRIMMED,
+            found=f"discards still running after {LONGEST_S:g} s",
+        )
 
 
 def _discarded(target: Target, folder: str) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import re
-import time
 
 from iotrial.errors import LabError, TargetError
 from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 #: paths of a lab's groups; no component may be `..`
 OWN = re.compile(r"(?:/(?!\.\.?/)[^/\0\n]+)+/iotrial-lab-[0-9a-f]{1,8}-(?:none|[0-9]+)")
@@ -55,12 +55,12 @@ class LabCgroup(LabObject):
         return Undone.RESTORED
 
     def _remove(self, target: Target, path: str) -> None:
-        deadline = time.monotonic() + self.emptied_within_s
-        while True:
+        for _ in attempts(self.emptied_within_s, every_s=0.01):
             try:
                 target.call("remove", path=path)
                 return
             except TargetError as error:
-                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                if error.errno != errno.EBUSY:
                     raise
-                time.sleep(0.01)
+                busy = error
+        raise busy

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import json
-import time
 
 from iotrial.errors import IotrialError, MissingTool, TargetError
 from iotrial.lab import disk_identity
@@ -18,6 +17,7 @@ from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 GIVEN_UP_WITHIN_S = 10.0
 
@@ -93,8 +93,7 @@ class LabDevice(LabObject):
         Raises TargetError if it is missing, ambiguous, or in use.
         """
         name = entry.address["disk"]
-        deadline = time.monotonic() + GIVEN_UP_WITHIN_S
-        while True:
+        for _ in attempts(GIVEN_UP_WITHIN_S, every_s=0.1):
             found = disk_identity.disks_named(target, name)
             if len(found) != 1:
                 raise TargetError(
@@ -105,15 +104,16 @@ class LabDevice(LabObject):
                 claimed = target.call("device_claim", path=f"/dev/{found[0]}", node=None)
             except TargetError as error:
                 # the kernel removes the mount of a killed probe a moment later
-                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                if error.errno != errno.EBUSY:
                     raise
-                time.sleep(0.1)
+                busy = error
                 continue
             number = ":".join(map(str, claimed["rdevice"]))
             if disk_identity.normal(name) in disk_identity.names_of(target, number).names:
                 return claimed
             target.call("device_close", device=claimed["device"])
             raise TargetError(f"emptying the disk {name}: /dev/{found[0]} is another disk now")
+        raise busy
 
     def _ours(self, target: Target, entry: Entry, descriptor: str) -> bool:
         """Return whether every signature on the disk belongs to a file system made by the lab.

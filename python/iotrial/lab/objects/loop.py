@@ -7,7 +7,6 @@ changed, and the device itself if it had to be added.
 from __future__ import annotations
 
 import errno
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from iotrial.lab.journal import Entry, Journal
 from iotrial.lab.knob import TakenError, Undone
 from iotrial.lab.object import LabObject
 from iotrial.lab.target import Target
+from iotrial.polling import attempts
 
 QUEUE_FILES = (
     "scheduler",
@@ -32,7 +32,7 @@ CHANGED_BY_ATTACHING = ("read_ahead_kb", "rotational")
 #: of these, the ones that some kernels reset when the image is detached (6.18 does, 6.1 does not)
 RESET_BY_DETACHING = ("rotational",)
 ATTEMPTS = 64
-#: how long the kernel goes on detaching after the file is gone; at the end it may raise the read-ahead
+#: how long the kernel continues detaching after the file is gone; at the end it may raise the read-ahead
 DETACHING_S = 0.15
 
 
@@ -86,7 +86,7 @@ class LabLoop(LabObject):
             except TargetError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                journal.drop(entry)  # somebody else took it in between: not ours to undo
+                journal.drop(entry)  # another program took it in between: not ours to undo
                 continue
             if rotational is not None:
                 target.write(f"/sys/block/{device}/queue/rotational", str(int(rotational)))
@@ -122,7 +122,7 @@ class LabLoop(LabObject):
         return self._put_back_queue(target, entry, device, journal)
 
     def _taken(self, target: Target, entry: Entry, device: str) -> Undone:
-        """Handle a device that somebody else has attached to a file. Raises TakenError if changes of ours remain on it."""
+        """Handle a device that another program has attached to a file. Raises TakenError if changes of ours remain on it."""
         ours = [
             file
             for file in CHANGED_BY_ATTACHING
@@ -141,16 +141,13 @@ class LabLoop(LabObject):
 
     def _cleared(self, target: Target, entry: Entry, device: str) -> bool:
         """Wait until our image is detached. Returns False if another image is attached."""
-        deadline = time.monotonic() + self.cleared_within_s
-        while True:
+        for _ in attempts(self.cleared_within_s, every_s=0.01):
             status = target.call("loop_status", device=device)
             if not status["attached"]:
                 return True
             if str(status["inode"]) != entry.identity["inode"]:
                 return False
-            if time.monotonic() > deadline:
-                raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
-            time.sleep(0.01)
+        raise LabError(f"{device} still holds the lab's image: in use by {holders(target, device)}")
 
     def _put_back_queue(self, target: Target, entry: Entry, device: str, journal: Journal) -> Undone:
         outcome = Undone.ALREADY
@@ -177,12 +174,10 @@ class LabLoop(LabObject):
 def _lower_readahead(target: Target, device: str, before: str) -> None:
     """Set the read-ahead again if the kernel raises it at the end of detaching, as it does after a simulated disk."""
     path = f"/sys/block/{device}/queue/read_ahead_kb"
-    deadline = time.monotonic() + DETACHING_S
-    while time.monotonic() < deadline:
+    for _ in attempts(DETACHING_S, every_s=0.005):
         if target.read_or_none(path) not in (before, None) and not target.exists(backing_file(device)):
             target.write(path, before)
             return
-        time.sleep(0.005)
 
 
 def backing_file(device: str) -> str:

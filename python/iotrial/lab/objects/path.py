@@ -108,7 +108,7 @@ class LabPath(LabObject):
         return Undone.RESTORED
 
     def _mtime_to_keep(self, target: Target, entry: Entry, folder: str, found: dict[str, Any]) -> int:
-        """Return the mtime that the folder should have: the one from before, or a later one set by somebody else."""
+        """Return the mtime that the folder should have: the one from before, or a later one set by another program."""
         present = int(target.stat(folder)["mtime_ns"])
         born = found.get("btime_ns")
         untouched = isinstance(born, int) and abs(present - born) <= SAME_INSTANT_NS

@@ -202,7 +202,7 @@ class Poller(Generic[T]):
                 job.answer = job.function()
             except MetricLost as lost:
                 job.error = lost
-            except Exception as error:  # the thread must go on, or nobody would hear of it
+            except Exception as error:  # the thread must continue, or the error would be lost
                 job.error = MetricLost(f"{self._what}: {type(error).__name__}: {error}")
                 job.error.__cause__ = error
             due = time.monotonic() + self._every_s

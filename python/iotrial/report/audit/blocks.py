@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iotrial.audits.model import Audit, Comparison, Condition, Interval, Standing
+from iotrial.audits.model import Audit, AuditedPair, Interval, Standing
+from iotrial.documents import Labels
 from iotrial.report.audit.sentences import (
     REASONS,
     SHOWS,
@@ -112,7 +113,7 @@ def comparison_table(audit: Audit) -> Table:
 
 def range_table(audit: Audit) -> Table:
     """Return a row for all comparisons of two groups that show the same, with the range of their numbers."""
-    rows: dict[tuple[str, str, str], list[Comparison]] = {}
+    rows: dict[tuple[str, str, str], list[AuditedPair]] = {}
     for one in audit.comparisons:
         rows.setdefault((_response(one), _pair(one), SHOWS[one.standing]), []).append(one)
     cells = []
@@ -126,42 +127,47 @@ def range_table(audit: Audit) -> Table:
     return table(names, cells)
 
 
-def _all_single(rows: Sequence[Comparison]) -> bool:
+def _all_single(rows: Sequence[AuditedPair]) -> bool:
     """Whether no row has an interval because of single runs, which the headline says already."""
     return all(one.standing is Standing.SINGLE for one in rows)
 
 
-def _common(rows: Sequence[Comparison]) -> Condition:
+def _common(rows: Sequence[AuditedPair]) -> Labels:
     """Return the parts of the condition that all of several comparisons share."""
     if len(rows) == 1:
-        return ()
-    return tuple(pair for pair in rows[0].condition if all(pair in one.condition for one in rows))
+        return {}
+    return {
+        name: level
+        for name, level in rows[0].condition.items()
+        if all(one.condition.get(name) == level for one in rows)
+    }
 
 
-def _widest(row: Sequence[Comparison]) -> str:
+def _widest(row: Sequence[AuditedPair]) -> str:
     lows = [one.shared.low for one in row if one.shared.low is not None]
     highs = [one.shared.high for one in row if one.shared.high is not None]
     return f"{format_ratio(min(lows))} to {format_ratio(max(highs))}" if lows and highs else "none"
 
 
-def _response(one: Comparison) -> str:
+def _response(one: AuditedPair) -> str:
     return elided(escape(one.response), 50)
 
 
-def _place(one: Comparison, common: Condition, *, response: bool) -> str:
-    where = condition_text(tuple(pair for pair in one.condition if pair not in common), one.series)
+def _place(one: AuditedPair, common: Labels, *, response: bool) -> str:
+    own = {name: level for name, level in one.condition.items() if name not in common}
+    where = condition_text(own, one.series)
     return elided(", ".join(filter(None, (_response(one) if response else "", where))), 70)
 
 
-def _pair(one: Comparison) -> str:
+def _pair(one: AuditedPair) -> str:
     return elided(f"{escape(one.group)} : {escape(one.reference)}", 50)
 
 
-def _runs(one: Comparison) -> str:
+def _runs(one: AuditedPair) -> str:
     return f"{one.n}, {one.n_reference}" if one.n != one.n_reference else str(one.n)
 
 
-def _shown(one: Comparison, *, standing: bool) -> str:
+def _shown(one: AuditedPair, *, standing: bool) -> str:
     reasons = "; ".join(REASONS[reason] for reason in one.reasons)
     if not standing:
         return reasons

@@ -7,22 +7,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from iotrial.audits.audit import RUNS, WITHOUT_FIRST
 from iotrial.audits.model import (
     Audit,
+    AuditedPair,
     ClaimCheck,
-    Comparison,
-    Condition,
-    FirstRun,
-    Modes,
+    FirstRuns,
     Need,
-    OrderFact,
-    Outlier,
+    OutlyingValue,
     Reading,
-    Repeat,
+    RepeatedGroup,
+    RunOrder,
     Standing,
     Trend,
+    TwoModes,
     Unusable,
 )
+from iotrial.documents import Labels
 from iotrial.report.notation import capitalised, counted, joined, percent, plain, quantity
 from iotrial.stats.power import MOST_BLOCKS
 from iotrial.terminal import escape
@@ -71,7 +72,7 @@ def summary(audit: Audit) -> str:
     return text
 
 
-def _of_single_runs(main: Sequence[Comparison]) -> str:
+def _of_single_runs(main: Sequence[AuditedPair]) -> str:
     text = f"{_sizes(main)}{f' in {len(main)} comparisons' if len(main) > 1 else ''}."
     alone = all(one.n == one.n_reference == 1 for one in main)
     if {one.unit for one in main} == {"1"}:
@@ -83,7 +84,7 @@ def _of_single_runs(main: Sequence[Comparison]) -> str:
     return f"{text} {runs}: no interval."
 
 
-def _sizes(main: Sequence[Comparison]) -> str:
+def _sizes(main: Sequence[AuditedPair]) -> str:
     """Return the range of the effects, in percent where that is easy to read: "ssd vs hdd: time -94 % to -13 %"."""
     ratios = [one.ratio for one in main if one.ratio is not None]
     prefix = f"{_pair(main[0])}: " if len({_pair(one) for one in main}) == 1 else ""
@@ -95,10 +96,10 @@ def _sizes(main: Sequence[Comparison]) -> str:
     return prefix + size if prefix else capitalised(size)
 
 
-def _answer(comparisons: Sequence[Comparison], margin: float) -> str:
+def _answer(comparisons: Sequence[AuditedPair], margin: float) -> str:
     if len(comparisons) <= _MOST_NAMED:
         return f"{'; '.join(f'{_pair(one)}: {_size(one)}{_short(one.standing, margin)}' for one in comparisons)}."
-    by_standing: dict[Standing, list[Comparison]] = defaultdict(list)
+    by_standing: dict[Standing, list[AuditedPair]] = defaultdict(list)
     for one in comparisons:
         by_standing[one.standing].append(one)
     parts = []
@@ -114,13 +115,13 @@ def _short(standing: Standing, margin: float) -> str:
     return SHOWS[standing].partition(": ")[0].replace("the margin", percent(margin))
 
 
-def _within(found: Sequence[Comparison]) -> str:
+def _within(found: Sequence[AuditedPair]) -> str:
     """Return the range of the shared intervals, after a comma; empty if there is none."""
     ends = [end for one in found for end in (one.shared.low, one.shared.high) if end is not None]
     return f", intervals from {format_ratio(min(ends))} to {format_ratio(max(ends))}" if ends else ""
 
 
-def _size(one: Comparison) -> str:
+def _size(one: AuditedPair) -> str:
     """Return e.g. "54 % less read_time [-60 %, -47 %], ", with the interval at the shared level."""
     if one.ratio is None:
         return ""
@@ -218,16 +219,16 @@ def needs(audit: Audit) -> list[str]:
     return found
 
 
-def _rows_with_needs(audit: Audit) -> dict[str, list[Comparison]]:
+def _rows_with_needs(audit: Audit) -> dict[str, list[AuditedPair]]:
     """Return the comparisons of each response that have needs, without odd first runs if there are any."""
-    rows: dict[str, list[Comparison]] = defaultdict(list)
+    rows: dict[str, list[AuditedPair]] = defaultdict(list)
     for one in audit.comparisons:
         if one.needs and one.ratio is not None:
             rows[one.response].append(one)
     return {response: [one for one in row if without_first(one)] or row for response, row in rows.items()}
 
 
-def _extreme(row: Iterable[Comparison], *, largest: bool) -> Comparison:
+def _extreme(row: Iterable[AuditedPair], *, largest: bool) -> AuditedPair:
     pick = max if largest else min
     return pick(row, key=lambda one: abs(one.ratio - 1.0) if one.ratio else 0.0)
 
@@ -250,7 +251,7 @@ def claims(audit: Audit) -> list[str]:
 
 
 def claims_in_brief(audit: Audit) -> list[str]:
-    """Say once what became of all published numbers with the same outcome."""
+    """Group the published numbers by outcome, one sentence for each."""
     by_outcome: dict[str, list[ClaimCheck]] = defaultdict(list)
     for check in audit.claims:
         several_runs = check.recomputes and check.statistic != ONLY_VALUES
@@ -285,23 +286,23 @@ def _recomputed(check: ClaimCheck) -> str:
     return f"{check.found:.2f}" if abs(check.found) < 1e6 else plain(check.found)
 
 
-def condition_text(condition: Condition, series: str = "") -> str:
-    parts = [f"{escape(name)} {escape(level)}" for name, level in condition]
+def condition_text(condition: Labels, series: str = "") -> str:
+    parts = [f"{escape(name)} {escape(level)}" for name, level in condition.items()]
     return ", ".join([*parts, *([f"series {escape(series)}"] if series else [])])
 
 
-def _pair(one: Comparison) -> str:
+def _pair(one: AuditedPair) -> str:
     return f"{escape(one.group)} vs {escape(one.reference)}"
 
 
-def _named(one: Comparison) -> str:
+def _named(one: AuditedPair) -> str:
     where = condition_text(one.condition, one.series)
     return _pair(one) + (f", {where}" if where else "")
 
 
-def without_first(one: Comparison) -> bool:
+def without_first(one: AuditedPair) -> bool:
     """Whether the comparison leaves out an odd first run of each group."""
-    return ("runs", "without the first") in one.condition
+    return one.condition.get(RUNS) == WITHOUT_FIRST
 
 
 def _needed(audit: Audit, needs: Sequence[Need]) -> str:
@@ -318,7 +319,7 @@ def _number(number: int | None) -> str:
 
 
 def _order(audit: Audit) -> Iterator[str]:
-    by_arrangement: dict[str, list[OrderFact]] = defaultdict(list)
+    by_arrangement: dict[str, list[RunOrder]] = defaultdict(list)
     for fact in audit.order:
         by_arrangement[fact.arrangement].append(fact)
     if separate := by_arrangement["separate"]:
@@ -348,7 +349,7 @@ def _order(audit: Audit) -> Iterator[str]:
             )
 
 
-def _effect_of(audit: Audit, fact: OrderFact) -> float | None:
+def _effect_of(audit: Audit, fact: RunOrder) -> float | None:
     key = (fact.group, fact.reference, fact.response, fact.condition, fact.series)
     for one in audit.comparisons:
         if (one.group, one.reference, one.response, one.condition, one.series) == key:
@@ -361,13 +362,13 @@ def _of(number: int, audit: Audit) -> str:
     return f"{number} of {counted(total, 'comparison')}" if total > 1 else "this comparison"
 
 
-def _at(condition: Condition, series: str) -> str:
+def _at(condition: Labels, series: str) -> str:
     where = condition_text(condition, series)
     return f" ({where})" if where else ""
 
 
-def _modes(modes: Modes) -> str:
-    groups = joined(f"{escape(group)} {low} and {high}" for group, low, high in modes.by_group)
+def _modes(modes: TwoModes) -> str:
+    groups = joined(f"{escape(group)} {one.low} and {one.high}" for group, one in modes.by_group.items())
     text = (
         f"Two modes{_at(modes.condition, modes.series)}: {escape(modes.response)} near "
         f"{quantity(modes.low, modes.unit)} in {modes.low_count} runs and near {quantity(modes.high, modes.unit)} in "
@@ -379,7 +380,7 @@ def _modes(modes: Modes) -> str:
     return text
 
 
-def modes_in_brief(modes: Sequence[Modes]) -> Iterator[str]:
+def modes_in_brief(modes: Sequence[TwoModes]) -> Iterator[str]:
     if len(modes) < _MOST_NAMED:
         yield from map(_modes, modes)
         return
@@ -391,7 +392,7 @@ def modes_in_brief(modes: Sequence[Modes]) -> Iterator[str]:
     yield f"Two modes: {'; '.join(each)}. How often a group met each moves its mean."
 
 
-def _switches(modes: Modes) -> str:
+def _switches(modes: TwoModes) -> str:
     """Return e.g. "changes at 8 of 8 steps, by chance in 0.79 % of cases"; empty if the modes do not alternate."""
     if modes.switches is None or modes.switches_p is None or modes.switches_p > _P_SWITCHES:
         return ""
@@ -399,8 +400,8 @@ def _switches(modes: Modes) -> str:
     return f"changes at {modes.switches} of {steps} steps, by chance in {percent(modes.switches_p)} of cases"
 
 
-def _first_run(first: FirstRun) -> str:
-    ratios = joined(f"{escape(group)} {format_ratio(ratio)}" for group, ratio in first.ratios)
+def _first_run(first: FirstRuns) -> str:
+    ratios = joined(f"{escape(group)} {format_ratio(ratio)}" for group, ratio in first.ratios.items())
     return (
         f"First run{_at(first.condition, first.series)}: differs from the rest in each group ({ratios} times the median of "
         f"the others; by chance in {percent(first.chance)} of files), probably from another starting state, such as a cold "
@@ -408,11 +409,11 @@ def _first_run(first: FirstRun) -> str:
     )
 
 
-def _repeats(repeats: Sequence[Repeat], *, most: int) -> Iterator[str]:
+def _repeats(repeats: Sequence[RepeatedGroup], *, most: int) -> Iterator[str]:
     ordered = sorted(repeats, key=lambda one: (one.effects - one.smaller, -abs(math.log(one.ratio))))
     for one in ordered[:most]:
-        both = tuple(pair for pair in one.condition if pair in one.condition_other)
-        where = condition_text(both)
+        other = one.condition_other
+        where = condition_text({name: of for name, of in one.condition.items() if other.get(name) == of})
         who = escape(one.group)
         if one.group != one.other:
             who += f" and {escape(one.other)}, which are the same,"
@@ -538,6 +539,6 @@ def _trends_in_brief(audit: Audit) -> Iterator[str]:
         yield f"Trend along {escape(along)}: {names} (p {p}). {_IN_TIME}"
 
 
-def _measured(one: Outlier | Trend | Unusable, audit: Audit) -> str:
+def _measured(one: OutlyingValue | Trend | Unusable, audit: Audit) -> str:
     """Name the response, and the group if there are several."""
     return escape(one.response) + (f" of {escape(one.group)}" if len(audit.groups) > 1 else "")

@@ -66,9 +66,7 @@ def _fits(factor: Factor, study: str, groups: set[str], words: set[str]) -> bool
 def _words_of(audit: Audit) -> set[str]:
     """Return the words with which a table describes itself."""
     data = audit.dataset
-    names = {
-        name for one in audit.comparisons for name in (one.response, *(pair[0] for pair in one.condition))
-    }
+    names = {name for one in audit.comparisons for name in (one.response, *one.condition)}
     found = _words((data.name.rpartition("/")[2], data.title, data.group_column, *names))
     return found | ({"filesystem"} if data.group_column.casefold() == "fs" else set())
 

@@ -117,11 +117,8 @@ def _ticks() -> dict[str, int] | None:
 def _floor(pilot: Pilot, plan: Plan) -> NoiseFloor:
     spec = Spec.from_plan(plan)
     analysis = analyse(spec, pilot.data.blocks)
-    return NoiseFloor(
-        seconds=pilot.seconds,
-        blocks=pilot.blocks,
-        void=pilot.void,
-        failures=pilot.failures,
+    return NoiseFloor.of(
+        pilot,
         alpha=spec.alpha,
         failed_controls=analysis.invalid_reasons,
         workloads=[_workload(condition.key, pilot, spec, analysis) for condition in plan.conditions],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-_TINY = 1e-300
+from iotrial.stats.student import TINY, away_from_zero, exceeded_with
 
 
 def tail(x: float, df: float) -> float:
@@ -26,15 +26,7 @@ def tail(x: float, df: float) -> float:
 @lru_cache(maxsize=1024)
 def quantile(probability: float, df: float) -> float:
     """Return the x that is exceeded with ``probability`` (between 0 and 1, exclusive)."""
-    low, high = 0.0, max(1.0, df)
-    while tail(high, df) > probability:
-        low, high = high, 2.0 * high
-    for _ in range(200):
-        middle = (low + high) / 2.0
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if tail(middle, df) > probability else (low, middle)
-    return high
+    return exceeded_with(probability, lambda x: tail(x, df), max(1.0, df))
 
 
 def _series(a: float, x: float) -> float:
@@ -49,18 +41,14 @@ def _series(a: float, x: float) -> float:
 
 def _fraction(a: float, x: float) -> float:
     b = x + 1.0 - a
-    c, d = 1.0 / _TINY, 1.0 / b
+    c, d = 1.0 / TINY, 1.0 / b
     value = d
     for i in range(1, 100_000):
         step = -i * (i - a)
         b += 2.0
-        d = 1.0 / _away(step * d + b)
-        c = _away(b + step / c)
+        d = 1.0 / away_from_zero(step * d + b)
+        c = away_from_zero(b + step / c)
         value *= d * c
         if abs(d * c - 1.0) < 1e-15:
             break
     return value
-
-
-def _away(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY

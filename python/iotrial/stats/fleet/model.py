@@ -81,13 +81,13 @@ class Outlier:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Hosts that share a value of a property. The ends are None for a single host."""
+class HostGroup:
+    """Hosts that share a property."""
 
     value: str
     hosts: int
     mean: float
-    low: float | None
+    low: float | None  # the ends are None for a single host
     high: float | None
 
 
@@ -112,7 +112,7 @@ class Moderator:
     """One property, its groups by size, and the differences of sufficiently large groups from the largest one."""
 
     name: str
-    groups: tuple[Group, ...]
+    groups: tuple[HostGroup, ...]
     differences: tuple[Difference, ...]
 
 

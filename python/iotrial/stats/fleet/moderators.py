@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iotrial.stats.fleet.model import Difference, Group, Moderator
+from iotrial.stats.fleet.model import Difference, HostGroup, Moderator
 from iotrial.stats.fleet.spread import Floats, checked, fit, mean_of
 from iotrial.stats.student import quantile
 
@@ -69,11 +69,11 @@ def _properties(properties: Sequence[Mapping[str, str]]) -> list[_Property]:
     return found
 
 
-def _group(value: str, estimates: Floats, errors: Floats, alpha: float) -> Group:
+def _group(value: str, estimates: Floats, errors: Floats, alpha: float) -> HostGroup:
     if estimates.size < 2:
-        return Group(value, 1, float(estimates[0]), None, None)
+        return HostGroup(value, 1, float(estimates[0]), None, None)
     mean = mean_of(estimates, errors, alpha)
-    return Group(value, mean.hosts, mean.value, mean.low, mean.high)
+    return HostGroup(value, mean.hosts, mean.value, mean.low, mean.high)
 
 
 def _differences(one: _Property, values: Floats, variances: Floats, alpha: float) -> list[Difference]:

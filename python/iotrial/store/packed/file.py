@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from iotrial.durable import sync_folder
 from iotrial.errors import RequestError, StoreError
 from iotrial.store.packed.stream import MAX_PACKED, PackedError
 from iotrial.study.schema import shown
@@ -59,7 +60,7 @@ def written_whole(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         finally:
             with suppress(OSError):
                 temporary.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise StoreError(
             f"writing {path}: {error.strerror}", hint="free some space, or name a file in another folder"
@@ -87,14 +88,6 @@ def _named_once(temporary: Path, path: Path) -> None:
     except OSError:  # a file system without hard links
         refuse_present(path, force=False)
         temporary.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -71,10 +71,10 @@ class Engine(ABC):
         """Return SQL to put before the client's SQL."""
         return ""
 
-    def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
+    def opened(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """Called when the first server has started, before there is a table."""
 
-    def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:  # noqa: B027
+    def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
         """Called just after the server has started: wait for its background work to finish."""
 
     def integrity(self) -> str:
@@ -129,7 +129,7 @@ class Engine(ABC):
         for changed in (lab.root, wanted):
             lab.target.call("syncfs", path=changed)
 
-    def use_log(self, lab: LabContext, folder: str, log: str) -> None:  # noqa: B027
+    def use_log(self, lab: LabContext, folder: str, log: str) -> None:
         """Make a stopped database use the log in another folder, if its server is not told with each start."""
 
     def temporary_folder(self, work: DatabaseWork, lab: LabContext, folder: str) -> str | None:
@@ -178,19 +178,18 @@ class Engine(ABC):
         self, lab: LabContext, argv: Sequence[str], *, cwd: str, stdin: str = "", timeout_s: float = 3600.0
     ) -> str:
         """Run one of its programs as the owner of the database. Raises LabError with the program's output."""
-        done = lab.target.call(
-            "run",
-            argv=list(argv),
+        done = lab.target.run(
+            argv,
             environment=minimal_environment(),
             cwd=cwd,
             stdin=stdin,
             timeout_s=timeout_s,
-            user=None if lab.user is None else dict(lab.user),
+            user=lab.user,
         )
-        if done["exit"] != 0:
-            output = (str(done["stderr"]) + str(done["stdout"])).strip()[-MOST_OUTPUT:]
-            raise LabError(f"database {self.name}: {argv[0]} ended with status {done['exit']}: {output}")
-        return str(done["stdout"])
+        if done.exit_status != 0:
+            output = (done.stderr + done.stdout).strip()[-MOST_OUTPUT:]
+            raise LabError(f"database {self.name}: {argv[0]} ended with status {done.exit_status}: {output}")
+        return done.stdout
 
     def ask(
         self, work: DatabaseWork, lab: LabContext, folder: str, sql: str, *, timeout_s: float = 3600.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 from iotrial.study.server import Server
 from iotrial.study.work import LabContext, minimal_environment
 from iotrial.workloads.databases import rows
@@ -121,15 +121,11 @@ class MariaDb(Engine):
         return (size,) if log is None else (size, f"--innodb-log-group-home-dir={log}")
 
     def begun(self, work: DatabaseWork, lab: LabContext, folder: str) -> None:
-        deadline = time.monotonic() + LOADED_WITHIN_S
-        output = self.ask(work, lab, folder, LOAD)
-        while work.buffer_dump and not any(word in output for word in ("completed", "Cannot open")):
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"database {self.name}: its buffer pool was not loaded in time: {output.strip()}"
-                )
-            time.sleep(PAUSE_S)
+        for _ in attempts(LOADED_WITHIN_S, PAUSE_S):
             output = self.ask(work, lab, folder, LOAD)
+            if not work.buffer_dump or any(word in output for word in ("completed", "Cannot open")):
+                return
+        raise LabError(f"database {self.name}: its buffer pool was not loaded in time: {output.strip()}")
 
     def integrity(self) -> str:
         return f"CHECK TABLE {rows.TABLE} EXTENDED;\n"

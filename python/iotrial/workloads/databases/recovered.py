@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iotrial.errors import LabError
+from iotrial.polling import attempts
 from iotrial.study.server import Server
 from iotrial.study.work import Damage, LabContext, minimal_environment
 from iotrial.workloads.checking import run_as
@@ -137,15 +137,15 @@ def _running(server: Server, user: Mapping[str, int] | None, end: signal.Signals
         extra_groups=None if other is None else [],
     )
     try:
-        deadline = time.monotonic() + STARTS_WITHIN_S
-        while not _ready(server):
+        for _ in attempts(STARTS_WITHIN_S, _LOOK_S):
+            if _ready(server):
+                break
             if process.poll() is not None:
                 said = b"" if process.stdout is None else process.stdout.read()
                 text = said.decode(errors="replace").strip()[-_MOST_SAID:]
                 raise _Broken(f"{server.name} does not start: {text}")
-            if time.monotonic() > deadline:
-                raise LabError(f"{server.name} was not ready {STARTS_WITHIN_S:g} s after a power cut")
-            time.sleep(_LOOK_S)
+        else:
+            raise LabError(f"{server.name} was not ready {STARTS_WITHIN_S:g} s after a power cut")
         yield
     finally:
         _end(process, end)
@@ -171,10 +171,8 @@ def _end(process: subprocess.Popen[bytes], end: signal.Signals) -> None:
         process.wait()
         return
     process.wait()
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while time.monotonic() < deadline:
+    for _ in attempts(STARTS_WITHIN_S, _LOOK_S):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
             return
-        time.sleep(_LOOK_S)
