@@ -10,7 +10,7 @@ from iotrial.documents import plain
 from iotrial.report.diagnostics import change_sentence, diagnostic_sentences
 from iotrial.report.jsonreport import _changed
 from iotrial.report.series import Arm
-from iotrial.report.within import _curve
+from iotrial.report.within import POINTS, _curve
 from iotrial.stats.model import LevelChange
 from values import replace
 
@@ -51,11 +51,11 @@ def test_within_runs_it_is_the_median_of_the_runs_that_changes() -> None:
     at_s = np.arange(120) + 0.5
     arm = Arm("a", "a", ArmKind.TREATMENT, 0)
     steps = [{"at_s": at_s, "rate": np.where(at_s < 70, 100.0, 60.0) + rng.standard_normal(120)}] * 3
-    curve = _curve(arm, steps, "rate", 2.0)
+    curve = _curve(arm, steps, "rate", 2.0, POINTS)
     assert curve is not None
     [(when, before, after)] = curve.changes
     assert when == 70.5
     assert (round(before / 2), round(after / 2)) == (100, 60)
-    short = _curve(arm, [{"at_s": at_s[:50], "rate": steps[0]["rate"][:50]}], "rate", 1.0)
+    short = _curve(arm, [{"at_s": at_s[:50], "rate": steps[0]["rate"][:50]}], "rate", 1.0, POINTS)
     assert short is not None
     assert short.changes == ()
