@@ -6,8 +6,8 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import os
+import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
