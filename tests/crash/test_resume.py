@@ -227,7 +227,7 @@ def test_a_trial_that_ended_and_is_continued_is_one_that_never_ended(place: Site
     # the stored analysis of the ended trial is not shown again
     again = json.loads(place.run("report", "--json").stdout)
     assert again["effects"] == report["effects"]
-    assert "continued once" in place.run("report").stdout
+    assert "continued once" in place.run("report", "--full").stdout
     packed_and_read_again(place, report)
     forget(place)
 

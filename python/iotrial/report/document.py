@@ -186,7 +186,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
             summary,
             limits=(
                 *summary.limits,
-                *map(Note, _continued(data)),
+                *(Note(text, view=View.LONG) for text in _continued(data)),
                 *map(Note, _without_curves(data)),
                 *((Note(OTHER_CLAIMS, view=View.LONG),) if others else ()),
             ),
@@ -228,7 +228,7 @@ def build_document(data: TrialData, analysis: Analysis) -> Document:
 def _continued(data: TrialData) -> Iterator[str]:
     """Yield a sentence if the trial was continued after its end.
 
-    The method allows that: its error level holds at any time.
+    The method allows that: its error level holds at any time. So the first screen leaves it out.
     """
     continuations = tuple(continued_in_words(data))
     if continuations:
