@@ -147,7 +147,7 @@ class RandomWork(FileSet, frozen=True, kw_only=True):
             self._check_rate()
 
     def repeats_from(self, cache: str) -> int:
-        return self.replicates  # each has positions of its own
+        return self.replicates  # each reads or writes at other positions
 
     def _check_rate(self) -> None:
         if self.rate < SLOWEST:

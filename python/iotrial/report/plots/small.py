@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SIZE_IN = (4.1, 2.35)
 _BOX = (0.17, 0.2, 0.77, 0.74)
-#: one of three beside each other, with a title of its own
+#: one of three in a row, each with a title
 _THIRD_IN = (2.55, 1.75)
 _THIRD_BOX = (0.25, 0.22, 0.7, 0.62)
 _MEDIANS = 30
@@ -128,7 +128,7 @@ def latencies(name: str, panel: LatencyPanel) -> Drawing:
 def within_run(name: str, panel: WithinPanel, *, title: str = "") -> Drawing:
     """Draw a sampled metric over the time of a run: medians, and the interquartile range of the runs as a band.
 
-    With a ``title`` the drawing is smaller, for a place beside others.
+    With a ``title`` the drawing is smaller, to stand in a row.
     """
     values = np.concatenate([part for curve in panel.curves for part in (curve.low, curve.high)])
     low, high = min(0.0, float(values.min())), float(values.max())
