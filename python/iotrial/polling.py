@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def attempts(within_s: float, every_s: float) -> Iterator[None]:
-    """Yield once at once, then every ``every_s`` seconds, with the last attempt just after ``within_s`` seconds.
+    """Yield at once, then every ``every_s`` seconds, with the last attempt just after ``within_s`` seconds.
 
     The caller leaves the loop when it has succeeded; what comes after the loop handles the timeout.
     """

@@ -19,8 +19,9 @@ pub struct Region {
 }
 
 impl Region {
-    /// Get memory of zeros.
+    /// Get memory of zeros; one byte if the length is 0, which cannot be mapped.
     pub fn zeroed(length: usize) -> Result<Self> {
+        let length = length.max(1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let doing = || format!("get {length} bytes of memory");
         Region::mapped(length, libc::PROT_WRITE, flags, -1, doing)
@@ -98,5 +99,15 @@ impl Drop for Region {
             // SAFETY: we own it, and nothing points into it any more.
             unsafe { libc::munmap(self.start.cast(), self.length) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_of_nothing_can_be_had_too() {
+        assert_eq!(Region::zeroed(0).unwrap()[..], [0]);
     }
 }

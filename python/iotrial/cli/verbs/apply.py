@@ -190,7 +190,7 @@ def _kept(what: Chosen, only: tuple[str, ...]) -> Chosen:
 
 def _take_back_interrupted(records: Records) -> None:
     """Revert what a killed ``apply`` or ``revert`` left, so that it is not taken for the original state. Raises LabError."""
-    with records.lock():  # we hold it, so no other process works on a record
+    with records.lock():  # while it is held, only this process works on records
         for one in records.all():
             if one.state not in ("applying", "reverting"):
                 continue

@@ -113,7 +113,7 @@ class Sysctl(SysctlKnob, declared.Sysctl):
 
 
 class GuestSysctl(SysctlKnob, declared.GuestSysctl):
-    """Sysctls of a guest, where they affect no other machine: memory kept free, and network buffers."""
+    """Sysctls of a guest, which affect neither the host nor other guests: memory kept free, and network buffers."""
 
     requirement = Requirement(root=True, labs=GUESTS)
     listed = "sysctl of a guest"

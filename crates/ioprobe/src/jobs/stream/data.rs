@@ -96,7 +96,7 @@ impl Prepared {
             return Ok(Prepared {
                 data,
                 memory: Region::zeroed(block)?,
-                _spare: Some(Region::zeroed(period.max(1))?),
+                _spare: Some(Region::zeroed(period)?),
             });
         }
         // A block may start at the end of one period and extend into the next.
