@@ -344,6 +344,58 @@ def test_a_machine_that_dies_is_a_failure_of_its_run_and_both_are_booted_anew(
     assert not list(state.rglob("*.entry"))
 
 
+SAMPLED = """
+[study]
+name = "sampled"
+question = "Do modes matter to reading?"
+sample = "20 ms"
+[lab]
+kind = "guest"
+filesystem = "xfs"
+size = "320 MiB"
+{link}
+[[factor]]
+name = "mode"
+knob = "file.mode"
+levels = ["0777", "0444"]
+{protocol}
+[[workload]]
+name = "read"
+kind = "command"
+argv = {argv}
+size = "4 MiB"
+cache = "cold"
+"""
+#: 4 MiB take a third of a second
+LINK = '[lab.link]\nrate = "100 Mbit/s"'
+PROTOCOL = '[[factor]]\nname = "protocol"\nknob = "nas.protocol"\nlevels = ["nfs3"]\nrole = "condition"'
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("served", [False, True])
+def test_samples_are_taken_on_the_guest_that_has_the_disk_and_fall_into_the_run(
+    guests: Path, disk_folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch, served: bool
+) -> None:
+    monkeypatch.setenv("IOTRIAL_GUESTS", str(guests))
+    text = (
+        SAMPLED.format(link=LINK, protocol=PROTOCOL, argv='["cat", "{file}"]')
+        if served
+        else SAMPLED.format(link="", protocol="", argv='["sh", "-c", "cat {file}; sleep 0.3"]')
+    )
+    run_json(write_study(disk_folder, text), "--trust", "--blocks", "2", "--no-controls", "--no-stop")
+    assert failures_of(state) == []
+    runs = stored_runs(state)
+    assert len(runs) == 4
+    for run in runs:
+        series, lasted_s = run["checks"]["series"], run["checks"]["clock"]["lasted_s"]
+        assert all(0 <= at <= lasted_s for at in series["at_s"])
+        assert 5 <= len(series["at_s"]) <= lasted_s / 0.02 + 1
+        between_s = (series["at_s"][-1] - series["at_s"][0]) / (len(series["at_s"]) - 1)
+        read_bytes = between_s * sum(series["device_read_rate"])
+        # the server reads ahead of the link, and the first interval of a run begins before it
+        assert (2 << 20 if served else 0) < read_bytes < 6 << 20
+
+
 PUT_BYTES = 1 << 20
 BY_URL = """
 [study]

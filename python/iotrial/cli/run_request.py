@@ -19,6 +19,7 @@ from iotrial.store.model import TrialHeader
 from iotrial.store.packed import open_packed, read_packed
 from iotrial.study.catalogue import find
 from iotrial.study.disks import parse_disk
+from iotrial.study.model import LONGEST_SAMPLE_S, SHORTEST_SAMPLE_S
 from iotrial.study.programs import PROGRAM_KNOB
 from iotrial.study.select import select
 from iotrial.terminal import escape
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 SEED_DIGITS = 32
 SMALLEST_LAB = 1 << 20
-SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
 LARGEST_SEED = 2**128 - 1
 SEED_DECIMALS = len(str(LARGEST_SEED))
 Q = TypeVar("Q", int, float)

@@ -51,6 +51,7 @@ def carry_out(
     Raises RequestError and its kin before anything is changed.
     """
     resolved = resolve_study(study, request)
+    sample_s = sample_s or study.sample_s
     plan = make_plan(resolved, request.seed, controls=request.controls)
     budget = resolved.study.budget
     limits = Limits(budget.time_s, budget.blocks, stop_when_decided=not request.no_stop)

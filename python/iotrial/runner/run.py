@@ -451,20 +451,19 @@ class Runner:
         }
 
     def _measure(self, subject: RunContext, workload: Workload, stretch: float, state: str) -> dict[str, Any]:
-        job = self._job(subject, workload, state, stretch)
-        if isinstance(subject.place, DiskPlace) and subject.place.share is not None:
-            return file_server.measured(
-                subject.place, lambda besides: self._do(subject, workload, {**job, **besides})
-            )
-        sampler, device = self._session.sampler, subject.place.device
-        if sampler is None:
+        job, place = self._job(subject, workload, state, stretch), subject.place
+
+        def run() -> dict[str, Any]:
+            if isinstance(place, DiskPlace) and place.share is not None:
+                return file_server.measured(
+                    place, lambda besides: self._do(subject, workload, {**job, **besides})
+                )
             return self._do(subject, workload, job)
-        sampler.start([] if device is None else [device])
-        try:
-            answer = self._do(subject, workload, job)
-        finally:
-            samples = sampler.stop()
-        return {**answer, "samples": samples}
+
+        sampler = self._session.sampler
+        if sampler is None:
+            return run()
+        return sampler.sampled(place, run, worker_ahead_ns=self._session.clock_ahead_ns)
 
     def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
         return subject.worker.call(workload.work.verb, **job)

@@ -1,4 +1,7 @@
-"""Samples taken during a run by a second probe: processors, page cache and the lab's device over time.
+"""Samples taken during a run: processors, page cache and the lab's device over time.
+
+They are taken on the machine that has the lab's disk: on this machine by a second probe, in a guest by a thread of the
+guest's own probe, whose CPU time is then part of the guest's.
 
 The kernel's counters become shares, rates and levels, one value per interval between two samples, placed at
 its middle, in seconds since the timed part began. A run with fewer than four intervals has no samples: it is
@@ -7,11 +10,16 @@ too short to show anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+from iotrial.errors import ProbeError, TargetError
+from iotrial.lab.place import Place
+from iotrial.lab.target import Target
 from iotrial.probe.client import Probe
+from iotrial.runner.guest import clock_ahead_ns
 
 FEWEST = 4
 _KIB = 1024.0
@@ -20,23 +28,42 @@ _LEVELS = {"cached_kib": "cached_bytes", "dirty_kib": "dirty_bytes", "write_back
 
 
 class Sampler:
-    """Takes a sample every ``period_s`` seconds during a run."""
+    """Takes a sample every ``period_s`` seconds during a run; ``own``: by a second probe on this machine."""
 
-    def __init__(self, period_s: float) -> None:
+    def __init__(self, period_s: float, *, own: bool) -> None:
         self.period_s = period_s
-        self._probe = Probe(isolate=False)
+        self._probe = Probe(isolate=False) if own else None
 
-    def start(self, devices: Sequence[str]) -> None:
-        """Start sampling, just before the run is started."""
-        self._probe.call("sample_start", devices=list(devices), period_ms=round(1000 * self.period_s))
+    def sampled(
+        self, place: Place, run: Callable[[], dict[str, Any]], *, worker_ahead_ns: int
+    ) -> dict[str, Any]:
+        """Return the answer of ``run`` and, as ``samples``, the counters of each sample, with times in the worker's clock.
 
-    def stop(self) -> dict[str, Any]:
-        """Stop sampling and return the counters of each sample since ``start``."""
-        return self._probe.call("sample_stop")
+        ``worker_ahead_ns``: by how much the worker's clock is ahead of this machine's.
+        """
+        probe = Target(self._probe) if self._probe is not None else place.target
+        device = place.device
+        probe.call(
+            "sample_start",
+            devices=[] if device is None else [device],
+            period_ms=round(1000 * self.period_s),
+        )
+        try:
+            answer = run()
+        except Exception:
+            with suppress(ProbeError, TargetError):
+                probe.call("sample_stop")
+            raise
+        samples = probe.call("sample_stop")
+        if self._probe is None:  # a server's clock is not that of its client
+            later_ns = clock_ahead_ns(probe) - worker_ahead_ns
+            samples["at_ns"] = [at_ns - later_ns for at_ns in samples["at_ns"]]
+        return {**answer, "samples": samples}
 
     def close(self) -> None:
-        """End the sampling process."""
-        self._probe.close()
+        """End the sampling process, if there is one."""
+        if self._probe is not None:
+            self._probe.close()
 
 
 def series_of(

@@ -111,8 +111,6 @@ class Session:
                 make_folder(self._own_folder)
                 self.folder = str(self._own_folder.resolve())  # the probe follows no symbolic link
             if self.resolved.needs is not None:
-                if self._sample_s is not None:
-                    raise RequestError("--sample measures this machine, but the trial runs in a guest")
                 spec = guest_spec(self.resolved, Path(self.folder))
                 if self._logging is not None:
                     spec = replace(spec, disks=self._logged_disks(spec.disks))
@@ -121,7 +119,7 @@ class Session:
                     self._guest.want(self._first_machine)
             self._start_probe()
             if self._sample_s is not None:
-                self.sampler = Sampler(self._sample_s)
+                self.sampler = Sampler(self._sample_s, own=self._guest is None)
             self._furnish()
         except BaseException as error:
             if isinstance(error, Stopped):

@@ -296,6 +296,8 @@ class Design(Struct, frozen=True):
 
 
 DEFAULT_CUT_POINTS = 100
+SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S = 0.01, 60.0
+SamplePeriod = Annotated[Duration, Meta(ge=SHORTEST_SAMPLE_S, le=LONGEST_SAMPLE_S)]
 CutPoints = Annotated[int, Meta(ge=1, le=100_000)]
 
 #: the names of studies that ``iotrial try``, ``best`` and ``live`` make begin with these
@@ -307,7 +309,8 @@ class Study(Struct, frozen=True):
 
     ``account``: count the system calls of its commands and the requests to the lab's device, in repetitions
     that are not timed. ``check``: after the timed runs, cut the power of the lab's disk at ``cut_points``
-    drawn points of one more run of each arm, and check which acknowledged writes survived.
+    drawn points of one more run of each arm, and check which acknowledged writes survived. ``sample_s``: sample
+    processors, page cache and the lab's device this often during runs.
     """
 
     name: StudyName
@@ -332,6 +335,7 @@ class Study(Struct, frozen=True):
     wash_in: bool = False
     check: bool = False
     cut_points: CutPoints = DEFAULT_CUT_POINTS
+    sample_s: SamplePeriod | None = None
     places: Annotated[tuple[PlaceSpec, ...], Meta(max_length=MAX_PLACES)] = ()
 
     @property

@@ -188,6 +188,7 @@ def _read(source: Source, *, trusted: bool) -> Study:
         wash_in=head.wash_in,
         check=head.check,
         cut_points=head.cut_points,
+        sample_s=head.sample_s,
         places=places,
     )
 

@@ -21,6 +21,7 @@ from iotrial.study.model import (
     Repeats,
     Resolution,
     Role,
+    SamplePeriod,
     Says,
     Scale,
     Statistic,
@@ -76,6 +77,7 @@ class StudyTable(Struct, frozen=True):
     wash_in: bool = False
     check: bool = False
     cut_points: CutPoints = DEFAULT_CUT_POINTS
+    sample_s: SamplePeriod | None = None
 
 
 class KnobTable(Struct, frozen=True, kw_only=True):
