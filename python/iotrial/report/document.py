@@ -28,7 +28,7 @@ from iotrial.report.fidelity import Fidelity, fidelities
 from iotrial.report.findings import arms_are_rows
 from iotrial.report.interactions import Adjusted, adjust
 from iotrial.report.matrices import Matrix, matrices_of
-from iotrial.report.plan import continued_in_words, plan_rows
+from iotrial.report.plan import continued_in_words, plan_rows, times_continued
 from iotrial.report.rows import (
     CarryOverRow,
     ControlRow,
@@ -230,10 +230,8 @@ def _continued(data: TrialData) -> Iterator[str]:
 
     The method allows that: its error level holds at any time. So the first screen leaves it out.
     """
-    continuations = tuple(continued_in_words(data))
-    if continuations:
-        times = {1: "once", 2: "twice"}.get(len(continuations), f"{len(continuations)} times")
-        yield f"The trial was continued {times} after its end: {'; '.join(continuations)}."
+    if times := times_continued(data):
+        yield f"The trial was continued {times} after its end: {'; '.join(continued_in_words(data))}."
 
 
 def _without_curves(data: TrialData) -> Iterator[str]:

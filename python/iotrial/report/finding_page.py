@@ -30,6 +30,7 @@ from iotrial.report.markdown import code, escaped, table_lines
 from iotrial.report.matrices import matrix_counts
 from iotrial.report.matrix_figures import matrix_figures
 from iotrial.report.notation import counted, joined, percent, some, utc
+from iotrial.report.plan import times_continued
 from iotrial.report.rows import EffectRow
 from iotrial.report.run_figures import curves_figure
 from iotrial.report.sentences import ELSEWHERE, SIMULATED, controls_line, which_count
@@ -257,7 +258,7 @@ def _in_brief(text: str) -> str:
 
 
 def _machine(document: Document) -> str:
-    """E.g. "One trial, 2026-11-22, on a virtual machine (AMD EPYC, 2 processors, kernel 6.18); ext4 in an image file."."""
+    """E.g. "One trial, 2026-11-22, continued once, on a virtual machine (AMD EPYC, kernel 6.18); ext4 in an image file."."""
     header = document.trial.header
     host, lab = header.host, header.lab
     began = datetime.fromisoformat(utc(header.started)).strftime("%Y-%m-%d")
@@ -277,7 +278,9 @@ def _machine(document: Document) -> str:
         f"kernel {host.get('kernel', '')}",
     ]
     what = escape(", ".join(filter(None, facts)))
-    return f"One trial, {began}, on a {kind} ({what}); {_places(document, guest=guest)}."
+    again = times_continued(document.data)
+    when = f"{began}, continued {again}" if again else began
+    return f"One trial, {when}, on a {kind} ({what}); {_places(document, guest=guest)}."
 
 
 def _places(document: Document, *, guest: bool) -> str:

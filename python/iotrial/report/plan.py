@@ -78,6 +78,12 @@ def _rows(data: TrialData, design: Design | None) -> Iterator[tuple[str, str]]:
     yield "Carried out", _carried_out(data)
 
 
+def times_continued(data: TrialData) -> str:
+    """E.g. "twice"; empty if the trial was not continued after its end."""
+    times = len(data.continued)
+    return {0: "", 1: "once", 2: "twice"}.get(times, f"{times} times")
+
+
 def continued_in_words(data: TrialData) -> Iterator[str]:
     """Yield, for each time the trial was continued after its end, when and to what limits."""
     for one in data.continued:
