@@ -169,14 +169,20 @@ def _changes(
 def few_of(panels: Sequence[WithinPanel]) -> tuple[WithinPanel, ...]:
     """Return what a small figure shows of the samples: processors, I/O wait and the device's throughput.
 
-    They are those of the first condition that has samples. Throughput is that of reads or of writes, whichever rises higher.
-    A metric that stayed zero has no panel.
+    They are those of the first condition that has samples. Processors work for programs or for the kernel, and throughput is
+    that of reads or of writes: of each pair the one that rises higher. A metric that stayed zero has no panel.
     """
     sampled = [panel for panel in panels if panel.metric in {name for name, *_ in KINDS}]
     own = {panel.metric: panel for panel in sampled if panel.condition.key == sampled[0].condition.key}
-    rates = [own[name] for name in ("device_read_rate", "device_write_rate") if name in own]
-    shown = [own[name] for name in ("cpu_user", "cpu_iowait") if name in own]
-    return (*shown, *([max(rates, key=_peak)] if rates else []))
+
+    def highest(*names: str) -> list[WithinPanel]:
+        return sorted((own[name] for name in names if name in own), key=_peak)[-1:]
+
+    return (
+        *highest("cpu_user", "cpu_sys"),
+        *highest("cpu_iowait"),
+        *highest("device_read_rate", "device_write_rate"),
+    )
 
 
 def _peak(panel: WithinPanel) -> float:
