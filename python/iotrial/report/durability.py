@@ -290,7 +290,7 @@ def _with_conditions(arm: str, count: int, conditions: int) -> str:
 def _named(row: DurabilityRow, rows: Sequence[DurabilityRow]) -> str:
     name = escape(row.arm)
     several = len({one.condition.key for one in rows}) > 1
-    return f"{name} ({row.condition.text})" if several else name
+    return f"{name}{row.condition.behind}" if several else name
 
 
 def durability_section(rows: Sequence[DurabilityRow], not_cut: Sequence[str]) -> Iterator[Block]:

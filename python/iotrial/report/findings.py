@@ -151,7 +151,7 @@ def _all_alike(
             most = max(effects, key=strength)
             largest = f"largest effect: {effect_of(most)}"
             if where:
-                largest += f" ({conditions.of_effect(most).text})"
+                largest += conditions.of_effect(most).behind
             if all(is_speed(effect) for effect in effects):
                 return f"{names} are {words} than {_references(groups)}{where}{size}; {largest}"
             subject, references = _subject(effects), _references(groups)
@@ -192,8 +192,9 @@ def _mixture(effects: Sequence[Effect], conditions: Conditions) -> str:
         text = f"{words} in {len(found)}{of}"
         if found[0].verdict not in QUIET:
             most = max(found, key=strength)
-            where = conditions.of_effect(most).text
-            text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}, {where})"
+            at = conditions.of_effect(most)
+            where = f", {at.text}" if at.parts else ""
+            text += f" ({'most: ' if len(found) > 1 else ''}{size_of(most)}{where})"
         elif found[0].verdict is Verdict.INCONCLUSIVE:
             text += _left_open(found)
         parts.append(text)
@@ -571,7 +572,7 @@ def _size(one: Setting, conditions: Conditions, *, several: bool) -> str:
 
 
 def _place(effect: Effect, conditions: Conditions, *, several: bool) -> str:
-    return f" ({conditions.of_effect(effect).text})" if several else ""
+    return conditions.of_effect(effect).behind if several else ""
 
 
 def _taken(effect: Effect) -> str:

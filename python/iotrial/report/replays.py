@@ -42,4 +42,4 @@ def _of(rows: Sequence[EvidenceRow], metric: str) -> Iterator[EvidenceRow]:
 
 
 def _under(row: EvidenceRow) -> str:
-    return escape(f"under {row.treatment}" + (f" ({row.condition.text})" if row.condition.text else ""))
+    return escape(f"under {row.treatment}{row.condition.behind}")

@@ -497,7 +497,7 @@ def _on_overload(workload: Workload, evidence: Sequence[EvidenceRow]) -> Iterato
     behind = [row for row in rows if row.value < KEPT_UP * value]
     if behind:
         least = min(behind, key=lambda row: row.value)
-        where = f"under {least.treatment}" + (f" ({least.condition.text})" if least.condition.text else "")
+        where = f"under {least.treatment}{least.condition.behind}"
         often = f" in {len(behind)} of {len(rows)} cases" if len(rows) > 1 else ""
         yield (
             f"The machine did not keep up with the requested rate{often}: {escape(where)} the {spoken(response)} was "
@@ -538,7 +538,7 @@ def _on_leaning(effects: Sequence[Effect], conditions: Conditions) -> str | None
     found = [effect for effect in effects if effect.leaning]
     if not found:
         return None
-    named = [f"{level_name(effect)} ({conditions.of_effect(effect).text})" for effect in found]
+    named = [level_name(effect) + conditions.of_effect(effect).behind for effect in found]
     return (
         f"In {counted(len(found), 'comparison')} all blocks together show an effect that the first blocks excluded: "
         f"{joined(some(named, _MOST_LEANING))}. This is chance, or the effect changed: look at the runs over "

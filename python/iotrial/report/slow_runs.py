@@ -49,7 +49,7 @@ def detail(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     if not differing:
         return f"{capitalised(bounds(counted_ones))}."
     named = [
-        shown_difference(effect) + (f" ({conditions.of_effect(effect).text})" if len(effects) > 1 else "")
+        shown_difference(effect) + (conditions.of_effect(effect).behind if len(effects) > 1 else "")
         for effect in differing
     ]
     return (
@@ -125,7 +125,7 @@ def on_means(effects: Sequence[Effect], conditions: Conditions) -> str | None:
     named = []
     for effect in found:
         assert effect.mean_ratio is not None
-        at = f" ({conditions.of_effect(effect).text})" if len(effects) > 1 else ""
+        at = conditions.of_effect(effect).behind if len(effects) > 1 else ""
         named.append(
             f"{level_name(effect)}{at} {plain(effect.mean_ratio.ratio)}, typical runs {interval(effect)}"
         )
