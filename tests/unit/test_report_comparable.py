@@ -104,10 +104,10 @@ def test_claims_of_servers_and_engines_that_are_not_here_are_not_judged() -> Non
 
 
 def test_a_packed_trial_is_judged_by_the_claims_that_its_study_has_now() -> None:
-    made = packed("nas/smb")
+    made = packed("application/database-memory")
     stored = made.trial.header.study.claims
     (now,) = (held.claim for held in made.claims)
-    assert now in catalogue.find("nas/smb").claims
+    assert now in catalogue.find("application/database-memory").claims
     assert now not in stored
     assert OTHER_CLAIMS in made.summary.details
 
