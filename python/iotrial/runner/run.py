@@ -461,9 +461,7 @@ class Runner:
             return self._do(subject, workload, job)
 
         sampler = self._session.sampler
-        if sampler is None:
-            return run()
-        return sampler.sampled(place, run, worker_ahead_ns=self._session.clock_ahead_ns)
+        return run() if sampler is None else sampler.sampled(place, run)
 
     def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
         return subject.worker.call(workload.work.verb, **job)

@@ -34,13 +34,8 @@ class Sampler:
         self.period_s = period_s
         self._probe = Probe(isolate=False) if own else None
 
-    def sampled(
-        self, place: Place, run: Callable[[], dict[str, Any]], *, worker_ahead_ns: int
-    ) -> dict[str, Any]:
-        """Return the answer of ``run`` and, as ``samples``, the counters of each sample, with times in the worker's clock.
-
-        ``worker_ahead_ns``: by how much the worker's clock is ahead of this machine's.
-        """
+    def sampled(self, place: Place, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the answer of ``run`` and, as ``samples``, the counters of each sample, with times in the worker's clock."""
         probe = Target(self._probe) if self._probe is not None else place.target
         device = place.device
         probe.call(
@@ -55,8 +50,8 @@ class Sampler:
                 probe.call("sample_stop")
             raise
         samples = probe.call("sample_stop")
-        if self._probe is None:  # a server's clock is not that of its client
-            later_ns = clock_ahead_ns(probe) - worker_ahead_ns
+        if place.worker is not place.target:  # a server's clock is not that of its client
+            later_ns = clock_ahead_ns(place.target) - clock_ahead_ns(place.worker)
             samples["at_ns"] = [at_ns - later_ns for at_ns in samples["at_ns"]]
         return {**answer, "samples": samples}
 
