@@ -208,6 +208,22 @@ def test_what_is_not_known_of_a_first_interval_is_not_said() -> None:
     assert headline([unbounded(statistic="mean")]).endswith(". How long a verdict takes is not known yet.")
 
 
+def test_more_blocks_decide_no_difference_of_zero() -> None:
+    found = effect(
+        Verdict.INCONCLUSIVE,
+        2.0,
+        -10.0,
+        50.0,
+        scale=Scale.DIFFERENCE,
+        unit="ms",
+        condition=ONE,
+        reason="budget_spent",
+    )
+    says = "differences, which have no margin: more blocks decide only those that are not zero."
+    assert headline([found]).endswith(f". These are {says}")
+    assert headline([found, *all_equivalent()[1:]]).endswith(f". The rest are {says}")
+
+
 def test_what_is_excluded_in_every_comparison_lies_outside_all_intervals() -> None:
     """The widest interval reaches lower than all others, another one higher."""
     found = [

@@ -150,10 +150,13 @@ def test_what_a_work_did_in_each_second_is_drawn_beside_what_was_sampled() -> No
     assert set(np.round(tail.middle, 6)) <= {0.002, 0.004}, "a second without an operation has no latency"
 
 
-def with_series() -> Document:
+def with_series(*arms: str) -> Document:
     at_s = [0.1 * i for i in range(10)]
     data = sampled(
-        {arm: {"at_s": at_s, "device_write_rate": [1e6 * i for i in range(10)]} for arm in ("0777", "0444")}
+        {
+            arm: {"at_s": at_s, "device_write_rate": [1e6 * i for i in range(10)]}
+            for arm in arms or ("0777", "0444")
+        }
     )
     return replace(document(all_equivalent()[:1]), data=data)
 
@@ -218,9 +221,19 @@ def test_a_finding_shows_curves_if_its_trial_has_samples_and_says_which() -> Non
         in shown
     )
     assert " by mode: medians, and the middle half of the runs as a band." in shown
+    assert "too short" not in shown
     without = document(all_equivalent()[:1])
     assert "a-curves.svg" not in finding(without)
     assert page_curves(without) is None
+
+
+def test_a_treatment_whose_runs_are_too_short_for_a_curve_is_named() -> None:
+    assert "whole machine. Without a curve, as its runs are too short: mode 0777.\n" in finding(
+        with_series("0444")
+    )
+    figure = page_curves(with_series("0444"))
+    assert figure is not None
+    assert [arm.label for arm in figure.key] == ["mode 0444"]
 
 
 @pytest.mark.slow

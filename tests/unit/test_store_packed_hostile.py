@@ -29,6 +29,14 @@ def _set(kind: str, key: str, value: object) -> Callable[[Lines], None]:
     return change
 
 
+def _older(change: Callable[[Lines], None]) -> Callable[[Lines], None]:
+    def to_version_1(lines: Lines) -> None:
+        lines[0]["version"] = 1
+        change(lines)
+
+    return to_version_1
+
+
 def _set_study(value: object, *path: str | int) -> Callable[[Lines], None]:
     def change(lines: Lines) -> None:
         place: Any = study(lines)
@@ -154,9 +162,17 @@ def _deep_between_texts(levels: int) -> object:
         (_set("run", "responses", {"wall": 1e300}), "wall"),
         (_set("run", "responses", {"beauty": 1}), "does not measure"),
         (_set("run", "evidence", {str(n): 1 for n in range(600)}), "at most 512"),
-        (_set("run", "histograms", {"read": [[1]]}), "pairs"),
-        (_set("run", "histograms", {"read": [[1, -1]]}), "pairs"),
-        (_set("run", "histograms", {"read": [[1, 1]] * 9000}), "8192"),
+        (_set("run", "histograms", [[1], [1]]), "differences of latencies"),
+        (_set("run", "histograms", {"read": [[1]]}), "differences of latencies"),
+        (_set("run", "histograms", {"read": [[1], [True]]}), "differences of latencies"),
+        (_set("run", "histograms", {"read": [[1, 2], [1]]}), "not as many counts"),
+        (_set("run", "histograms", {"read": [[1], [-1]]}), "pairs"),
+        (_set("run", "histograms", {"read": [[1, -2], [1, 1]]}), "pairs"),
+        (_set("run", "histograms", {"read": [[2**62] * 3, [1] * 3]}), "64 bits"),
+        (_set("run", "histograms", {"read": [[1] * 9000] * 2}), "8192"),
+        (_older(_set("run", "histograms", {"read": [[1]]})), "pairs"),
+        (_older(_set("run", "histograms", {"read": [[1, -1]]})), "pairs"),
+        (_older(_set("run", "histograms", {"read": [[1, 1]] * 9000})), "8192"),
         (_set("run", "files", [10**9]), "outside its pool"),
         (_set("run", "files", [-1]), "outside its pool"),
         (_set("run", "files", [1] * 257), "at most 256"),
@@ -176,8 +192,9 @@ def _deep_between_texts(levels: int) -> object:
         (lambda lines: lines.insert(-2, lines[-3]), "ended twice|out of its place"),
         (lambda lines: lines.pop(4) and None, "not complete"),
         (lambda lines: lines.insert(0, {"format": "tar"}), "not a packed trial"),
-        (lambda lines: lines[0].update(version=2), "update iotrial|newer"),
+        (lambda lines: lines[0].update(version=3), "update iotrial|newer"),
         (lambda lines: lines[0].update(version="1"), "header"),
+        (lambda lines: lines[0].update(version=0), "header"),
         (lambda lines: lines[0].update(author="me"), "header"),
     ],
 )
@@ -234,9 +251,33 @@ def test_attempts_follow_each_other_and_a_block_of_two_is_marked() -> None:
     read(signed(lines))
 
 
+@pytest.mark.parametrize(
+    ("pairs", "columns"),
+    [
+        ({}, {}),
+        ({"read": [], "open": [[7, 2]]}, {"read": [[], []], "open": [[7], [2]]}),
+        ({"read": [[100, 3], [110, 1], [900, 2]]}, {"read": [[100, 10, 790], [3, 1, 2]]}),
+        ({"read": [[900, 1], [100, 3]]}, {"read": [[900, -800], [1, 3]]}),
+    ],
+)
+def test_histograms_are_the_same_in_both_versions(pairs: object, columns: object) -> None:
+    found = []
+    for version, histograms in ((1, pairs), (2, columns)):
+        lines = sound_lines()
+        lines[0]["version"] = version
+        first(lines, "run")["histograms"] = histograms
+        store = read(signed(lines))
+        found.append(dict(store.data(1).runs[0].histograms))
+        again = io.BytesIO()
+        store.pack(1, again)
+        written = [json.loads(line) for line in gzip.decompress(again.getvalue()).splitlines()]
+        assert first(written, "run")["histograms"] == columns
+    assert found == [pairs, pairs]
+
+
 def test_a_newer_version_says_to_update() -> None:
     lines = sound_lines()
-    lines[0]["version"] = 2
+    lines[0]["version"] = stream.VERSION + 1
     with pytest.raises(RequestError) as caught:
         read(signed(lines))
     assert caught.value.hint == "update iotrial"

@@ -109,11 +109,14 @@ def page_curves(document: Document) -> Figure | None:
     where = "" if condition == EVERYWHERE else f" ({condition}, the first condition that has samples)"
     several = len(document.trial.header.study.treatment_factors) > 1
     rule = " (the setting with the largest effect)" if several else ""
+    drawn = {curve.arm.label for panel in panels for curve in panel.curves}
+    missing = [escape(arm.label) for arm in arms if not arm.is_control and arm.label not in drawn]
+    too_short = f" Without a curve, as its runs are too short: {joined(missing)}." if missing else ""
     return curves_figure(
         panels,
         arms,
         reading=f"During a run{where}, by {'treatment' if by is None else escape(by)}{rule}: medians, and the middle half of "
-        "the runs as a band. Processors are those of the whole machine.",
+        f"the runs as a band. Processors are those of the whole machine.{too_short}",
     )
 
 

@@ -73,7 +73,7 @@ def quantity(value: float | None, unit: str) -> str:
         return format_bytes(value)
     if unit in ("1", ""):
         return plain(value)
-    if unit.endswith("/s") and unit[:-2] in _BYTES:
+    if is_bytes(unit):
         return format_bytes(value) + "/s"
     return f"{plain(value)} {escape(unit)}"
 
@@ -128,13 +128,17 @@ def difference_numbers(
     return estimate, lower, upper, "" if name in ("", "1") else f" {escape(name)}"
 
 
+def is_bytes(unit: str) -> bool:
+    """Return whether the unit is bytes or bytes per second."""
+    return unit.removesuffix("/s") in _BYTES
+
+
 def suited_unit(unit: str, sizes: Sequence[float]) -> tuple[float, str]:
     """Return the most readable unit for numbers of these sizes: its size in ``unit``, and its name."""
     per_second = unit.endswith("/s")
-    bare = unit.removesuffix("/s")
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     steps: tuple[tuple[str, float], ...]
-    if bare in _BYTES:
+    if is_bytes(unit):
         steps, own = _BYTE_STEPS, 1.0
     elif unit in _TIMES:
         steps, own = _TIME_STEPS, _TIMES[unit]

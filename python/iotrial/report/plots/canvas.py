@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from iotrial.report.notation import quantity
+from iotrial.report.notation import is_bytes, quantity, suited_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -277,8 +277,13 @@ class Scale:
         return (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
 
     def ticks(self) -> tuple[list[float], list[str]]:
-        """Return positions and labels of the ticks."""
-        values = log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high)
+        """Return positions and labels of the ticks, which are round in the unit of their labels: 50 MiB, not 47.7."""
+        size, _ = suited_unit(self.unit, [abs(self.low), abs(self.high)])
+        if self.log and is_bytes(self.unit) and self.high / self.low >= 3:
+            values = _powers_of_two(self.low, self.high)
+        else:
+            rounded = log_ticks if self.log else linear_ticks
+            values = [tick * size for tick in rounded(self.low / size, self.high / size)]
         places = [math.log(value) if self.log else value for value in values]
         return places, [quantity(value, self.unit) for value in values]
 
@@ -327,6 +332,13 @@ def log_ticks(low: float, high: float) -> list[float]:
         if len(ticks) <= _MOST_TICKS:
             return ticks
     return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+
+
+def _powers_of_two(low: float, high: float) -> list[float]:
+    """Return powers of two between the ends, and of so many only every second, third and so on: 64 KiB, 256 KiB, 1 MiB."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = math.ceil((last - first + 1) / _MOST_TICKS)
+    return [2.0**power for power in range(first, last + 1) if power % step == 0]
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:

@@ -53,7 +53,7 @@ def read_packed(file: BinaryIO, where: str) -> Iterator[PackedRecord | PackedEnd
             if line.kind == "end":
                 yield _end(line.value, counts)
                 continue
-            record = from_value(line.kind, line.value, where)
+            record = from_value(line.kind, line.value, where, version=line.version)
             if isinstance(record, TrialHeader):
                 consistency = Consistency(record)
             else:

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from iotrial.store.limits import MAX_BLOCK, MAX_SPAN_S, Reason
 from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
+from iotrial.store.packed.stream import MAX_WHOLE, VERSION
 from iotrial.store.schema import IMPORTED
 from iotrial.study.codec import study_from_json, study_to_json
 from iotrial.study.model import Study
@@ -71,15 +73,19 @@ def to_value(record: PackedRecord) -> tuple[str, dict[str, Any]]:
         case PackedState():
             return "state", _plain(record)
         case PackedRun():
-            return "run", {"attempt": record.attempt, "at": record.at_s, **_plain(record.run)}
+            value = {"attempt": record.attempt, "at": record.at_s, **_plain(record.run)}
+            return "run", {**value, "histograms": _columns(record.run.histograms)}
         case BlockEnd():
             return "block_end", _plain(record)
         case Event():
             return "event", _plain(record)
 
 
-def from_value(kind: str, value: object, where: str) -> PackedRecord:
-    """Return the record of this kind. ValueError or StudyError if a field is missing, unknown or out of bounds."""
+def from_value(kind: str, value: object, where: str, *, version: int = VERSION) -> PackedRecord:
+    """Return the record of this kind. ValueError or StudyError if a field is missing, unknown or out of bounds.
+
+    ``version`` is that of the file's format.
+    """
     if not isinstance(value, dict):
         raise ValueError("expected an object")
     match kind:
@@ -90,7 +96,10 @@ def from_value(kind: str, value: object, where: str) -> PackedRecord:
             return _read(PackedState, value)
         case "run":
             own = {name: value[name] for name in _OF_PACKED_RUN if name in value}
-            run = _read(RunRecord, {name: value[name] for name in value if name not in own})
+            fields_of_run = {name: value[name] for name in value if name not in own}
+            if version > 1 and "histograms" in value:
+                fields_of_run["histograms"] = _bins(value["histograms"])
+            run = _read(RunRecord, fields_of_run)
             return _read(PackedRun, {**own, "run": run})
         case "block_end":
             return _read(BlockEnd, value)
@@ -101,6 +110,33 @@ def from_value(kind: str, value: object, where: str) -> PackedRecord:
             return event
         case _:
             raise ValueError(f"unknown record {shown(kind)}")
+
+
+def _columns(histograms: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, list[list[int]]]:
+    """Return histograms with the latencies as differences, and the counts apart: half the size of pairs once compressed."""
+    found = {}
+    for operation, bins in histograms.items():
+        latencies_ns = [latency_ns for latency_ns, _ in bins]
+        steps_ns = [after - before for before, after in pairwise([0, *latencies_ns])]
+        found[operation] = [steps_ns, [count for _, count in bins]]
+    return found
+
+
+def _bins(columns: object) -> dict[str, list[list[int]]]:
+    """Return the histograms that ``_columns`` was given. ValueError if there are none that give these columns."""
+    try:
+        found = msgspec.convert(columns, dict[str, tuple[list[int], list[int]]])
+    except msgspec.ValidationError:
+        raise ValueError("histograms: expected differences of latencies, and counts, by operation") from None
+    if any(len(steps) != len(counts) for steps, counts in found.values()):
+        raise ValueError("histograms: not as many counts as latencies")
+    bins = {
+        operation: [[latency_ns, count] for latency_ns, count in zip(accumulate(steps), counts, strict=True)]
+        for operation, (steps, counts) in found.items()
+    }
+    if any(latency_ns > MAX_WHOLE for bars in bins.values() for latency_ns, _ in bars):
+        raise ValueError("histograms: a latency does not fit into 64 bits")
+    return bins
 
 
 def _trial(header: TrialHeader) -> TrialHeader:

@@ -20,7 +20,7 @@ from iotrial.errors import RequestError
 from iotrial.study.schema import printable, shown
 
 FORMAT = "iotrial packed trial"
-VERSION = 1
+VERSION = 2  # 1 had histograms as pairs
 
 MAX_PACKED = 512 << 20
 MAX_BYTES = 2 << 30
@@ -46,11 +46,12 @@ class PackedError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: the kind of its record, and the record as parsed JSON."""
+    """One line: the kind of its record, the record as parsed JSON, and the version of the file's format."""
 
     number: int
     kind: str
     value: Any
+    version: int
 
 
 def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
@@ -61,12 +62,13 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
     """
     digest = hashlib.sha256()
     ended = False
+    version = VERSION
     for number, raw in enumerate(_split(_unpacked(file, where), where), start=1):
         if ended:
             raise PackedError(where, "something follows the end record", line=number)
         value = _parsed(raw, where, number)
         if number == 1:
-            _check_header(value, where)
+            version = _version(value, where)
         else:
             if len(value) != 1:
                 raise PackedError(where, "expected an object with one key, its kind", line=number)
@@ -81,7 +83,7 @@ def read_lines(file: BinaryIO, where: str) -> Iterator[Line]:
                         line=number,
                         hint="it was damaged or changed in transit; get another copy",
                     )
-            yield Line(number, kind, inner)
+            yield Line(number, kind, inner, version)
         digest.update(raw)
         digest.update(b"\n")
     if not ended:
@@ -188,7 +190,8 @@ def _parsed(raw: bytes, where: str, number: int) -> dict[str, Any]:
     return value
 
 
-def _check_header(value: dict[str, Any], where: str) -> None:
+def _version(value: dict[str, Any], where: str) -> int:
+    """Return the version of the file's format, from its header."""
     if value.get("format") != FORMAT:
         raise PackedError(where, "is not a packed trial", hint="`iotrial export` creates one")
     version = value.get("version")
@@ -198,8 +201,9 @@ def _check_header(value: dict[str, Any], where: str) -> None:
             f"was written by a newer iotrial (version {version} of the format, this one knows {VERSION})",
             hint="update iotrial",
         )
-    if type(version) is not int or version != VERSION or set(value) != {"format", "version"}:
+    if type(version) is not int or version < 1 or set(value) != {"format", "version"}:
         raise PackedError(where, "its header is not that of a packed trial", line=1)
+    return version
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
