@@ -39,8 +39,16 @@ def lab(disk_folder: Path, target: Target) -> Iterator[LabContext]:
 
 
 def blocks_of(root: Path) -> dict[str, str]:
-    """Return where each file of a table lies, as filefrag prints it."""
-    files = [path for path in root.rglob("*") if path.suffix == ".ibd" or path.parent.name.isdigit()]
+    """Return where each file of a table lies, as filefrag prints it.
+
+    PostgreSQL's have a number for a name. Beside them lies a cache of its catalogue, pg_internal.init, which it writes again
+    whenever a table was analysed.
+    """
+    files = [
+        path
+        for path in root.rglob("*")
+        if path.suffix == ".ibd" or (path.parent.name.isdigit() and path.name[0].isdigit())
+    ]
     assert files
     subprocess.run(["sync", "-f", root], check=True)
     return {
