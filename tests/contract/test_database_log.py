@@ -41,13 +41,12 @@ def lab(disk_folder: Path, target: Target) -> Iterator[LabContext]:
 def blocks_of(root: Path) -> dict[str, str]:
     """Return where each file of a table lies, as filefrag prints it.
 
-    PostgreSQL's have a number for a name. Beside them lies a cache of its catalogue, pg_internal.init, which it writes again
-    whenever a table was analysed.
+    Except pg_internal.init: PostgreSQL caches its catalogue there and may rewrite it at any time.
     """
     files = [
         path
         for path in root.rglob("*")
-        if path.suffix == ".ibd" or (path.parent.name.isdigit() and path.name[0].isdigit())
+        if path.suffix == ".ibd" or (path.parent.name.isdigit() and path.name != "pg_internal.init")
     ]
     assert files
     subprocess.run(["sync", "-f", root], check=True)

@@ -114,7 +114,7 @@ def page_curves(document: Document) -> Figure | None:
     too_short = f" Without a curve, as its runs are too short: {joined(missing)}." if missing else ""
     return curves_figure(
         panels,
-        arms,
+        [arm for arm in arms if arm.label in drawn],
         reading=f"During a run{where}, by {'treatment' if by is None else escape(by)}{rule}: medians, and the middle half of "
         f"the runs as a band. Processors are those of the whole machine.{too_short}",
     )

@@ -171,12 +171,7 @@ def curves_figure(panels: Sequence[WithinPanel], arms: Sequence[Arm], reading: s
             within_run(f"curves-{index}", panel, title=panel.what.partition(", ")[0])
             for index, panel in enumerate(panels)
         ),
-        key=tuple(
-            arm
-            for arm in arms
-            if not arm.is_control
-            and any(arm.label == curve.arm.label for one in panels for curve in one.curves)
-        ),
+        key=tuple(arm for arm in arms if not arm.is_control),
     )
 
 

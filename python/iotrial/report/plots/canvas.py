@@ -335,7 +335,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _powers_of_two(low: float, high: float) -> list[float]:
-    """Return powers of two between the ends, and of so many only every second, third and so on: 64 KiB, 256 KiB, 1 MiB."""
+    """Return powers of two between the ends, such as 64 KiB and 128 KiB. If these are too many, skip evenly."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = math.ceil((last - first + 1) / _MOST_TICKS)
     return [2.0**power for power in range(first, last + 1) if power % step == 0]
