@@ -18,6 +18,7 @@ from typing import Annotated, Self, TypeVar
 import msgspec
 from msgspec import Meta
 
+from iotrial.decoding import decode
 from iotrial.durable import replacing
 from iotrial.errors import IotrialError, RequestError, StoreError, UnknownName
 from iotrial.paths import state_folder
@@ -66,7 +67,7 @@ def read(kind: type[T], text: object, *, longest: int, what: str) -> T:
     if len(text) > longest:
         raise Distrusted(f"{what}: {len(text):,} characters, the maximum is {longest:,}")
     try:
-        return msgspec.json.decode(text.encode(), type=kind)
+        return decode(text.encode(), kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Distrusted(f"{what}: {escape(str(error)[:200])}") from error
 

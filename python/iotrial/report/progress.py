@@ -24,10 +24,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from iotrial.decoding import decode
 from iotrial.documents import Count, JsonObject, json_text
 from iotrial.durable import NEW_FILE
 from iotrial.report.conditions import Conditions
@@ -278,7 +278,7 @@ def read_standing(path: Path) -> Progress | None:
             facts = os.fstat(number)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
                 return None
-            return msgspec.json.decode(file.read(MOST_BYTES), type=Progress)
+            return decode(file.read(MOST_BYTES), Progress)
     return None
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import msgspec
-
+from iotrial.decoding import decode
 from iotrial.documents import Count, JsonObject
 from iotrial.errors import ProbeError, RequestError
 from iotrial.probe.binary import find_binary
@@ -59,19 +58,19 @@ def is_trace(name: str) -> bool:
 
 def summary_of(trace: Path) -> TraceSummary:
     """Return what a trace says. Raises RequestError if it is missing, damaged or no trace."""
-    return msgspec.json.decode(_output("summary", trace), type=TraceSummary)
+    return decode(_output("summary", trace), TraceSummary)
 
 
 def replay_needs(trace: Path) -> ReplayNeeds:
     """Return what the replay of a trace needs. Raises RequestError as ``summary_of``, and for a trace that is too long or
     has no operations.
     """
-    return msgspec.json.decode(_output("replay", trace), type=ReplayNeeds)
+    return decode(_output("replay", trace), ReplayNeeds)
 
 
 def log_files(trace: Path) -> list[LogFile]:
     """Return the files that the log of a trace needs. Raises RequestError as ``summary_of``."""
-    return msgspec.json.decode(_output("iolog-files", trace), type=list[LogFile])
+    return decode(_output("iolog-files", trace), list[LogFile])
 
 
 def print_log(trace: Path) -> None:

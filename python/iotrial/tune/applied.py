@@ -21,6 +21,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import structs
 
+from iotrial.decoding import decode
 from iotrial.documents import JsonObject
 from iotrial.durable import sync_folder
 from iotrial.errors import IotrialError, KnobError, LabError, RequestError
@@ -469,7 +470,7 @@ class Records:
                 hint="check it, then restore its owner and mode: chown root, chmod 600",
             )
         try:
-            record = msgspec.json.decode(content, type=Record)
+            record = decode(content, Record)
         except msgspec.DecodeError as error:
             raise LabError(
                 f"{path} is not a record of this version of iotrial: {error}",

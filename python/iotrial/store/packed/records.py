@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from iotrial.decoding import convert
 from iotrial.store.limits import MAX_BLOCK, MAX_SPAN_S, Reason
 from iotrial.store.model import BlockEnd, Event, RunRecord, TrialHeader, TrialState
 from iotrial.store.packed.stream import MAX_WHOLE, VERSION
@@ -125,7 +126,7 @@ def _columns(histograms: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, lis
 def _bins(columns: object) -> dict[str, list[list[int]]]:
     """Return the histograms that ``_columns`` was given. ValueError if there are none that give these columns."""
     try:
-        found = msgspec.convert(columns, dict[str, tuple[list[int], list[int]]])
+        found = convert(columns, dict[str, tuple[list[int], list[int]]])
     except msgspec.ValidationError:
         raise ValueError("histograms: expected differences of latencies, and counts, by operation") from None
     if any(len(steps) != len(counts) for steps, counts in found.values()):
@@ -196,7 +197,7 @@ def _read(record: type[R], table: dict[str, Any]) -> R:
         raise ValueError(f'"{next(name for name in known.names if name not in table)}" is missing')
     try:
         # one call for a whole record: most of a file is numbers, and a call for each would dominate the time
-        made = msgspec.convert({known.names[name]: table[name] for name in table}, record)
+        made = convert({known.names[name]: table[name] for name in table}, record)
     except msgspec.ValidationError as error:
         raise ValueError(_reason(known, table) or str(error)) from None
     for name, check in known.checks:
