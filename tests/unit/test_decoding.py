@@ -32,12 +32,12 @@ _TOGETHER = """
 
 _TRIAL = Path(__file__).parents[2] / "docs/catalogue/block/readahead.iotrial"
 _CASES = {
-    "the first run of a packed trial": (
+    "the head of a packed trial": (
         "import gzip, json\n"
         "from iotrial.store.packed.records import from_value\n"
         f"lines = map(json.loads, gzip.open({str(_TRIAL)!r}, 'rt'))\n"
-        "run = next(line['run'] for line in lines if 'run' in line)",
-        "from_value('run', run, 'here', version=1)",
+        "head = next(line['trial'] for line in lines if 'trial' in line)",
+        "from_value('trial', head, 'here', version=1)",
     ),
     "a dataclass with a field of another": (
         "from dataclasses import dataclass\n"
