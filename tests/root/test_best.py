@@ -17,6 +17,8 @@ import pytest
 from running import iotrial, stored_runs
 from test_in_place import contents, mounted, queue_of, settings
 
+from trace_files import MIB, Trace
+
 from iotrial.store import Store
 
 __all__ = ["mounted"]
@@ -66,6 +68,31 @@ def test_today_is_kept_if_nothing_is_better(state: Path, tmp_path: Path) -> None
     assert found["verdict"] == "keep"
     assert found["settings"] == []
     assert "Keep today's settings" in found["sentence"]
+
+
+def test_it_chooses_for_a_recorded_application(
+    state: Path, mounted: Path, disk_folder: Path, tmp_path: Path
+) -> None:
+    """An application that reads a file in order, on a device that today does not read ahead."""
+    disk_folder.chmod(0o755)  # the replay is that of another user
+    (queue_of(mounted) / "read_ahead_kb").write_text("0")
+    trace = Trace()
+    trace.thread()
+    trace.file("large", 8 * MIB)
+    handle = trace.open("large")
+    for number in range(2048):
+        trace.op("read", handle=handle, at=number * 4096, length=4096)
+    before, held = settings(mounted), contents(mounted)
+    found = best(
+        "--over", "block.read_ahead_kb=1024", "--replay", str(trace.write(tmp_path / "app.iotrace")), "--timing",
+        "flat-out", "--in", str(mounted), "--cache", "cold", "--time", "30 s", "--margin", "20 %", "--yes",
+    )  # fmt: skip
+    assert found["verdict"] == "change", found
+    assert [(one["setting"], one["use"]) for one in found["settings"]] == [("read_ahead_kb", "1024")]
+    assert found["high"] < 0.8
+    assert (settings(mounted), contents(mounted)) == (before, held)
+    for run in stored_runs(state):
+        assert run["checks"]["replay"] == {"operations": trace.operations, "other_results": 0}
 
 
 def test_an_arm_that_left_a_race_does_not_run_again_and_the_packed_trial_is_checked(

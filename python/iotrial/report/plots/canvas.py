@@ -253,6 +253,8 @@ Floats = npt.NDArray[np.float64]
 # The scale is logarithmic if the central 99 % of the values span more than this factor.
 LARGE_SPREAD = 5.0
 _MOST_TICKS = 6
+#: ends of a logarithmic axis in a smaller ratio than this get the ticks of a linear one
+_LEAST_LOG_SPAN = 3
 _RATIOS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -279,7 +281,7 @@ class Scale:
     def ticks(self) -> tuple[list[float], list[str]]:
         """Return positions and labels of the ticks, which are round in the unit of their labels: 50 MiB, not 47.7."""
         size, _ = suited_unit(self.unit, [abs(self.low), abs(self.high)])
-        if self.log and is_bytes(self.unit) and self.high / self.low >= 3:
+        if self.log and is_bytes(self.unit) and self.high / self.low >= _LEAST_LOG_SPAN:
             values = _powers_of_two(self.low, self.high)
         else:
             rounded = log_ticks if self.log else linear_ticks
@@ -322,8 +324,8 @@ def linear_ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2, 5 or powers of ten between the ends; round numbers if they span less than a factor of three."""
-    if high / low < 3:
+    """Return 1, 2, 5 or powers of ten between the ends; round numbers if they span less than ``_LEAST_LOG_SPAN``."""
+    if high / low < _LEAST_LOG_SPAN:
         return linear_ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
