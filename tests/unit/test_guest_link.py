@@ -326,6 +326,9 @@ class Other:
     name: str = "the server"
     alive: bool = True
 
+    def epitaph(self) -> str:
+        return " (status 0): Kernel panic"
+
 
 def test_who_works_with_a_server_that_is_gone_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -341,7 +344,7 @@ def test_who_works_with_a_server_that_is_gone_is_told(
     monkeypatch.setattr(guests._first, "hung", lambda: "no sign of life for 60 s")
     assert depends() == "the server, which has its files, hangs: no sign of life for 60 s"
     server.alive = False
-    assert depends() == "the server, which has its files, has died"
+    assert depends() == "the server, which has its files, has died (status 0): Kernel panic"
 
 
 class Client(Machine):

@@ -123,7 +123,7 @@ class Probe:
         except BrokenPipeError:
             answer = b""
         if not answer:
-            raise ProbeError(f'{self._who} died at "{verb}"{self._epitaph()}')
+            raise ProbeError(f'{self._who} died at "{verb}"{self.epitaph()}')
         try:
             return answer_of(answer, verb=verb, number=self._last)
         except NoAnswer:
@@ -160,10 +160,10 @@ class Probe:
         hung = None if self._launch.hung is None else self._launch.hung()
         if hung is not None:
             self.kill()
-            raise ProbeError(f'{self.name} hangs at "{verb}": {hung}{self._epitaph()}')
+            raise ProbeError(f'{self.name} hangs at "{verb}": {hung}{self._last_words()}')
         if self._silent_at is not None and time.monotonic() > self._silent_at:
             self.kill()
-            raise ProbeError(f"{self.name} did not answer in time{self._epitaph()}")
+            raise ProbeError(f"{self.name} did not answer in time{self._last_words()}")
         return False
 
     def _give_up_if_stopped(self, verb: str) -> None:
@@ -180,17 +180,21 @@ class Probe:
                 hint="it was killed; its measurement would have been worthless",
             )
 
-    def _epitaph(self) -> str:
+    def epitaph(self) -> str:
+        """Return the exit status and the last output of a probe that has ended or is about to, for the end of a message."""
         try:
             status = self._process.wait(timeout=HUNG_UP_S)
         except subprocess.TimeoutExpired:
             self.kill()  # it has closed its output but does not exit
             status = self._process.wait()
+        return f" (status {status}){self._last_words()}"
+
+    def _last_words(self) -> str:
         self._log.seek(0)
         tail = self._log.read()[-400:].decode(errors="replace").strip()
         more = self._launch.last_words() if self._launch.last_words is not None else ""
         sentence = "; ".join(text for text in (tail, more) if text)
-        return f" (status {status})" + (f": {sentence}" if sentence else "")
+        return f": {sentence}" if sentence else ""
 
     @property
     def _who(self) -> str:

@@ -88,7 +88,7 @@ class Guests:
         if self._server is None:
             return None
         if not self._server.alive:
-            return f"{self._server.name}, which has its files, has died"
+            return f"{self._server.name}, which has its files, has died{self._server.epitaph()}"
         hung = self._first.hung()
         return None if hung is None else f"{self._server.name}, which has its files, hangs: {hung}"
 
