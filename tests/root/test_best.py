@@ -17,9 +17,8 @@ import pytest
 from running import iotrial, stored_runs
 from test_in_place import contents, mounted, queue_of, settings
 
-from trace_files import MIB, Trace
-
 from iotrial.store import Store
+from trace_files import MIB, Trace
 
 __all__ = ["mounted"]
 pytestmark = [pytest.mark.root, pytest.mark.waiting]

@@ -28,6 +28,7 @@ import msgspec
 from msgspec import NODEFAULT, Meta, Struct
 
 from iotrial import units
+from iotrial.decoding import convert
 from iotrial.study.disks import DiskSpec, parse_disk
 
 MAX_FACTORS = 64
@@ -444,7 +445,7 @@ def _leaf(wanted: Any, value: object, path: Path) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise _explained(f"expected a finite number, found {value}", path)
     try:
-        return msgspec.convert(value, wanted)
+        return convert(value, wanted)
     except msgspec.ValidationError as error:
         raise _explained(_complaint(str(error), wanted, value), path) from None
 
