@@ -150,7 +150,6 @@ def test_killed_where_a_loop_device_had_to_be_added_it_goes_again(place: Site) -
         assert {path.name for path in Path("/sys/block").glob("loop*")} == there
 
 
-@pytest.mark.long
 def test_killed_where_an_image_had_to_have_a_name_the_name_goes_again(place: Site) -> None:
     probe = place.probe_without_anonymous_files()
     steps = whole(place, "formats", ("verb",), *SHORT, probe=probe).steps

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -85,14 +86,10 @@ class Site:
         return {**kept, "XDG_STATE_HOME": str(self.state_home), "IOTRIAL_PROBE": str(probe), "TERM": "dumb"}
 
     def probe_without_anonymous_files(self) -> Path:
-        """Return a probe that cannot create unnamed files (O_TMPFILE) in the user's folder, as on some file systems.
-
-        strace injects the error into every other openat(2) in that very folder, because each refusal is
-        followed by an attempt with a name. With -D strace keeps process ids as they are.
-        """
+        """Return a probe that cannot create unnamed files (O_TMPFILE), as on some file systems."""
+        refusing = Path(__file__).with_name("refusing.py")
         wrapper = self.folder / "probe-without-anonymous-files"
-        inject = f"-P {self.home} -e trace=openat -e inject=openat:error=EOPNOTSUPP:when=1+2"
-        wrapper.write_text(f'#!/bin/sh\nexec strace -D -f -qq -o /dev/null {inject} {find_binary()} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} {refusing} {find_binary()} "$@"\n')
         wrapper.chmod(0o755)
         return wrapper
 
