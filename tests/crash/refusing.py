@@ -1,4 +1,4 @@
-"""Run a program that cannot create unnamed files: openat(2) with O_TMPFILE fails with EOPNOTSUPP, by a filter of system calls."""
+"""Run a program in which openat(2) with O_TMPFILE fails with EOPNOTSUPP, by a filter of system calls."""
 
 from __future__ import annotations
 
