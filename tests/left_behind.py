@@ -77,10 +77,9 @@ def left_by_tests(
 
 
 def is_first_attach(key: str, values: tuple[object, object]) -> bool:
-    """Return whether this is a permanent change that the kernel makes when a file is attached to a loop device: to
-    write-back when it is the first, and to the block size of the file's file system, which nobody can put back."""
-    first = key.endswith(" write_cache") and values == ("write through", "write back")
-    return "loop" in key and (first or key.endswith(" discard_granularity"))
+    """Return whether this is the permanent change that the kernel makes when a file is first attached to a
+    loop device."""
+    return "loop" in key and key.endswith(" write_cache") and values == ("write through", "write back")
 
 
 def is_rotational(key: str, values: tuple[object, object]) -> bool:

@@ -28,6 +28,9 @@ MOVING = (
     "net",
 )
 
+#: read-only, and kept by a loop device from its last file: the block size of that file's file system
+OF_LAST_FILE = "discard_granularity"
+
 
 def machine() -> dict[str, str]:
     """Return mounts, block devices with all queue settings, attached images, sysctls, and whether the lab's folder exists."""
@@ -38,11 +41,13 @@ def machine() -> dict[str, str]:
     for device in sorted(Path("/sys/block").iterdir()):
         found[f"block {device.name}"] = _text(device / "size")
         found[f"node {device.name}"] = str(Path("/dev", device.name).exists())
+        left_out = {"max_bytes", "min_bytes"}
         if device.name.startswith("loop"):
+            left_out.add(OF_LAST_FILE)
             found[f"attached {device.name}"] = _text(device / "loop" / "backing_file")
         for part in ("queue", "bdi"):
             for file in sorted((device / part).glob("*")):
-                if file.is_file() and file.name not in ("max_bytes", "min_bytes"):
+                if file.is_file() and file.name not in left_out:
                     found[f"{part} {device.name} {file.name}"] = _text(file)
     found["huge pages"] = _text(Path("/sys/kernel/mm/transparent_hugepage/enabled"))
     for file in _sysctls(Path("/proc/sys")):
