@@ -92,7 +92,7 @@ def test_a_user_has_the_doctor_too(everybody: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["noise"] is not None, found["findings"]
-    assert [lab["kind"] for lab in found["labs"] if lab["possible"]] == ["directory"]
+    assert [lab["kind"] for lab in found["labs"] if lab["possible"]] == ["directory", "guest"]
     assert left_in(everybody / "home") == []
 
 
