@@ -39,6 +39,8 @@ def test_permissions_end_to_end_on_an_image(state: Path) -> None:
     by_mode = {r["arm"]: r["files"] for r in first}
     assert any(r["files"] != by_mode[r["arm"]] for r in again), "the assignment was not drawn anew"
     assert list((state / "reports").glob("1-*.html"))
+    (state / "trials.analysed").unlink()  # so that the report analyses what is stored
+    assert json.loads(iotrial("report", "1", "--json").stdout) == report
 
 
 @pytest.mark.long

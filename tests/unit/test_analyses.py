@@ -8,6 +8,7 @@ import sqlite3
 import statistics
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from iotrial.report.analyses import Analyses, cache_path
 from iotrial.report.jsonreport import report_json
 from iotrial.report.opening import document_of, packed_document, packed_summary, summary_of
 from iotrial.report.render import html_report
+from iotrial.runner.start import Ended
+from iotrial.stats.model import FinalAnalysis
 from iotrial.store import Store, records
 from iotrial.store.checksums import checksum, numbered
 from iotrial.store.model import TrialState
@@ -127,10 +130,11 @@ def test_the_end_of_a_trial_stores_its_analysis(
 ) -> None:
     page = tmp_path / "page.html"
     with Store.open(path) as store:
-        assert conclude(store, "last", Outputs(as_json=True, html=str(page)), signal=None) == 0
+        ended = Ended(store.find("last"), TrialState.DONE)
+        assert conclude(store, ended, Outputs(as_json=True, html=str(page))) == 0
         assert len(computed) == 1
         document = document_of(store, "last")
-        conclude(store, "last", Outputs(as_json=True, html=str(page)), signal=None)
+        conclude(store, ended, Outputs(as_json=True, html=str(page)))
     assert len(computed) == 1
     assert html_report(document) == page.read_text()
     assert json.loads(capsys.readouterr().out.split("\n}\n", 1)[0] + "\n}") == json.loads(
@@ -141,9 +145,28 @@ def test_the_end_of_a_trial_stores_its_analysis(
 def test_a_signal_gives_the_status_of_a_trial_that_it_ended(path: Path, tmp_path: Path) -> None:
     with Store.open(path) as store:
         page = str(tmp_path / "page.html")
-        assert (
-            conclude(store, "last", Outputs(as_json=True, html=page, fail_if=("slower",)), signal=15) == 143
-        )
+        ended = Ended(store.find("last"), TrialState.INTERRUPTED, signal=15)
+        assert conclude(store, ended, Outputs(as_json=True, html=page, fail_if=("slower",))) == 143
+
+
+def test_an_analysis_from_the_end_of_the_trial_is_used_only_for_the_blocks_that_are_stored(
+    path: Path, computed: list[float]
+) -> None:
+    with Store.open(path) as store:
+        expected = document_of(store, "last")
+        assert len(computed) == 1
+        data, other = expected.data, replace(expected.analysis, valid=False)
+        without_remarks = replace(other, notes=other.notes[len(data.remarks) :])
+        cache_path(path).unlink()
+        last = data.blocks[-1]
+        for blocks in (data.blocks[:-1], (*data.blocks[:-1], replace(last, gap=not last.gap))):
+            of_others = document_of(store, "last", final=FinalAnalysis(blocks, data.unused, without_remarks))
+            assert of_others.analysis == expected.analysis
+            cache_path(path).unlink()
+        assert len(computed) == 3
+        final = FinalAnalysis(tuple(data.blocks), data.unused, without_remarks)
+        assert document_of(store, "last", final=final).analysis == other
+        assert len(computed) == 3
 
 
 def test_a_packed_trial_is_analysed_once_where_there_is_a_store(

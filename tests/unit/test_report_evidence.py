@@ -11,7 +11,7 @@ import pytest
 from report_fixtures import CONDITIONS, measured, study, trial
 
 from iotrial.report.conditions import Conditions
-from iotrial.report.evidence import EvidenceRow, gather
+from iotrial.report.evidence import EvidenceRow, gather, quartiles
 from iotrial.report.metrics import is_system_wide, unit_of, words_of
 from iotrial.stats.ebh import movements
 from iotrial.store.model import RunRecord, TrialData
@@ -152,3 +152,11 @@ def test_what_others_on_the_machine_are_in_is_called_so() -> None:
     assert words_of("device_write_ios_synced") == "write requests of the device, up to the sync after the run"
     assert words_of("read_time") == "read time"
     assert not is_system_wide("device_write_ios")
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 1e6])
+def test_quartiles_are_those_of_numpy_to_the_last_digit(scale: float) -> None:
+    draw = np.random.default_rng(5)
+    for count in range(1, 60):
+        for values in (draw.lognormal(size=count) * scale, np.round(draw.normal(size=count) * 3)):
+            assert quartiles(values) == tuple(np.quantile(values, (0.25, 0.75)))

@@ -26,6 +26,7 @@ from iotrial.runner.signals import Held
 if TYPE_CHECKING:
     from iotrial.report.document import Document
     from iotrial.report.figure_files import FigureFiles
+    from iotrial.runner.start import Ended
     from iotrial.store import Store
 
 EXIT_INVALID = 3
@@ -153,11 +154,11 @@ def refuse_twice_on_standard_output(markdown: str | None, *, as_json: bool) -> N
         raise RequestError("standard output can hold either Markdown or --json, not both", hint="name a file")
 
 
-def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) -> int:
+def conclude(store: Store, ended: Ended, outputs: Outputs) -> int:
     """Report a trial that has just ended, and return its exit status. Signals are held until the report is
     written."""
     with Held() as held:
-        document = document_of(store, ref)
+        document = document_of(store, ended.trial.header.id, final=ended.final)
         path = None
         try:
             if (outputs.page or outputs.html) and not os.environ.get(CARRIED):
@@ -174,7 +175,7 @@ def conclude(store: Store, ref: str, outputs: Outputs, *, signal: int | None) ->
             error.hint = f"trial {stored} is measured and stored: `iotrial report {stored}` shows it"
             raise
         status = status_of(document, outputs.fail_if)
-    number = signal or held.pending
+    number = ended.signal or held.pending
     return status if number is None else 128 + number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ from iotrial.errors import RequestError, UnknownName
 from iotrial.paths import store_path
 from iotrial.report.opening import document_of, packed_document
 from iotrial.store import Store
+from iotrial.store.loading import keeping_all
 
 if TYPE_CHECKING:
     from iotrial.report.document import Document
@@ -54,7 +56,17 @@ def _is_file(ref: str) -> bool:
 
 
 def document_at(ref: str) -> Document:
-    """Load a stored trial, or else the packed trial in the file of this name."""
+    """Load a stored trial, or else the packed trial in the file of this name.
+
+    What was loaded lives until the program ends, so the garbage collector is told to leave it alone.
+    """
+    with keeping_all():
+        document = _document_at(ref)
+        gc.freeze()
+    return document
+
+
+def _document_at(ref: str) -> Document:
     is_file = _is_file(ref)
     on_analysis = _announce if sys.stderr.isatty() else None
     store = None if _names_file(ref) else store_to_read(needed=not is_file)

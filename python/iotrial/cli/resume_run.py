@@ -63,7 +63,7 @@ def go_on(
         with watcher_for(plan, quiet=as_json, store=store.path) as watcher:
             engine = engine_of(resolved.study)
             ended = resume(resolved, plan, store, data, limits, watcher, further=further, engine=engine)
-        return conclude(store, header.id, Outputs(as_json=as_json, html=html), signal=ended.signal)
+        return conclude(store, ended, Outputs(as_json=as_json, html=html))
 
 
 def _check(data: TrialData, refuse: Callable[[StoredTrial], None], fleet_hint: str) -> None:

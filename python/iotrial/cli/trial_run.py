@@ -34,7 +34,7 @@ def run_trial(
     Raises RequestError and its kin before anything is changed.
     """
     store, ended = carry_out(study, request, quiet=outputs.as_json, sample_s=sample_s, options=options)
-    return conclude(store, ended.trial.header.id, outputs, signal=ended.signal)
+    return conclude(store, ended, outputs)
 
 
 def carry_out(

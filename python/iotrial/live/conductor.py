@@ -27,7 +27,7 @@ from iotrial.live.session import LiveSession
 from iotrial.live.sources import MetricLost, WindowVoid
 from iotrial.runner.outcome import READ_BACK_FAILED, Outcome
 from iotrial.runner.start import Engine
-from iotrial.runner.trial import Conductor, Line, state_of
+from iotrial.runner.trial import Conductor, Line
 from iotrial.stats.contrast import Responses, Runs
 from iotrial.stats.guard import log_harm
 from iotrial.stats.model import ObservedBlock
@@ -414,8 +414,7 @@ class LiveConductor(Conductor):
             with suppress(_GuardTripped):  # it ends anyway
                 self._look(line, always=True)
         self._enter("reverted" if self._tripped else "ended", self._plan.reference)
-        blocks = [block for line in self._lines.values() for block in line.blocks]
-        return state_of(self._spec, blocks)
+        return self._decide()
 
 
 LIVE = Engine(LiveSession, LiveConductor)

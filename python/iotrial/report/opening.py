@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from iotrial.design.plan import Plan
@@ -11,7 +12,7 @@ from iotrial.report.analysed import Analysed, analysed
 from iotrial.report.analyses import Analyses, Key
 from iotrial.report.document import Document, build_document
 from iotrial.stats.analyse import Spec, analyse
-from iotrial.stats.model import Analysis
+from iotrial.stats.model import Analysis, FinalAnalysis
 from iotrial.store import Store
 from iotrial.store.loading import keeping_all, unpacked
 from iotrial.store.model import TrialData, TrialHeader, TrialState
@@ -23,11 +24,20 @@ from iotrial.terminal import escape
 OnAnalysis = Callable[[int], None]
 
 
-def document_of(store: Store, ref: str | int, *, on_analysis: OnAnalysis | None = None) -> Document:
-    """Return a stored trial with its analysis. StoreError if its records are damaged, UnknownName if it does not exist."""
+def document_of(
+    store: Store,
+    ref: str | int,
+    *,
+    on_analysis: OnAnalysis | None = None,
+    final: FinalAnalysis | None = None,
+) -> Document:
+    """Return a stored trial with its analysis. StoreError if its records are damaged, UnknownName if it does not exist.
+
+    ``final``: its analysis when it ended, which is used if it is of the blocks that are stored.
+    """
     with keeping_all(), Analyses(store.path) as stored:
         data, key = _read(store, ref)
-        return _document(data, key, stored, on_analysis)
+        return _document(data, key, stored, on_analysis, final)
 
 
 def packed_document(path: Path, *, on_analysis: OnAnalysis | None = None) -> Document:
@@ -81,14 +91,23 @@ def _read_packed(path: Path) -> tuple[TrialData, Key]:
 
 
 def _document(
-    data: TrialData, key: Key | None, stored: Analyses, on_analysis: OnAnalysis | None = None
+    data: TrialData,
+    key: Key | None,
+    stored: Analyses,
+    on_analysis: OnAnalysis | None = None,
+    final: FinalAnalysis | None = None,
 ) -> Document:
     found = None if key is None else stored.analysis(key)
     if found is not None:
         return build_document(data, found)
-    if on_analysis is not None:
-        on_analysis(len(data.ends))
-    document = build_document(data, _analysis(data))
+    if final is not None and (final.blocks, final.unused) == (data.blocks, data.unused):
+        # remarks only precede the notes
+        analysis = replace(final.analysis, notes=(*data.remarks, *final.analysis.notes))
+    else:
+        if on_analysis is not None:
+            on_analysis(len(data.ends))
+        analysis = _analysis(data)
+    document = build_document(data, analysis)
     if key is not None:
         stored.store(key, document.analysis, analysed(document))
     return document

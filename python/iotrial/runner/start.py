@@ -31,6 +31,7 @@ from iotrial.runner.signals import Stopped, StopSignals
 from iotrial.runner.trial import Conductor, Limits
 from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
+from iotrial.stats.model import FinalAnalysis
 from iotrial.store import Store
 from iotrial.store.model import (
     Continuation,
@@ -58,11 +59,12 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a trial ended; ``signal`` is set if a signal ended it."""
+    """How a trial ended; ``signal`` is set if a signal ended it, ``final`` if its end was decided by an analysis."""
 
     trial: StoredTrial
     state: TrialState
     signal: int | None = None
+    final: FinalAnalysis | None = None
 
 
 def begin(
@@ -293,6 +295,7 @@ def _conduct(
     signal: int | None = None
     state = TrialState.FAILED
     failed: BaseException | None = None
+    conductor: Conductor | None = None
     try:
         spec = Spec.from_plan(plan, trial.header.options)
         made = Conductor if engine is None else engine.conductor
@@ -342,7 +345,8 @@ def _conduct(
             store.set_state(identity, TrialState.FAILED, str(failed))
         session.check_restored(failed)
         raise failed
-    return Ended(replace(trial, state=state), state, signal or signals.pending)
+    final = None if conductor is None else conductor.final
+    return Ended(replace(trial, state=state), state, signal or signals.pending, final)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from iotrial.runner.touched import (
 )
 from iotrial.stats.analyse import ConditionState, Spec, analyse, analyse_condition, look_due
 from iotrial.stats.carryover import in_words
-from iotrial.stats.model import Observation, ObservedBlock
+from iotrial.stats.model import FinalAnalysis, Observation, ObservedBlock
 from iotrial.store import Store
 from iotrial.store.accounted import NOT_USED as NOT_USED_KIND
 from iotrial.store.accounted import OUTSIDE
@@ -159,6 +159,10 @@ class Conductor:
         self._signals = signals
         self._runner = Runner(session, injected=spec.injected)
         self._lines = {c.key: Line(c, []) for c in plan.conditions}
+        #: the complete blocks of all conditions, in the order in which they ended
+        self._ended: list[ObservedBlock] = []
+        #: what the end of the trial was decided by; None before that
+        self.final: FinalAnalysis | None = None
         self._elapsed_before = 0.0
         self._round = 0
         self._read_backs = 0
@@ -177,6 +181,7 @@ class Conductor:
         """Continue where an earlier attempt stopped."""
         ended = {(end.condition, end.block) for end in earlier.ends}
         self._lines = _lines_of(self._plan, self._spec, earlier)
+        self._ended = list(earlier.blocks)
         for run in earlier.runs:
             self._count_use(run)
             if (run.condition, run.block) not in ended:
@@ -343,17 +348,17 @@ class Conductor:
             BlockEnd(line.condition.key, block.index, self._round, block.controls, rule, level, gap),
         )
         line.next_index = block.index + 1
-        line.blocks.append(
-            ObservedBlock(
-                line.condition.key,
-                block.index,
-                tuple(observations),
-                void=rule,
-                void_level=level,
-                gap=gap,
-                wash_in=wash_in,
-            )
+        done = ObservedBlock(
+            line.condition.key,
+            block.index,
+            tuple(observations),
+            void=rule,
+            void_level=level,
+            gap=gap,
+            wash_in=wash_in,
         )
+        line.blocks.append(done)
+        self._ended.append(done)
         line.void += rule is not None
         line.count_failures(observations, self._spec)
         line.block_s = time.monotonic() - began
@@ -487,7 +492,7 @@ class Conductor:
     def _look(self, line: Line, *, always: bool = False) -> None:
         # a race looks after every block: what runs next depends on it, also after a resume
         if always or self._spec.race_against is not None or look_due(line.complete, line.last_look):
-            line.look(self._spec, [block for other in self._lines.values() for block in other.blocks])
+            line.look(self._spec, self._ended)
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
         """Return the next block, of the rest of this round or of the next one; the time left is not considered."""
@@ -524,13 +529,16 @@ class Conductor:
         with self._signals.interruptible():
             self._verify_files()
         self._account()  # last, so that no problem there can spoil the trial
-        for line in self._lines.values():
-            self._look(line, always=True)
-        blocks = [block for line in self._lines.values() for block in line.blocks]
         unused = self._not_used()
         self._store.note_all(self._trial, NOT_USED_KIND, unused)
         self._note_idle()
-        return state_of(self._spec, blocks, unused)
+        return self._decide(unused)
+
+    def _decide(self, unused: tuple[str, ...] = ()) -> TrialState:
+        """Analyse the trial: DONE, or INVALID if a control failed or no run used what was varied (``unused``)."""
+        analysis = analyse(self._spec, self._ended, unused=unused)
+        self.final = FinalAnalysis(tuple(self._ended), unused, analysis)
+        return TrialState.DONE if analysis.valid else TrialState.INVALID
 
     def _account(self) -> None:
         accounting = Accounting(
@@ -567,11 +575,6 @@ def _check_own_files(workload: str, touched: Touched, subject: RunContext, state
             hint="omit --cache, or use --in with a folder on the file system that it reads "
             "(tar, for one, reads no data if its archive is /dev/null)",
         )
-
-
-def state_of(spec: Spec, blocks: Sequence[ObservedBlock], unused: Sequence[str] = ()) -> TrialState:
-    """Return DONE, or INVALID if a control failed or no run used what was varied (``unused``)."""
-    return TrialState.DONE if analyse(spec, blocks, unused=unused).valid else TrialState.INVALID
 
 
 def level_text(arm: Arm) -> str:

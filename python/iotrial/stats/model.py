@@ -463,6 +463,15 @@ class Analysis:
     races: tuple[Race, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FinalAnalysis:
+    """The analysis at the end of a trial, without remarks, and what it is of: its report need not repeat it."""
+
+    blocks: tuple[ObservedBlock, ...]
+    unused: tuple[str, ...]
+    analysis: Analysis
+
+
 #: confidence level of the range of a scatter
 RANGE_LEVEL = 0.90
 

@@ -126,7 +126,7 @@ class _Search:
             agreed=True,
             options={"best": {"stage": number, "seed": self._seed}},
         )
-        document = document_of(store, ended.trial.header.id)
+        document = document_of(store, ended.trial.header.id, final=ended.final)
         self.trials.append(document)
         if ended.signal is not None:
             raise _Cut(128 + ended.signal)
