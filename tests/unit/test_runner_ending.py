@@ -15,6 +15,7 @@ from iotrial.errors import LabError, RestoreError, StoreError
 from iotrial.runner import start
 from iotrial.runner.progress import Silent
 from iotrial.runner.signals import StopSignals
+from iotrial.runner.time_account import TimeAccount
 from iotrial.runner.trial import Conductor, Limits
 from iotrial.stats.analyse import Spec
 from iotrial.store import Store
@@ -27,6 +28,7 @@ class _Session:
     def __init__(self, *, restored: bool = True) -> None:
         self.closed = False
         self._restored = restored
+        self.time = TimeAccount()
         self.resolved = SimpleNamespace(treatment_stages=lambda **_: frozenset(), root=False)
 
     def close(self) -> None:
@@ -42,6 +44,8 @@ class _FullStore:
 
     def set_state(self, *_: object) -> None:
         raise StoreError("the disk is full", hint="free some space")
+
+    append_time_spent = set_state
 
 
 def _conduct(monkeypatch: pytest.MonkeyPatch, outcome: Exception | TrialState, session: Any) -> Any:

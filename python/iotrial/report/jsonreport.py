@@ -115,6 +115,15 @@ class Trial(JsonObject, frozen=True, forbid_unknown_fields=False):
     races: (
         Annotated[list[Race], Meta(description="How a race stands, one for each condition.")] | UnsetType
     ) = UNSET
+    time_spent: (
+        Annotated[
+            Mapping[str, Amount],
+            Meta(
+                description="Seconds by what they were spent on; they add up to the time from the lab's start to its end."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     figures: (
         Annotated[list[Figure], Meta(description="The files that report --figures has written.")] | UnsetType
     ) = UNSET
@@ -557,6 +566,7 @@ def _trial(document: Document, figures: Sequence[FigureFiles] | None) -> Trial:
         ],
         safety=every_level(header.study),
         races=list(document.analysis.races) or UNSET,
+        time_spent=document.data.time_spent or UNSET,
         figures=UNSET
         if figures is None
         else [Figure.of(one, svg=str(one.svg), png=str(one.png), csv=str(one.csv)) for one in figures],

@@ -520,6 +520,22 @@ def _diagnostics(document: Document) -> Iterator[Section]:
     yield Section("Diagnostics", blocks, id="diagnostics", lede=lede, view=View.PAGE)
 
 
+def _time_spent(document: Document) -> Iterator[Section]:
+    """Yield the table of where the time went; nothing for a trial that did not record it."""
+    spent_s = document.data.time_spent
+    total_s = sum(spent_s.values())
+    if not total_s:
+        return
+    rows = [
+        (escape(part), f"{seconds:,.1f}", percent(seconds / total_s)) for part, seconds in spent_s.items()
+    ]
+    rows.append(("all", f"{total_s:,.1f}", percent(1.0)))
+    title = "Where the time went"
+    yield Section(
+        title, (table(("part", ">seconds", ">share"), rows),), id="time", nav="Time", view=View.LONG
+    )
+
+
 def _plan(document: Document) -> Iterator[Section]:
     header, design = document.trial.header, document.design
     more: list[Block] = []
@@ -539,6 +555,7 @@ def _plan(document: Document) -> Iterator[Section]:
             title = "What is mixed with what"
             more.append(Section(title, (Facts(tuple(mixed)),), lede=_MIXED_LEDE, folded=True, view=View.PAGE))
     yield Section("The plan", (Facts(document.plan), *more), id="plan", nav="Plan", view=View.LONG)
+    yield from _time_spent(document)
     yield Section("The machine", (Facts(document.machine),), id="machine", nav="Machine", view=View.LONG)
     yield Section("The lab", (Facts(document.lab),), id="lab", nav="Lab", view=View.LONG)
     again: list[Block] = [Code(document.rerun)]

@@ -7,7 +7,7 @@ level). It never silently loses data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from iotrial.runner.outcome import READ_BACK_FAILED, Outcome, failure_of, outcom
 from iotrial.runner.probe_job import JobBuilder
 from iotrial.runner.resolve import KnobSetting
 from iotrial.runner.session import Session
+from iotrial.runner.time_account import Part
 from iotrial.runner.touched import Touched
 from iotrial.runner.trace_job import Counted, TraceCounts, counts_of, request_fields
 from iotrial.runner.work_server import Serving
@@ -57,6 +58,7 @@ class Runner:
     def __init__(self, session: Session, *, injected: float, reboots: bool = True) -> None:
         """Set up. ``reboots``: a run that varies the guest begins with a boot, even if such a guest is running."""
         self._session = session
+        self._time = session.time
         self._stretch = injected - 1.0
         stages = session.resolved.treatment_stages()
         self._formats = Stage.FORMAT in stages
@@ -237,15 +239,17 @@ class Runner:
                 raise
             return Outcome(failure=error.message)  # an earlier run's work has filled the lab
         try:
-            wrong = self._serving.warm(
-                subject, workload.work, state, lambda: self._job_builder.job(subject, workload, 0.0)
-            )
+            with self._time.part(Part.MOUNTS):
+                wrong = self._serving.warm(
+                    subject, workload.work, state, lambda: self._job_builder.job(subject, workload, 0.0)
+                )
             if wrong is not None:
                 return Outcome(failure=wrong)
             answer = self._measure(subject, workload, self._stretch if run.arm.stretched else 0.0, state)
-            mkfs_run.end(subject, workload.work, turns, answer)
-            self._aside(subject, workload, workload.work.after())
-            wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
+            with self._time.part(Part.START):
+                mkfs_run.end(subject, workload.work, turns, answer)
+                self._aside(subject, workload, workload.work.after())
+                wrong = self._serving.settle(subject, workload.work, answer) or self._serving.stop()
         except KnobError as error:
             return Outcome(void=READ_BACK_FAILED, problem=error.message)
         except TargetError as error:
@@ -313,8 +317,7 @@ class Runner:
             for every in session.places.values():
                 every.syncfs()
         by_stage = {stage: [t for t in turns if t.knob.stage is stage] for stage in Stage}
-        for turn in by_stage[Stage.MACHINE]:
-            turn.verify(subject)
+        self._verify(subject, by_stage[Stage.MACHINE])
         # a place that is about to be reassembled gets its settings after that: until then they may not even
         # exist
         if not (place.forgets_settings and self._format_due(subject, by_stage[Stage.FORMAT], stretch)):
@@ -325,19 +328,22 @@ class Runner:
         # A run that leaves the neutral mount makes the next one begin by returning to it. The first run of a
         # block must do so, too.
         leaves = any(isinstance(t.knob, MountKnob) and t.knob.words(t.value) for t in by_stage[Stage.MOUNT])
-        place.to_neutral(always=treated or leaves, fresh=fresh)
+        with self._time.part(Part.MOUNTS):
+            place.to_neutral(always=treated or leaves, fresh=fresh)
         declared = session.plan.study.workload(condition.workload).work
         by_the_work = mkfs_run.wished(subject, declared, by_stage[Stage.FORMAT])
         if not by_the_work and self._format_due(subject, by_stage[Stage.FORMAT], stretch):
             self._stretch_formatted[place.name] = None  # until formatting has succeeded
-            self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
+            with self._time.part(Part.FILES):
+                self._format(subject, by_stage[Stage.FORMAT], condition, run.arm)
             self._stretch_formatted[place.name] = stretch
         size = next(
             (int(t.value) for t in turns if t.knob.name == "file.size" and t.role is Role.TREATMENT), None
         )
         scratch = declared.needs_scratch()
         if scratch:
-            place.make_scratch(self._job_builder.owner(by_stage[Stage.WORK], declared))
+            with self._time.part(Part.FILES):
+                place.make_scratch(self._job_builder.owner(by_stage[Stage.WORK], declared))
         subject.files = session.files.selection(place, condition, run.files, size)
         files = [
             t for t in by_stage[Stage.FILES] if not (t.knob.name == "file.size" and t.role is Role.CONDITION)
@@ -347,21 +353,24 @@ class Runner:
             turn.write(subject)
             turn.verify(subject)
         workload = _as_drafted(session.plan.study.workload(condition.workload), subject)
-        self._serving.provide(subject, workload.work)
         before = workload.work.before()
-        self._aside(subject, workload, before)
-        if files or fresh or scratch or before:
-            place.syncfs()
-        for turn in by_stage[Stage.MOUNT]:
-            turn.write(subject)
-        place.settle(always=treated, fresh=fresh)
-        for other in subject.extra_places.values():
-            if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
-                other.settle(always=False, fresh=True)
-        for turn in by_stage[Stage.PLACE] + by_stage[Stage.MOUNT]:
-            turn.verify(subject)
-        self._enter(subject, by_stage[Stage.WORK])
-        self._serving.start(subject, workload.work, state)
+        with self._time.part(Part.FILES):
+            self._serving.provide(subject, workload.work)
+            self._aside(subject, workload, before)
+        with self._time.part(Part.MOUNTS):
+            if files or fresh or scratch or before:
+                place.syncfs()
+            for turn in by_stage[Stage.MOUNT]:
+                turn.write(subject)
+            place.settle(always=treated, fresh=fresh)
+            for other in subject.extra_places.values():
+                if fresh and isinstance(other, DiskPlace):  # the work's data there must be cold, too
+                    other.settle(always=False, fresh=True)
+        self._verify(subject, by_stage[Stage.PLACE] + by_stage[Stage.MOUNT])
+        with self._time.part(Part.SETTINGS):
+            self._enter(subject, by_stage[Stage.WORK])
+        with self._time.part(Part.MOUNTS):
+            self._serving.start(subject, workload.work, state)
         mkfs_run.begin(subject, workload.work)
         return subject, state, workload
 
@@ -374,20 +383,27 @@ class Runner:
         settings.sort(key=lambda t: t.knob.name != "block.scheduler")
         self._turn_through_neutral(subject, settings, verify=False)
         if any(t.knob.stage is Stage.DEVICE for t in settings):
-            self._session.settings.repin(subject.place)
-        for turn in settings:
-            turn.verify(subject)
+            with self._time.part(Part.SETTINGS):
+                self._session.settings.repin(subject.place)
+        self._verify(subject, settings)
 
     def _turn_through_neutral(
         self, subject: RunContext, turns: list[KnobSetting], *, verify: bool = True
     ) -> None:
-        for turn in turns:
-            # a value that is the same in every arm of a block needs no neutral step
-            neutral = turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
-            if neutral is not None:
-                turn.knob.write(subject, turn.setting, neutral)
-            turn.write(subject)
+        with self._time.part(Part.SETTINGS):
+            for turn in turns:
+                # a value that is the same in every arm of a block needs no neutral step
+                neutral = (
+                    turn.knob.neutral(turn.setting, turn.values) if turn.role is Role.TREATMENT else None
+                )
+                if neutral is not None:
+                    turn.knob.write(subject, turn.setting, neutral)
+                turn.write(subject)
         if verify:
+            self._verify(subject, turns)
+
+    def _verify(self, subject: RunContext, turns: Sequence[KnobSetting]) -> None:
+        with self._time.part(Part.READ_BACK):
             for turn in turns:
                 turn.verify(subject)
 
@@ -461,7 +477,10 @@ class Runner:
             return self._do(subject, workload, job)
 
         sampler = self._session.sampler
-        return run() if sampler is None else sampler.sampled(place, run)
+        with self._time.part(Part.START):
+            answer = run() if sampler is None else sampler.sampled(place, run)
+            self._time.worked(answer)
+        return answer
 
     def _do(self, subject: RunContext, workload: Workload, job: dict[str, object]) -> dict[str, Any]:
         return subject.worker.call(workload.work.verb, **job)

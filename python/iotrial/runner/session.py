@@ -45,6 +45,7 @@ from iotrial.runner.same_disk import disk_kinds, sharing
 from iotrial.runner.sampling import Sampler
 from iotrial.runner.settings import Settings
 from iotrial.runner.signals import Stopped
+from iotrial.runner.time_account import Part, TimeAccount
 from iotrial.study.model import Holds, Role
 from iotrial.study.places import IN_PLACE, LAB_DEVICE
 from iotrial.study.server import NOBODY
@@ -73,6 +74,7 @@ class Session:
         self.resolved = resolved
         self.plan = plan
         self.trial = trial
+        self.time = TimeAccount()
         self.journal = Journal(state / "journal")
         #: Whether the journal was found empty, or without harmful entries.
         self._begun = False
@@ -101,6 +103,10 @@ class Session:
 
     def open(self) -> None:
         """Open everything. On an error, take down what was made, then re-raise."""
+        with self.time.part(Part.LAB):
+            self._open()
+
+    def _open(self) -> None:
         self.check_kind()
         self._lock.__enter__()
         try:
@@ -214,8 +220,9 @@ class Session:
         """Reboot the guest, as ``machine`` if given, and prepare everything in it as when the trial began."""
         assert self._guest is not None
         self._guest.want(machine or self._guest.wanted)
-        self._boot()
-        self._furnish()
+        with self.time.part(Part.LAB):
+            self._boot()
+            self._furnish()
 
     def _boot(self) -> None:
         assert self._guest is not None
@@ -422,6 +429,10 @@ class Session:
 
     def make_files(self, place: Place, *, only: Condition | None = None) -> None:
         """Create every file set that a condition of this place needs, or only the one that ``only`` needs."""
+        with self.time.part(Part.FILES):
+            self._make_files(place, only)
+
+    def _make_files(self, place: Place, only: Condition | None) -> None:
         if place.data is not None:
             if self.resolved.copy_from is not None:
                 place.copy_in(self.resolved.copy_from)
@@ -435,8 +446,9 @@ class Session:
 
     def verify_files(self) -> None:
         """Raise ProbeError if a file that no workload writes to has changed."""
-        for place in self.places.values():
-            self.files.verify(place)
+        with self.time.part(Part.FILES):
+            for place in self.places.values():
+                self.files.verify(place)
 
     def _make_logging_folder(self, target: Target) -> None:
         assert self._logging is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -28,6 +28,7 @@ from iotrial.runner.resolve import Resolved
 from iotrial.runner.same_disk import sharing
 from iotrial.runner.session import Session
 from iotrial.runner.signals import Stopped, StopSignals
+from iotrial.runner.time_account import Part
 from iotrial.runner.trial import Conductor, Limits
 from iotrial.stats import budget_bet
 from iotrial.stats.analyse import Spec
@@ -311,27 +312,32 @@ def _conduct(
     except BaseException as error:
         failed = error
     try:
-        session.close()
+        with session.time.part(Part.LAB):
+            session.close()
     except Exception as error:
         # a lab that failed rarely closes well: the first error is the cause
         failed = failed or error
     if failed is None and signal is None and signals.pending is None and trial.header.study.check:
         try:
-            DurabilityPass(
-                session.resolved,
-                plan,
-                store,
-                identity,
-                watcher,
-                signals,
-                state=state_folder(),
-                folder=session.folder,
-            ).run()
+            with session.time.part(Part.POWER_CUTS, whole=True):
+                DurabilityPass(
+                    session.resolved,
+                    plan,
+                    store,
+                    identity,
+                    watcher,
+                    signals,
+                    state=state_folder(),
+                    folder=session.folder,
+                ).run()
         except Stopped as stopped:
             signal = stopped.number
             state = TrialState.INTERRUPTED
         except Exception as error:
             failed = error
+    if engine is None:  # the time of a service in use is not iotrial's
+        with suppress(StoreError):  # storing the state will fail as well
+            store.append_time_spent(identity, session.time.spent_s())
     if failed is None:
         try:
             store.set_state(identity, state, None)

@@ -23,6 +23,7 @@ from iotrial.runner.run import NothingPrinted, Runner
 from iotrial.runner.session import Session
 from iotrial.runner.signals import StopSignals
 from iotrial.runner.syscall_pass import Accounting
+from iotrial.runner.time_account import Part
 from iotrial.runner.touched import (
     NOT_USED,
     Touched,
@@ -148,6 +149,7 @@ class Conductor:
         earlier: TrialData | None = None,
     ) -> None:
         self._session = session
+        self._time = session.time
         self._plan = plan
         self._spec = spec
         self._store = store
@@ -246,7 +248,7 @@ class Conductor:
             starts = self._plan.study.workload(condition.workload).work.starts_programs
             if starts and condition.workload not in rehearsed:
                 rehearsed.add(condition.workload)
-                with self._signals.interruptible():
+                with self._signals.interruptible(), self._time.part(Part.REHEARSAL, whole=True):
                     self._rehearse_in(condition)
 
     def _rehearse_in(self, condition: Condition) -> None:
@@ -335,7 +337,8 @@ class Conductor:
             with self._signals.interruptible():
                 outcome = self._run(line.condition, planned, block, wash_in=wash_in)
             record = self._record(line.condition, block, planned, outcome)
-            self._store.append_run(self._trial, record)
+            with self._time.part(Part.STORE):
+                self._store.append_run(self._trial, record)
             self._count_use(record)
             observations.append(observation_of(record))
             void = void or _void_of_record(record)
@@ -343,10 +346,9 @@ class Conductor:
                 self._count_read_back(outcome)
         rule, level = void or (None, None)
         gap = bool(earlier)
-        self._store.end_block(
-            self._trial,
-            BlockEnd(line.condition.key, block.index, self._round, block.controls, rule, level, gap),
-        )
+        end = BlockEnd(line.condition.key, block.index, self._round, block.controls, rule, level, gap)
+        with self._time.part(Part.STORE):
+            self._store.end_block(self._trial, end)
         line.next_index = block.index + 1
         done = ObservedBlock(
             line.condition.key,
@@ -386,7 +388,8 @@ class Conductor:
         next.
         """
         try:
-            outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
+            with self._time.part(Part.WASH_IN, whole=True):
+                outcome = self._runner.run(condition, self._plan.wash_in(planned), block=block.index)
         except ProbeError as error:
             self._revive(error)
             outcome = Outcome(failure=error.message)
@@ -492,7 +495,8 @@ class Conductor:
     def _look(self, line: Line, *, always: bool = False) -> None:
         # a race looks after every block: what runs next depends on it, also after a resume
         if always or self._spec.race_against is not None or look_due(line.complete, line.last_look):
-            line.look(self._spec, self._ended)
+            with self._time.part(Part.ANALYSIS):
+                line.look(self._spec, self._ended)
 
     def _upcoming(self, rest: Sequence[Condition]) -> tuple[str, int] | None:
         """Return the next block, of the rest of this round or of the next one; the time left is not considered."""
@@ -536,7 +540,8 @@ class Conductor:
 
     def _decide(self, unused: tuple[str, ...] = ()) -> TrialState:
         """Analyse the trial: DONE, or INVALID if a control failed or no run used what was varied (``unused``)."""
-        analysis = analyse(self._spec, self._ended, unused=unused)
+        with self._time.part(Part.ANALYSIS):
+            analysis = analyse(self._spec, self._ended, unused=unused)
         self.final = FinalAnalysis(tuple(self._ended), unused, analysis)
         return TrialState.DONE if analysis.valid else TrialState.INVALID
 
@@ -550,10 +555,11 @@ class Conductor:
             self._watcher,
             self._signals,
         )
-        accounting.run(
-            [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
-            measured_s=self.elapsed_s,
-        )
+        with self._time.part(Part.COUNTING, whole=True):
+            accounting.run(
+                [(line.condition, line.next_index) for line in self._lines.values() if line.complete],
+                measured_s=self.elapsed_s,
+            )
 
     def _verify_files(self) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -32,9 +32,11 @@ from iotrial.store.connection import connect, explained
 from iotrial.store.event_records import (
     CONTINUED,
     POWER_CUTS,
+    TIME_SPENT,
     continuation_text,
     power_cuts_of,
     power_cuts_text,
+    time_spent_text,
 )
 from iotrial.store.exchange import Gathering, packed_records, take_in
 from iotrial.store.finding import number_meant, numbers, rows, runs_in_order, stored_trial
@@ -175,6 +177,10 @@ class Store:
     def append_power_cuts(self, trial_id: str, record: PowerCuts) -> None:
         """Add what power cuts left of one run of an arm."""
         self._append_events(trial_id, [(POWER_CUTS, power_cuts_text(record))])
+
+    def append_time_spent(self, trial_id: str, spent_s: Mapping[str, float]) -> None:
+        """Add where the time of an attempt went: seconds by part."""
+        self._append_events(trial_id, [(TIME_SPENT, time_spent_text(spent_s))])
 
     def power_cuts(self, trial_id: str) -> tuple[PowerCuts, ...]:
         """Return what a trial already has of power cuts."""

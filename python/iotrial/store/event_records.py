@@ -1,4 +1,6 @@
-"""Records that are kept as events of a trial, so that a packed trial includes them: continuations, power cuts, energy.
+"""Records that are kept as events of a trial, so that a packed trial includes them.
+
+Continuations, where the time went, power cuts, energy.
 
 An iotrial that does not know a kind shows its events as notes.
 """
@@ -6,7 +8,7 @@ An iotrial that does not know a kind shows its events as notes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import msgspec
@@ -55,6 +57,34 @@ def _table(text: str) -> dict[str, object]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# where the time of an attempt went
+
+TIME_SPENT = "time-spent"
+_MOST_PARTS = 64
+
+
+def time_spent_text(spent_s: Mapping[str, float]) -> str:
+    """Return the text of the event."""
+    return json.dumps({part: round(seconds, 6) for part, seconds in spent_s.items()})
+
+
+def time_spent_of(events: Iterable[Event]) -> dict[str, float]:
+    """Return the seconds by part over all attempts, the longest first.
+
+    An event of another shape, which a packed trial may hold, is ignored.
+    """
+    found: dict[str, float] = {}
+    for event in events:
+        if event.kind == TIME_SPENT:
+            spent = _table(event.text)
+            if len(spent) > _MOST_PARTS:
+                continue
+            for part, seconds in spent.items():
+                if is_number(seconds, _LONGEST_S) and seconds >= 0:
+                    found[part] = found.get(part, 0.0) + float(seconds)
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
 # what power cuts left of an arm's run

@@ -34,7 +34,14 @@ from iotrial.store.accounted import (
     WATCHDOG,
     of_event,
 )
-from iotrial.store.event_records import NOT_CUT, POWER_CUTS, continuations, power_cuts_of, with_energy
+from iotrial.store.event_records import (
+    NOT_CUT,
+    POWER_CUTS,
+    continuations,
+    power_cuts_of,
+    time_spent_of,
+    with_energy,
+)
 from iotrial.store.model import (
     AccountedCall,
     AccountedRequests,
@@ -78,6 +85,7 @@ def assembled(
         _texts(events, WATCHDOG),
         tuple(power_cuts_of(event.text) for event in events if event.kind == POWER_CUTS),
         not_cut,
+        time_spent_of(events),
     )
 
 

@@ -222,6 +222,8 @@ class TrialData:
       under test.
     - ``guarded``: why a guard has ended a live trial. ``taken_back``: what the watchdog of a live trial has done.
     - ``cuts``: what power cuts left of untimed runs; ``not_cut``: why some were not done.
+    - ``time_spent``: seconds of all attempts by what they were spent on, the longest first; empty for a trial that did not
+      record it.
     """
 
     trial: StoredTrial
@@ -238,6 +240,7 @@ class TrialData:
     taken_back: tuple[str, ...] = ()
     cuts: tuple[PowerCuts, ...] = ()
     not_cut: tuple[str, ...] = ()
+    time_spent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def remarks(self) -> tuple[str, ...]:
